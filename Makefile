@@ -1,0 +1,187 @@
+# fsdprun: one Makefile for everything. Flavours have their own folder under build/, so they never mix.
+#   make            build/bin/{fsdprun,fsdp-agent,fsdp-train}, build/lib/libfsdp.{so,a}
+#   make test       unit and system tests          make asan, make tsan   the same under sanitizers
+#   make install DESTDIR= PREFIX=/usr/local        make format, make lint, make compile_commands.json
+MAKEFLAGS += --no-builtin-rules
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+VERSION   := 0.1.0
+SOVERSION := 0
+BUILD     ?= build
+PREFIX    ?= /usr/local
+DESTDIR   ?=
+LIBDIR    ?= $(PREFIX)/lib
+CC        ?= cc
+ifeq ($(origin CC),default)
+CC        := gcc
+endif
+SAN       ?=
+WERROR    ?=
+OPENMP    ?= -fopenmp
+PKGS      := libuv yaml-0.1 libcjson openssl
+COMMIT    := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+
+comma    := ,
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+CPPFLAGS += -I. -Ishard_runtime/include -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS))
+CFLAGS   += -std=c11 -O2 -g $(WARN) $(SANFLAGS)
+ALL_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden $(OPENMP)
+LDFLAGS  += $(SANFLAGS)
+LIBS_UV    := $(shell pkg-config --libs libuv)
+LIBS_JOB   := $(shell pkg-config --libs yaml-0.1 libcjson)
+LIBS_TLS   := $(shell pkg-config --libs openssl)
+LIBS_TRAIN := -ldnnl
+
+# --- sources: a new file in one of these folders is built without a word here --------------------------------
+RUNTIME := core plan shard numerics device comm optim nn data shardfile checkpoint engine
+src      = $(wildcard $(1)/*.c)
+obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+JOB_SRC     := $(call src,shard_runtime/job)
+FSDP_SRC    := $(foreach d,$(RUNTIME),$(call src,shard_runtime/$(d)))
+TRAINER_SRC := $(call src,shard_runtime/trainer)
+# What launcher and agent share with the workers: no numerics library is ever loaded by them.
+SHARED_SRC  := $(call src,shard_runtime/core) $(call src,shard_runtime/shardfile)
+AGENT_SRC   := $(filter-out agent/main.c,$(call src,agent))
+LAUNCH_SRC  := $(call src,launcher)
+EXAMPLES    := $(patsubst shard_runtime/examples/%.c,$(BUILD)/examples/%,$(call src,shard_runtime/examples))
+
+FSDP_OBJ := $(call obj,$(FSDP_SRC)) $(ISA_OBJ)
+NODE_OBJ := $(call obj,$(AGENT_SRC) $(SHARED_SRC))
+
+BINS := $(if $(wildcard launcher/main.c),$(BUILD)/bin/fsdprun) $(if $(wildcard agent/main.c),$(BUILD)/bin/fsdp-agent) \
+        $(if $(wildcard shard_runtime/trainer/main.c),$(BUILD)/bin/fsdp-train)
+LIBS := $(BUILD)/lib/libfsdp.a $(BUILD)/lib/libfsdp.so $(BUILD)/lib/fsdp.pc
+
+.PHONY: all
+all: $(BINS) $(LIBS) $(EXAMPLES)
+
+# Row kernels are compiled once for each instruction set and chosen at run time (never -march=native).
+ISA_SRC  := $(wildcard shard_runtime/numerics/isa/*.c)
+ifeq ($(shell uname -m),x86_64)
+ISAS := base avx2 avx512
+else
+ISAS := base
+endif
+ISA_FLAGS_base   :=
+ISA_FLAGS_avx2   := -mavx2 -mfma
+ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512
+ISA_OBJ  := $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(ISA_SRC)))
+define isa_rule
+$$(BUILD)/obj/shard_runtime/numerics/isa/%.$(1).o: shard_runtime/numerics/isa/%.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(CPPFLAGS) -DISA=$(1) $$(ALL_CFLAGS) -O3 $$(ISA_FLAGS_$(1)) -MMD -MP -c $$< -o $$@
+endef
+$(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
+
+# The version is in one object, so that a new commit does not rebuild the tree.
+VERSION_DEFS = -DFSDP_VERSION='"$(VERSION)"' -DFSDP_COMMIT='"$(COMMIT)"'
+$(BUILD)/obj/shard_runtime/core/version.o: CPPFLAGS += $(VERSION_DEFS)
+$(BUILD)/obj/shard_runtime/core/version.o: $(BUILD)/commit
+$(BUILD)/commit: FORCE
+	@mkdir -p $(@D)
+	@echo '$(VERSION) $(COMMIT)' | cmp -s - $@ || echo '$(VERSION) $(COMMIT)' > $@
+FORCE:
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC)) $(NODE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(LIBS_JOB) $(LIBS_TLS) -lxxhash -lm
+$(BUILD)/bin/fsdp-agent: $(call obj,agent/main.c) $(NODE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(shell pkg-config --libs libcjson) $(LIBS_TLS) -lxxhash -lm
+$(BUILD)/bin/fsdp-train: $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(OPENMP) $^ -o $@ $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
+
+RUNTIME_LIBS := $(shell pkg-config --libs libcjson) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
+$(BUILD)/lib/libfsdp.a: $(FSDP_OBJ) $(ISA_OBJ)
+	@mkdir -p $(@D)
+	rm -f $@
+	ar rcs $@ $^
+$(BUILD)/lib/libfsdp.so: $(FSDP_OBJ) $(ISA_OBJ)
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,-soname,libfsdp.so.$(SOVERSION) $(LDFLAGS) $(OPENMP) $^ -o $@.$(VERSION) $(RUNTIME_LIBS)
+	ln -sf libfsdp.so.$(VERSION) $@.$(SOVERSION)
+	ln -sf libfsdp.so.$(SOVERSION) $@
+$(BUILD)/lib/fsdp.pc: Makefile
+	@mkdir -p $(@D)
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: fsdp' \
+	  'Description: fully sharded data parallel training runtime' 'Version: $(VERSION)' \
+	  'Libs: -L$${libdir} -lfsdp' 'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' \
+	  'Cflags: -I$${includedir}' > $@
+
+$(BUILD)/examples/%: shard_runtime/examples/%.c $(BUILD)/lib/libfsdp.so
+	@mkdir -p $(@D)
+	$(CC) -Ishard_runtime/include -std=c11 -O2 -g $(WARN) $(SANFLAGS) -MMD -MP $< -o $@ -L$(BUILD)/lib -lfsdp \
+	  -Wl,-rpath,'$$ORIGIN/../lib' -lm
+
+# --- tests ------------------------------------------------------------------------------------------------------
+UNIT_SRC    := $(shell find tests/unit -name '*.c' 2>/dev/null | sort)
+UNIT_OBJ    := $(call obj,$(UNIT_SRC))
+SUPPORT_SRC := $(call src,tests/support)
+SUPPORT_BIN := $(patsubst tests/support/%.c,$(BUILD)/test/%,$(SUPPORT_SRC))
+UNIT_LINK   := $(filter-out $(call obj,launcher/main.c shard_runtime/trainer/main.c), \
+               $(call obj,$(LAUNCH_SRC) $(AGENT_SRC) $(JOB_SRC) $(TRAINER_SRC) $(FSDP_SRC))) $(ISA_OBJ)
+
+$(UNIT_OBJ): CPPFLAGS += $(shell pkg-config --cflags criterion) -DSOURCE_DIR='"$(CURDIR)"' -DBUILD_DIR='"$(abspath $(BUILD))"'
+$(BUILD)/test/unit: $(UNIT_OBJ) $(UNIT_LINK)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(OPENMP) $^ -o $@ $(LIBS_UV) $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash \
+	  $(shell pkg-config --libs criterion) -lm
+# Toy workers and test programs: one file, one program, libc only, unless its first line names libfsdp.
+$(BUILD)/test/%: tests/support/%.c $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $< -o $@ $(LDFLAGS) \
+	  $(if $(shell head -n1 $< | grep -w libfsdp),$(BUILD)/lib/libfsdp.a $(RUNTIME_LIBS))
+
+.PHONY: test unit system tests-build
+tests-build: all $(BUILD)/test/unit $(SUPPORT_BIN)
+test: tests-build
+	BUILD=$(BUILD) tests/run unit system parity
+unit: $(BUILD)/test/unit
+	BUILD=$(BUILD) tests/run unit
+system: tests-build
+	BUILD=$(BUILD) tests/run system
+
+.PHONY: asan tsan asan-unit
+asan:
+	$(MAKE) BUILD=build/asan SAN=address,undefined test
+asan-unit:
+	$(MAKE) BUILD=build/asan SAN=address,undefined unit
+
+# --- the rest ---------------------------------------------------------------------------------------------------
+C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+.PHONY: format lint clean install
+format:
+	clang-format-14 -i $(C_FILES) 2>/dev/null || clang-format -i $(C_FILES)
+lint: compile_commands.json
+	clang-tidy --quiet $(filter launcher/%.c agent/%.c shard_runtime/%.c,$(C_FILES)) -- $(CPPFLAGS) -std=c11 -fopenmp -DISA=base $(VERSION_DEFS)
+	cppcheck --quiet --enable=warning,portability,performance --error-exitcode=1 --inline-suppr --std=c11 \
+	  --suppress=missingIncludeSystem -DISA=base -I. -Ishard_runtime/include launcher agent shard_runtime
+compile_commands.json: Makefile
+	@{ echo '['; sep=; for f in $(C_FILES); do case $$f in *.c) printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' \
+	  "$$sep" '$(CURDIR)' "$$f" "$(CC) $(subst ",\",$(CPPFLAGS)) $(CFLAGS) $(OPENMP) -DISA=base -c $$f"; sep=$$',\n';; esac; done; echo ']'; } > $@
+
+clean:
+	rm -rf build compile_commands.json
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp $(DESTDIR)$(PREFIX)/share/fsdprun/configs
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
+	install -m 755 $(BUILD)/lib/libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/
+	ln -sf libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so.$(SOVERSION)
+	ln -sf libfsdp.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so
+	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
+	install -m 644 $(wildcard configs/*.yaml) $(DESTDIR)$(PREFIX)/share/fsdprun/configs/
+	for page in $(wildcard docs/man/*.[1-8]); do section=$${page##*.}; \
+	  install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$$section/$${page##*/}; done
+
+-include $(shell find $(BUILD)/obj $(BUILD)/test $(BUILD)/examples -name '*.d' 2>/dev/null)

@@ -1,0 +1,42 @@
+/*
+ * How a process group is opened, and what a back end implements. <fsdp/comm.h> checks arguments once and makes
+ * one indirect call. Back ends: `self` (W = 1: copies, no communication), `shm` (all ranks on one host, one
+ * memfd segment), `tcp` (one rank a host), `joined` (shared memory inside a host, TCP across).
+ */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <fsdp/comm.h>
+
+struct link;
+
+struct comm_config {
+    const char *name;      /* of the group, unique in the generation: "world" */
+    struct link *link;     /* bootstrap: put/get of segments and addresses; outlives the communicator */
+    const int *ranks;      /* (size) global ranks of the members in order; NULL: all of the world */
+    int rank, size;        /* of this process in the group */
+    size_t chunk_bytes;    /* 0: the back end's own */
+};
+
+struct comm_ops {
+    const char *name;
+    enum fsdp_status (*open)(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err);
+    void (*close)(struct fsdp_comm *comm);
+    enum fsdp_status (*all_gather)(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                                   enum fsdp_dtype dtype, struct fsdp_err *err);
+    enum fsdp_status (*reduce_scatter)(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                                       enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
+    enum fsdp_status (*all_reduce)(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                   enum fsdp_reduce_op op, struct fsdp_err *err);
+    enum fsdp_status (*broadcast)(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
+                                  struct fsdp_err *err);
+    enum fsdp_status (*barrier)(struct fsdp_comm *comm, struct fsdp_err *err);
+};
+
+/** Open with the back end that fits where the members are. Collective over the members. */
+enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * A worker's end of the link to its node's agent (<fsdp/link.h>). Blocking, one thread. Packets that arrive
+ * while an answer is awaited are kept: notices are seen by link_poll_notice(), nothing is lost.
+ *
+ * A process that was not started by an agent has no FSDP_LINK_FD and is a world of one: link_open() then gives
+ * a link with `hello.world_size` 1, whose put and get work within the process, whose events go nowhere, and
+ * whose save is published by the caller itself (link_alone()).
+ */
+#ifndef COMM_LINK_CLIENT_H
+#define COMM_LINK_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <fsdp/link.h>
+#include <fsdp/status.h>
+
+struct link;
+
+/**
+ * Take FSDP_LINK_FD from the environment (and make it close-on-exec and unset it), read HELLO and, if there is one, JOB.
+ *   FSDP_ERR_PEER    the agent is gone
+ *   FSDP_ERR_FORMAT  what came is not this version's hello
+ */
+enum fsdp_status link_open(struct link **out, struct fsdp_err *err);
+void link_close(struct link *link);
+
+bool link_alone(const struct link *link);
+const struct fsdp_link_hello *link_hello(const struct link *link);
+/** The resolved job as JSON text of *length bytes, zero-terminated, owned by the link; NULL if there is none. */
+const char *link_job(const struct link *link, size_t *length);
+/** Never NULL: a private page when there is no agent. */
+struct fsdp_progress *link_progress(const struct link *link);
+/** The socket, to poll for a hang-up beside other things; -1 when alone. */
+int link_fd(const struct link *link);
+
+/** Publish `key` in this generation; `fd` >= 0 travels along (a copy; the caller keeps its own) to ranks of this host. */
+enum fsdp_status link_put(struct link *link, const char *key, const void *value, size_t size_bytes, int fd,
+                          struct fsdp_err *err);
+/**
+ * Wait until `key` is there. *size_bytes: in the capacity of `value`, out the length.
+ *   fd   NULL, or receives the descriptor that travelled along (close-on-exec, the caller's), -1 if none
+ *   FSDP_ERR_PEER  the agent is gone, or it said that a peer is (ABORT)
+ */
+enum fsdp_status link_get(struct link *link, const char *key, void *value, size_t *size_bytes, int *fd,
+                          struct fsdp_err *err);
+
+/** Append `json_object` to events.jsonl; the agent adds time and generation. */
+enum fsdp_status link_event(struct link *link, const char *json_object, struct fsdp_err *err);
+
+/** Tell that this rank's part is saved (manifest_fd: rank 0's head, else -1). */
+enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *saved, int manifest_fd,
+                            struct fsdp_err *err);
+/** Wait for the coordinator's verdict on `step`. */
+enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_link_published *published,
+                                struct fsdp_err *err);
+
+/** True once, for each notice that has arrived; never waits. */
+bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice);
+
+#endif

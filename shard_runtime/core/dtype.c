@@ -1,0 +1,43 @@
+#include <fsdp/dtype.h>
+
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+    size_t size;
+    const char *name;
+    const char *safetensors_name;
+} rows[FSDP_DTYPE_COUNT] = {
+    [FSDP_F32] = { 4, "float32", "F32" }, [FSDP_BF16] = { 2, "bfloat16", "BF16" },
+    [FSDP_F64] = { 8, "float64", "F64" }, [FSDP_I64] = { 8, "int64", "I64" },
+    [FSDP_I32] = { 4, "int32", "I32" },   [FSDP_U8] = { 1, "uint8", "U8" },
+};
+
+size_t fsdp_dtype_size(enum fsdp_dtype dtype)
+{
+    assert((unsigned)dtype < FSDP_DTYPE_COUNT);
+    return rows[dtype].size;
+}
+
+const char *fsdp_dtype_name(enum fsdp_dtype dtype)
+{
+    assert((unsigned)dtype < FSDP_DTYPE_COUNT);
+    return rows[dtype].name;
+}
+
+const char *fsdp_dtype_safetensors_name(enum fsdp_dtype dtype)
+{
+    assert((unsigned)dtype < FSDP_DTYPE_COUNT);
+    return rows[dtype].safetensors_name;
+}
+
+bool fsdp_dtype_parse(const char *name, enum fsdp_dtype *out)
+{
+    for (int i = 0; i < FSDP_DTYPE_COUNT; i++) {
+        if (strcmp(name, rows[i].name) == 0 || strcmp(name, rows[i].safetensors_name) == 0) {
+            *out = (enum fsdp_dtype)i;
+            return true;
+        }
+    }
+    return false;
+}

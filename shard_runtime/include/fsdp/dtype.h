@@ -1,0 +1,38 @@
+/*
+ * Element types, named as PyTorch's short names in job files and as safetensors' names on disk.
+ */
+#ifndef FSDP_DTYPE_H
+#define FSDP_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <fsdp/export.h>
+
+FSDP_BEGIN_DECLS
+
+enum fsdp_dtype {
+    FSDP_F32,
+    FSDP_BF16,
+    FSDP_F64,
+    FSDP_I64,
+    FSDP_I32,
+    FSDP_U8,
+    FSDP_DTYPE_COUNT
+};
+
+/** Bytes per element. */
+FSDP_API size_t fsdp_dtype_size(enum fsdp_dtype dtype);
+
+/** "float32", "bfloat16", ... */
+FSDP_API const char *fsdp_dtype_name(enum fsdp_dtype dtype);
+
+/** "F32", "BF16", ... as written in a safetensors header. */
+FSDP_API const char *fsdp_dtype_safetensors_name(enum fsdp_dtype dtype);
+
+/** Find a dtype by either name; false leaves *out alone. */
+FSDP_API bool fsdp_dtype_parse(const char *name, enum fsdp_dtype *out);
+
+FSDP_END_DECLS
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * What the node's agent and one of its workers share.
+ *
+ * FSDP_LINK_FD in a worker's environment names one end of a SOCK_SEQPACKET pair; the agent holds the other.
+ * One packet is one message: a struct fsdp_link_header, then `size` bytes of payload, and at most one
+ * descriptor (SCM_RIGHTS). Both ends are on one host and of one build, so the structs travel as they are.
+ * A generation has its own pairs, pages and keys: nothing here outlives it but the snapshot segment.
+ *
+ * Order: the agent's first packets are HELLO (payload struct fsdp_link_hello; descriptor: the progress page),
+ * then JOB when it runs a job of ours (descriptor: a sealed memfd with the resolved job as JSON). From then on
+ *   worker -> agent   PUT GET EVENT SAVED
+ *   agent -> worker   VALUE NOTICE PUBLISHED
+ * End of file on either side means that the other process is gone.
+ */
+#ifndef FSDP_LINK_H
+#define FSDP_LINK_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define FSDP_LINK_FD_ENV "FSDP_LINK_FD"
+
+enum {
+    FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
+    FSDP_LINK_VERSION = 1,
+    FSDP_LINK_KEY_BYTES = 128,    /* a key with its terminating zero */
+    FSDP_LINK_VALUE_BYTES = 65536,
+    FSDP_LINK_EVENT_BYTES = 3072,
+    FSDP_LINK_NAME_BYTES = 256,
+    FSDP_LINK_WORDS_BYTES = 512,
+};
+
+enum fsdp_link_type {
+    FSDP_LINK_HELLO = 1,
+    FSDP_LINK_JOB,
+    FSDP_LINK_PUT,       /* struct fsdp_link_put, then the value; optionally a descriptor. A key is put once. */
+    FSDP_LINK_GET,       /* struct fsdp_link_get. Answered by VALUE when the key is there, however late. */
+    FSDP_LINK_VALUE,     /* the value; its descriptor if it was put with one on this host; same `tag` as the GET */
+    FSDP_LINK_EVENT,     /* a JSON object for events.jsonl: {"event": "resume", "step": 7, ...} */
+    FSDP_LINK_SAVED,     /* struct fsdp_link_saved: this rank's part of a checkpoint is on disk, or failed */
+    FSDP_LINK_PUBLISHED, /* struct fsdp_link_published: all ranks' parts made a checkpoint, or did not */
+    FSDP_LINK_NOTICE,    /* struct fsdp_link_notice */
+};
+
+struct fsdp_link_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;
+    uint32_t tag;  /* chosen by the asker, returned in the answer; 0 where there is no answer */
+    uint32_t size; /* payload bytes that follow */
+};
+
+struct fsdp_link_hello {
+    uint32_t rank, world_size;
+    uint32_t local_rank, local_world_size;
+    uint32_t node_rank, n_nodes;
+    uint32_t generation;
+    uint32_t threads;           /* compute threads this worker may use, at least 1 */
+    int64_t resume_step;        /* the checkpoint every rank loads; -1: start from initial weights */
+    int64_t first_step_ns;      /* CLOCK_MONOTONIC when this generation was begun */
+    char run_dir[4096];         /* absolute; empty when the run has none */
+    char node_address[256];     /* where other nodes reach this one; "127.0.0.1" on a single node */
+    unsigned char token[32];    /* opens worker-to-worker TCP of this generation: key of an HMAC-SHA256 */
+};
+
+struct fsdp_link_put {
+    char key[FSDP_LINK_KEY_BYTES];
+};
+
+struct fsdp_link_get {
+    char key[FSDP_LINK_KEY_BYTES];
+};
+
+/*
+ * A rank wrote and synced `file` in the directory `checkpoints/<temporary>` of the run directory. Rank 0's
+ * packet carries a memfd with the manifest's head: a JSON object with everything but the list of files
+ * (shardfile/manifest.h). The coordinator adds the files, syncs, renames, applies retention and answers
+ * every rank. `status` is an enum fsdp_status; when it is not FSDP_OK, `words` says why and nothing is published.
+ */
+struct fsdp_link_saved {
+    int64_t step;
+    uint32_t status;
+    uint32_t keep;           /* retention: complete checkpoints to keep, 0 for all */
+    uint64_t size_bytes;     /* of the file; 0 when this rank owns no rows and wrote none */
+    uint64_t checksum[2];    /* XXH3-128 of the whole file: low, high */
+    int64_t started_ns;      /* CLOCK_MONOTONIC */
+    char temporary[FSDP_LINK_NAME_BYTES];
+    char file[FSDP_LINK_NAME_BYTES];
+    char words[FSDP_LINK_WORDS_BYTES];
+};
+
+struct fsdp_link_published {
+    int64_t step;
+    uint32_t status; /* enum fsdp_status: FSDP_OK when the checkpoint is durable under its final name */
+    uint32_t reserved;
+    char words[FSDP_LINK_WORDS_BYTES];
+};
+
+enum fsdp_link_notice_kind {
+    FSDP_NOTICE_SAVE_AND_STOP = 1, /* finish the step, save it, exit with FSDP_EXIT_NOTICE */
+    FSDP_NOTICE_ABORT,             /* a peer is gone: leave every collective with FSDP_ERR_PEER */
+};
+
+struct fsdp_link_notice {
+    uint32_t kind;
+    uint32_t reserved;
+    int64_t stop_after_step; /* SAVE_AND_STOP: every rank stops after this step; -1: agree among yourselves */
+};
+
+/*
+ * Exit statuses by which a worker tells its agent what ended it (the contract's table). A worker that ends
+ * with FSDP_EXIT_PEER is a consequence of another's death, never the root cause while there is another.
+ */
+enum fsdp_exit {
+    FSDP_EXIT_USAGE = 2,
+    FSDP_EXIT_INPUT = 66,
+    FSDP_EXIT_BUG = 70,
+    FSDP_EXIT_IO = 74,
+    FSDP_EXIT_PEER = 75,
+    FSDP_EXIT_LINK = 76,
+    FSDP_EXIT_NOTICE = 77,
+    FSDP_EXIT_CONFIG = 78,
+};
+
+enum fsdp_phase {
+    FSDP_PHASE_START = 0,
+    FSDP_PHASE_LOAD,
+    FSDP_PHASE_DATA,
+    FSDP_PHASE_FORWARD,
+    FSDP_PHASE_BACKWARD,
+    FSDP_PHASE_OPTIMIZER,
+    FSDP_PHASE_COLLECTIVE, /* waiting in one: `collective_seq` says which */
+    FSDP_PHASE_SAVE,
+    FSDP_PHASE_DONE,
+};
+
+/*
+ * The progress page: one memfd page a worker, mapped by it and by its agent. The worker beats by plain relaxed
+ * stores; the agent reads on a timer and never waits. Doubles travel as their bits. `abort_word` is the agent's:
+ * anything but 0 means that a peer is gone, and a rank waiting in a collective gives up.
+ */
+struct fsdp_progress {
+    uint32_t magic, version;
+    _Atomic uint32_t phase;
+    _Atomic uint32_t abort_word;
+    _Atomic uint64_t beat_ns; /* CLOCK_MONOTONIC of the last store */
+    _Atomic uint64_t step, total_steps;
+    _Atomic uint64_t collective_seq;
+    _Atomic uint64_t tokens; /* consumed by all ranks so far */
+    _Atomic uint64_t loss_bits, grad_norm_bits, tokens_per_s_bits;
+    _Atomic uint64_t memory_bytes;
+};
+
+enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 1, FSDP_PROGRESS_BYTES = 4096 };
+
+/*
+ * The snapshot segment (filled once in-memory checkpoints exist; laid out now so that agents and workers of
+ * either age agree): a head, then two slots, each the exact bytes of this rank's shard file. The worker sets
+ * `state` to WRITING, copies, stores step, size and checksum, and sets COMPLETE last; a reader trusts a slot
+ * only when it is COMPLETE and its checksum holds.
+ */
+enum fsdp_snapshot_state { FSDP_SNAPSHOT_EMPTY = 0, FSDP_SNAPSHOT_WRITING = 1, FSDP_SNAPSHOT_COMPLETE = 2 };
+
+struct fsdp_snapshot_slot {
+    _Atomic uint32_t state;
+    uint32_t generation;
+    int64_t step;
+    uint64_t offset, capacity; /* of the slot's bytes in the segment */
+    uint64_t size_bytes;
+    uint64_t checksum[2]; /* XXH3-128: low, high */
+};
+
+struct fsdp_snapshot_head {
+    uint32_t magic, version;
+    uint64_t layout_hash; /* of the shard file's header: another model or world size must not match */
+    unsigned char job_id[16], boot_id[16];
+    struct fsdp_snapshot_slot slots[2];
+};
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * The resolved job: what a job file, --set and defaults come to. One typed struct that the launcher hands to
+ * the workers as JSON and that both read. Strings are never NULL and are owned by the job.
+ */
+#ifndef JOB_JOB_H
+#define JOB_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+enum job_order { JOB_ORDER_SHUFFLED, JOB_ORDER_SEQUENTIAL };
+enum job_optimizer_kind { JOB_ADAMW, JOB_SGD };
+enum job_decay { JOB_DECAY_ALL, JOB_DECAY_MATRICES };
+enum job_schedule { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE };
+enum job_reshard { JOB_RESHARD_AUTO, JOB_RESHARD_TRUE, JOB_RESHARD_FALSE };
+enum job_gradient_sync { JOB_SYNC_LAST, JOB_SYNC_EVERY };
+enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
+
+struct job {
+    struct {
+        char *name, *dir;
+        uint64_t seed;
+        uint64_t log_every;
+        char *device;      /* auto | cpu */
+        char *collectives; /* auto | cpu */
+    } run;
+    struct {
+        uint64_t nproc_per_node, nnodes, max_restarts;
+        uint64_t threads; /* per rank; 0: auto */
+        double hang_timeout_s;
+    } launch;
+    struct {
+        char *path; /* absolute once resolved */
+        char *tokenizer;
+        enum job_order order;
+        double validation;
+    } data;
+    struct {
+        char *kind;
+        uint64_t layers, dim, heads, vocab, seq;
+        double dropout;
+        bool causal;
+    } model;
+    struct {
+        uint64_t steps;
+        uint64_t batch;             /* sequences per rank and micro-step */
+        uint64_t grad_accumulation; /* micro-steps a step */
+        uint64_t global_batch;      /* sequences a step; 0: batch * W * grad_accumulation */
+        double clip_norm;           /* 0: no clipping */
+    } train;
+    struct {
+        enum job_optimizer_kind kind;
+        double lr, betas[2], eps, weight_decay, momentum;
+        enum job_decay decay;
+        enum job_schedule schedule;
+        uint64_t warmup_steps;
+    } optimizer;
+    struct {
+        enum job_reshard reshard_after_forward;
+        enum job_gradient_sync gradient_sync;
+        bool reshard_after_backward;
+    } parallel; /* keys of features that are not built yet are refused, so they have no field */
+    struct {
+        uint64_t every, keep; /* 0: never; 0: all */
+        enum job_resume resume;
+    } checkpoint;
+};
+
+void job_free(struct job *job);
+
+/** The job as one JSON object (the sections and keys of the job file, defaults filled in), to be freed. */
+enum fsdp_status job_to_json(const struct job *job, char **out, struct fsdp_err *err);
+/** Read what job_to_json() wrote; FSDP_ERR_FORMAT names the key that is missing, unknown or of a wrong type. */
+enum fsdp_status job_from_json(struct job *job, const char *text, size_t length, struct fsdp_err *err);
+
+/**
+ * Split a step's samples over W ranks: *batch sequences a rank and micro-step, *n_micro micro-steps.
+ * With train.global_batch it is the largest batch <= train.batch that divides it; FSDP_ERR_CONFIG names
+ * the numbers when there is none.
+ */
+enum fsdp_status job_split_batch(const struct job *job, int W, uint64_t *batch, uint64_t *n_micro,
+                                 struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,44 @@
+# Sourced by the script suites. One check is one line on stdout: "ok - NAME", "not ok - NAME", "skip - NAME: reason".
+# Nothing sleeps for a fixed time: wait_until polls a condition against a deadline.
+set -u
+BUILD=${BUILD:-$PWD/build}
+BIN=$BUILD/bin
+TOY=$BUILD/test
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-test.XXXXXX")
+SOURCE=$PWD
+export BUILD
+n_failed=0
+at_exit() { :; }
+finish() { at_exit; rm -rf "$WORK"; }
+trap finish EXIT
+
+ok() { echo "ok - $1"; }
+not_ok() { echo "not ok - $1"; shift; for line in "$@"; do printf '# %s\n' "$line"; done; n_failed=$((n_failed + 1)); }
+skip() { echo "skip - $1: $2"; }
+
+# check NAME COMMAND...: passes when the command ends with 0; its output is shown when it does not.
+check() {
+  local name=$1 out; shift
+  if out=$("$@" 2>&1); then ok "$name"; else not_ok "$name" "\$ $*" "$(printf '%s' "$out" | tail -n 20)"; fi
+}
+# check_eq NAME WANT GOT
+check_eq() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "want: $2" "got:  $3"; fi; }
+# check_match NAME REGEX TEXT
+check_match() { if printf '%s' "$3" | grep -qE -- "$2"; then ok "$1"; else not_ok "$1" "want: $2" "got:  $(printf '%s' "$3" | tail -n 20)"; fi; }
+# check_status NAME WANT COMMAND...: exit status; stdout and stderr are left in $WORK/out and $WORK/err.
+check_status() {
+  local name=$1 want=$2 got; shift 2
+  "$@" > "$WORK/out" 2> "$WORK/err"; got=$?
+  if [ "$got" = "$want" ]; then ok "$name"; else not_ok "$name" "\$ $*" "want exit $want, got $got" "$(tail -n 10 "$WORK/err")"; fi
+}
+# wait_until SECONDS COMMAND...: true as soon as the command is; false after the deadline.
+wait_until() {
+  local deadline; deadline=$(($(date +%s%N) + $1 * 1000000000)); shift
+  until "$@" > /dev/null 2>&1; do
+    [ "$(date +%s%N)" -lt "$deadline" ] || return 1
+    read -r -t 0.02 < <(:) || :
+  done
+}
+# alive PATTERN: are there processes (no zombies) whose command line matches?
+alive() { local p; for p in $(pgrep -f -- "$1"); do [ "$p" != $$ ] && [ "$(awk '/^State/ {print $2}' "/proc/$p/status" 2>/dev/null)" != Z ] && [ -e "/proc/$p" ] && return 0; done; return 1; }
+none_alive() { ! alive "$1"; }

@@ -1,0 +1,174 @@
+/*
+ * The house: which folder may include which. docs/architecture.md gives the reason for each wall; this table is
+ * the wall. Every #include "..." of a header of ours is held against it, and pure files include no library of
+ * loops, GPUs or networks.
+ */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define R "shard_runtime/"
+
+/* from -> to; a folder may always include itself and shard_runtime/include (as <fsdp/...>). */
+static const char *const arrows[][2] = {
+    { "launcher", "agent" },          { "launcher", R "job" },          { "launcher", R "shardfile" },
+    { "launcher", R "core" },         { "agent", R "shardfile" },       { "agent", R "core" },
+    { R "trainer", R "job" },         { R "trainer", R "core" },        { R "trainer", R "plan" },
+    { R "trainer", R "shard" },       { R "trainer", R "numerics" },    { R "trainer", R "device" },
+    { R "trainer", R "comm" },        { R "trainer", R "optim" },       { R "trainer", R "nn" },
+    { R "trainer", R "data" },        { R "trainer", R "shardfile" },   { R "trainer", R "checkpoint" },
+    { R "trainer", R "engine" },      { R "engine", R "nn" },           { R "engine", R "optim" },
+    { R "engine", R "shard" },        { R "engine", R "plan" },         { R "engine", R "numerics" },
+    { R "engine", R "device" },       { R "engine", R "comm" },         { R "engine", R "core" },
+    { R "engine", R "checkpoint" },   { R "engine", R "shardfile" },    { R "checkpoint", R "shardfile" },
+    { R "checkpoint", R "shard" },    { R "checkpoint", R "plan" },     { R "checkpoint", R "comm" },
+    { R "checkpoint", R "device" },   { R "checkpoint", R "core" },     { R "shard", R "plan" },
+    { R "shard", R "comm" },          { R "shard", R "device" },        { R "shard", R "core" },
+    { R "nn", R "numerics" },         { R "nn", R "device" },           { R "nn", R "plan" },
+    { R "nn", R "core" },             { R "optim", R "numerics" },      { R "optim", R "device" },
+    { R "optim", R "plan" },          { R "optim", R "core" },          { R "plan", R "core" },
+    { R "shardfile", R "core" },      { R "job", R "core" },            { R "numerics", R "core" },
+    { R "device", R "core" },         { R "comm", R "core" },           { R "data", R "core" },
+    { R "cuda", R "core" },           { R "cuda", R "device" },         { R "cuda", R "comm" },
+    { R "cuda", R "numerics" },
+};
+
+/* Pure: no loop, no GPU, no network library, whatever the folder they stand in. */
+static const char *const pure[] = {
+    R "plan/",           R "core/",          R "shard/layout.",     R "job/",         R "data/order.",
+    "agent/world_fsm.", "agent/frame.",      "agent/worker_env.",   "launcher/options.",
+};
+static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };
+
+static int n_files, n_violations;
+
+static const char *folder_of(const char *path, char out[256])
+{
+    /* launcher and agent are one folder each; below shard_runtime the first two components count. */
+    const char *end = strchr(path, '/');
+
+    if (end != NULL && strncmp(path, R, strlen(R)) == 0)
+        end = strchr(end + 1, '/');
+    snprintf(out, 256, "%.*s", end == NULL ? 0 : (int)(end - path), path);
+    return out;
+}
+
+static bool allowed(const char *from, const char *to)
+{
+    if (strcmp(from, to) == 0 || strcmp(to, R "include") == 0)
+        return true;
+    for (size_t i = 0; i < sizeof arrows / sizeof *arrows; i++)
+        if (strcmp(arrows[i][0], from) == 0 && strcmp(arrows[i][1], to) == 0)
+            return true;
+    return false;
+}
+
+static bool is_pure(const char *path)
+{
+    for (size_t i = 0; i < sizeof pure / sizeof *pure; i++)
+        if (strncmp(path, pure[i], strlen(pure[i])) == 0)
+            return true;
+    return false;
+}
+
+static void violation(const char *path, int line, const char *what)
+{
+    n_violations++;
+    fprintf(stderr, "%s:%d: %s\n", path, line, what);
+}
+
+static void check_include(const char *path, int line, const char *header, bool quoted)
+{
+    char from[256], to[256], words[700];
+
+    if (quoted) {
+        folder_of(path, from);
+        folder_of(header, to);
+        if (to[0] == '\0')
+            snprintf(words, sizeof words, "include \"%s\" by its path from the top of the tree", header);
+        else if (!allowed(from, to))
+            snprintf(words, sizeof words, "no arrow from %s to %s (%s)", from, to, header);
+        else
+            return;
+        violation(path, line, words);
+        return;
+    }
+    for (size_t i = 0; i < sizeof impure_headers / sizeof *impure_headers; i++) {
+        if (strncmp(header, impure_headers[i], strlen(impure_headers[i])) != 0)
+            continue;
+        if (is_pure(path))
+            violation(path, line, "a pure file includes a library of loops, GPUs or networks");
+        if (strncmp(header, "cuda", 4) == 0 && strncmp(path, R "cuda/", strlen(R "cuda/")) != 0)
+            violation(path, line, "CUDA outside shard_runtime/cuda");
+    }
+}
+
+static void check_file(const char *path)
+{
+    char full[4096], text[2048], header[512];
+    FILE *file;
+    int line = 0;
+
+    snprintf(full, sizeof full, "%s/%s", SOURCE_DIR, path);
+    file = fopen(full, "r");
+    cr_assert_not_null(file, "%s", full);
+    n_files++;
+    while (fgets(text, sizeof text, file) != NULL) {
+        line++;
+        if (sscanf(text, " # include \"%511[^\"]\"", header) == 1)
+            check_include(path, line, header, true);
+        else if (sscanf(text, " # include <%511[^>]>", header) == 1)
+            check_include(path, line, header, false);
+    }
+    fclose(file);
+}
+
+static void walk(const char *path)
+{
+    char full[4096], child[2048];
+    struct dirent *entry;
+    DIR *dir;
+
+    snprintf(full, sizeof full, "%s/%s", SOURCE_DIR, path);
+    dir = opendir(full);
+    cr_assert_not_null(dir, "%s", full);
+    while ((entry = readdir(dir)) != NULL) {
+        const char *dot = strrchr(entry->d_name, '.');
+
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
+        if (entry->d_type == DT_DIR)
+            walk(child);
+        else if (dot != NULL && (strcmp(dot, ".c") == 0 || strcmp(dot, ".h") == 0 || strcmp(dot, ".cu") == 0))
+            check_file(child);
+    }
+    closedir(dir);
+}
+
+Test(house, every_include_follows_an_arrow)
+{
+    n_files = n_violations = 0;
+
+    walk("launcher");
+    walk("agent");
+    walk("shard_runtime");
+
+    cr_assert(n_files > 10, "only %d files were read", n_files);
+    cr_assert(n_violations == 0, "%d violations", n_violations);
+}
+
+Test(house, a_planted_violation_is_seen)
+{
+    n_violations = 0;
+
+    check_include("shard_runtime/core/tensor.c", 1, "agent/world.h", true);
+    check_include("shard_runtime/plan/memory.c", 1, "uv.h", false);
+    check_include("agent/world.c", 1, "cuda_runtime.h", false);
+    check_include("agent/world.c", 1, "shard_runtime/comm/shm.h", true);
+    check_include("agent/world.c", 1, "frame.h", true);
+
+    cr_assert(n_violations == 5, "%d of 5 seen", n_violations);
+}
