@@ -1,0 +1,50 @@
+/*
+ * Save a model with its optimizer, and go on from it at any world size. Each rank writes its own rows into one
+ * safetensors file; the directory gets its final name, step-<8 digits>, in one rename once every file is on disk.
+ * PyTorch's HuggingFaceStorageReader reads it. docs/checkpoint-format.md says what is in it.
+ */
+#ifndef FSDP_CHECKPOINT_H
+#define FSDP_CHECKPOINT_H
+
+#include <stdint.h>
+
+#include <fsdp/model.h>
+#include <fsdp/optimizer.h>
+
+FSDP_BEGIN_DECLS
+
+/** What belongs to a training run beside its tensors. */
+struct fsdp_checkpoint_state {
+    uint64_t step;           /* steps done: the checkpoint's number */
+    uint64_t cursor;         /* samples consumed so far */
+    uint64_t seed;           /* of the job */
+    uint64_t optimizer_step; /* updates done; filled in by save and load from the optimizer */
+};
+
+/**
+ * Save step state->step; collective. Returns on every rank once the checkpoint is durable, or failed on all.
+ *   directory   where the step-... directories are; NULL: "checkpoints" in the run directory
+ *   optimizer   NULL: weights only
+ *   keep        newest checkpoints to keep, 0: all
+ *   job_json    the job, kept in the manifest; NULL: what the context was given, if anything
+ *   FSDP_ERR_IO    a disk refused; what was published before stands
+ *   FSDP_ERR_PEER  a rank or the agent is gone
+ */
+FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                                               const char *directory, const struct fsdp_checkpoint_state *state,
+                                               uint32_t keep, const char *job_json, struct fsdp_err *err);
+
+/**
+ * Load step `step` (-1: the newest that verifies) into the model and, unless NULL, the optimizer; collective.
+ *   FSDP_ERR_NOT_FOUND  there is none
+ *   FSDP_ERR_FORMAT     damaged; the message names the file
+ *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs
+ * After a failure parameters and state are undefined.
+ */
+FSDP_API enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                                               const char *directory, int64_t step,
+                                               struct fsdp_checkpoint_state *state, struct fsdp_err *err);
+
+FSDP_END_DECLS
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * Optimizers over shards: every rank updates its own rows, without communication. State is unpadded, of this rank's
+ * rows only, and has names, so that a checkpoint can be read at another world size.
+ */
+#ifndef FSDP_OPTIMIZER_H
+#define FSDP_OPTIMIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/model.h>
+
+FSDP_BEGIN_DECLS
+
+struct fsdp_optimizer;
+
+enum fsdp_optimizer_kind {
+    FSDP_ADAMW, /* torch.optim.AdamW */
+    FSDP_SGD,   /* torch.optim.SGD, with momentum, without dampening or Nesterov */
+};
+
+enum fsdp_decay {
+    FSDP_DECAY_ALL,      /* every parameter, as PyTorch does */
+    FSDP_DECAY_MATRICES, /* parameters of two or more dimensions only */
+};
+
+enum fsdp_schedule {
+    FSDP_CONSTANT,
+    FSDP_LINEAR, /* from lr after the warm-up towards 0 after total_steps */
+    FSDP_COSINE, /* the same by half a cosine */
+};
+
+struct fsdp_optimizer_options {
+    enum fsdp_optimizer_kind kind;
+    double lr;
+    double betas[2], eps; /* AdamW */
+    double momentum;      /* SGD */
+    double weight_decay;
+    enum fsdp_decay decay;
+    enum fsdp_schedule schedule;
+    uint64_t warmup_steps; /* lr * step / warmup_steps while step <= warmup_steps */
+    uint64_t total_steps;  /* where linear and cosine end; not used by constant */
+};
+
+/** AdamW with lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1 on all, constant. */
+FSDP_API struct fsdp_optimizer_options fsdp_optimizer_defaults(void);
+/** The learning rate of update `step`, counted from 1: a pure function. */
+FSDP_API double fsdp_schedule_lr(const struct fsdp_optimizer_options *options, uint64_t step);
+
+/** `model` is borrowed and destroyed later. FSDP_ERR_ARG: a number out of its range, named. */
+FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
+                                                const struct fsdp_optimizer_options *options, struct fsdp_err *err);
+FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
+
+/** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). */
+FSDP_API enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err);
+/** Updates done so far: the step number in logs and checkpoints. */
+FSDP_API uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer);
+/** After a checkpoint was loaded into the state: go on from its step. */
+FSDP_API void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t step);
+/** The learning rate the next update will use. */
+FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
+
+/** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum.P" (SGD with momentum). */
+FSDP_API size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer);
+FSDP_API void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out);
+/** Bytes of state on this rank. */
+FSDP_API size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer);
+
+FSDP_END_DECLS
+
+#endif
