@@ -1,0 +1,90 @@
+/*
+ * errors.json: what ended the job, and what died only because of that.
+ *
+ * {"time", "status", "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name",
+ *   "phase", "step", "generation", "message", "stderr": [lines]}, "collateral": {"count", "ranks": [{"rank",
+ *   "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
+ * What is not known is null. `status` is fsdprun's exit status. `class` is one of the names below: workers may
+ * return the numbers that fsdprun uses itself, and it tells them apart.
+ */
+#ifndef AGENT_ERRORS_H
+#define AGENT_ERRORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+struct rundir;
+
+enum errors_class {
+    ERRORS_EXIT = 1, /* "exit": a worker ended with exit_code */
+    ERRORS_SIGNAL,   /* "signal": a worker was killed by signal */
+    ERRORS_EXEC,     /* "exec": the program cannot be executed or is not found; message has the reason */
+    ERRORS_HANG,     /* "hang": no progress for launch.hang_timeout_s */
+    ERRORS_NODE,     /* "node": a node or the link to it was lost */
+    ERRORS_WORLD,    /* "world": no world could be formed */
+    ERRORS_STOPPED,  /* "stopped": a signal to fsdprun */
+    ERRORS_NOTICE,   /* "notice": saved and stopped on request */
+    ERRORS_IO,       /* "io": the launcher could not write or read what it must */
+    ERRORS_CONFIG,   /* "config": a job or run directory that cannot be used */
+    ERRORS_BUG,      /* "bug": ours */
+    ERRORS_CLASS_COUNT
+};
+
+enum { ERRORS_TAIL_LINES = 20, ERRORS_TAIL_BYTES = 4096, ERRORS_COLLATERAL_LISTED = 1024 };
+
+/** The last lines a rank wrote to stderr: `n_lines` zero-terminated lines, oldest first, pointing into `bytes`. */
+struct errors_tail {
+    int n_lines;
+    const char *lines[ERRORS_TAIL_LINES];
+    char bytes[ERRORS_TAIL_BYTES + ERRORS_TAIL_LINES];
+};
+
+/** One dead worker, or none (rank -1) when the class is not about one. */
+struct errors_death {
+    int rank, local_rank;  /* -1: none */
+    const char *host;      /* NULL: unknown */
+    int64_t pid;           /* 0: none */
+    int exit_code;         /* -1: it did not exit */
+    int signal;            /* 0: no signal */
+};
+
+struct errors_report {
+    enum errors_class class;
+    int status; /* exit status of fsdprun */
+    struct errors_death cause;
+    const char *phase; /* "forward", ...; NULL: unknown */
+    int64_t step;      /* -1: unknown */
+    int generation;
+    const char *message;            /* one line more about it; NULL: none */
+    const struct errors_tail *tail; /* NULL: not captured */
+    const struct errors_death *collateral;
+    size_t n_collateral; /* all are counted, the first ERRORS_COLLATERAL_LISTED are listed */
+};
+
+const char *errors_class_name(enum errors_class class); /* "exit", ...; "unknown" out of range */
+
+/** "SIGSEGV", "SIGRTMIN+2", "signal 77": into `out` (32 bytes), which is returned. */
+const char *errors_signal_name(int signal, char *out);
+
+/** fsdprun's status for a death: its exit code, or 128 + its signal. */
+int errors_death_status(const struct errors_death *death);
+
+/** Write errors.json into the run directory as one step (rundir_write). */
+enum fsdp_status errors_write(struct rundir *rundir, const struct errors_report *report, struct fsdp_err *err);
+
+/** The report as JSON, to be freed; NULL when memory ran out. */
+char *errors_json(const struct errors_report *report, double time_s);
+
+/**
+ * The first cause in one line for people, no newline:
+ *   rank 3 (host n1, pid 4242) was killed by SIGSEGV in forward of step 17, generation 2; 7 other ranks were stopped
+ * Cut to `size`. Returns `out`.
+ */
+const char *errors_line(const struct errors_report *report, char *out, size_t size);
+
+/** The last lines (at most ERRORS_TAIL_LINES and ERRORS_TAIL_BYTES) of the file `fd` from offset `start` on. */
+enum fsdp_status errors_tail_read(struct errors_tail *tail, int fd, int64_t start, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * Captured output: a pipe for each stream of each rank, read on the loop, written to its file first. The file is
+ * the buffer: the console copies lines from there (console.h), so that a slow terminal delays nobody and memory
+ * stays at one read buffer whatever is written.
+ *
+ * One wake-up of one stream is one read of at most 256 KiB: ranks share the loop fairly. When a file cannot be
+ * written (disk full) this is said once on the console; the pipe is drained all the same, so that the worker lives,
+ * and when the file takes bytes again a line in it says how many were lost.
+ *
+ * Life: logs_create(); per generation and rank logs_open() for stdout and stderr, the returned descriptor goes to
+ * the child and is closed by the caller; when a rank died, logs_stderr_tail(); when the world of a generation is
+ * reaped, logs_end_generation(); at the end logs_drain(), then logs_destroy().
+ * Thread: the loop's. logs_create() makes the process ignore SIGXFSZ (a log may meet the file size limit).
+ */
+#ifndef AGENT_LOGS_H
+#define AGENT_LOGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include <fsdp/status.h>
+
+#include "agent/console.h"
+#include "agent/errors.h"
+#include "agent/rundir.h"
+
+struct logs;
+
+/** Where one stream of one rank goes. */
+enum logs_mode {
+    LOGS_INHERIT = 0, /* the terminal, as the agent has it: nothing is captured */
+    LOGS_FILE,        /* its file only (torchrun's -r; a rank that --local-ranks-filter hides) */
+    LOGS_TEE,         /* its file and, line by line, the console (torchrun's -t; a job's output) */
+};
+
+struct logs_spec {
+    int generation, rank, local_rank;
+    enum rundir_stream stream;
+    enum logs_mode mode;
+    const char *prefix; /* TEE: before every line on the console, as logs_prefix() makes it; NULL for none */
+};
+
+/**
+ * Both are borrowed until logs_destroy(). `rundir` NULL: no logs are kept, each stream is buffered in a file without
+ * a name. `console` may be NULL when no stream is LOGS_TEE.
+ */
+enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir, struct console *console,
+                             struct fsdp_err *err);
+
+/**
+ * Close every pipe and file. Memory is freed by close callbacks: run the loop to its end before closing it.
+ * The console must outlive it. NULL is a no-op.
+ */
+void logs_destroy(struct logs *logs);
+
+/**
+ * Open one stream. *fd: the write end of its pipe, close-on-exec, the caller's to hand to the child and close;
+ * -1 for LOGS_INHERIT. FSDP_ERR_IO: the pipe or the log file cannot be made; nothing was opened.
+ */
+enum fsdp_status logs_open(struct logs *logs, const struct logs_spec *spec, int *fd, struct fsdp_err *err);
+
+/**
+ * The last lines of `rank`'s captured stderr in its newest generation. What its pipe still holds is read first:
+ * an exit is often seen before the last words. False (an empty tail) when it is not captured.
+ */
+bool logs_stderr_tail(struct logs *logs, int rank, struct errors_tail *tail);
+
+/**
+ * Every process of the generation is gone: read what is left in its pipes and close them, whoever else may
+ * still hold one. The console goes on showing what the files have.
+ */
+void logs_end_generation(struct logs *logs);
+
+/**
+ * After the last logs_end_generation(): wait for the console (console_drain() with 5 s without progress, 10 s in
+ * all on a terminal), say how much was not shown and where it is, then call `done` from the loop. At once when
+ * nothing is left.
+ */
+void logs_drain(struct logs *logs, void (*done)(void *data), void *data);
+
+uint64_t logs_captured(const struct logs *logs); /* bytes read from workers so far */
+uint64_t logs_lost(const struct logs *logs);     /* of them, bytes that no file took */
+
+/**
+ * A prefix from its template: ${rank}, ${local_rank}, ${role_name}, ${host}, ${generation}, ${stream}; what is
+ * no such name stays as it is. NULL template: "[rank ${rank}]: ". Cut to `size`; returns `out`.
+ */
+struct logs_names {
+    int rank, local_rank, generation;
+    const char *role_name, *host;
+    enum rundir_stream stream;
+};
+const char *logs_prefix(char *out, size_t size, const char *template, const struct logs_names *names);
+
+#endif
