@@ -27,10 +27,12 @@ struct agent_output {
     const bool *shown;              /* per local rank: is its console output shown; NULL: all are */
     bool prefix;                    /* console lines carry the rank; implies that they are captured */
     bool color;                     /* the console takes colours */
+    bool bar;                       /* a job on a terminal: draw the progress line (agent/progress.h) */
+    const char *prefix_template;    /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */
     bool no_files;                  /* keep no log files (as torchrun with the null device as its directory) */
 };
 
-/* One look at the run, from the progress pages; what the launcher draws. Doubles are NaN until reported. */
+/* One look at the run, from the progress pages; what the progress line shows. Doubles are NaN until reported. */
 struct agent_progress {
     int generation;
     int n_live;                /* workers of this node that run */
@@ -41,12 +43,13 @@ struct agent_progress {
     bool stopping;
 };
 
-/* Told what happens while the run goes on; every member may be NULL. Called on the loop's thread. */
+/*
+ * Told what happens while the run goes on; every member may be NULL. Called on the loop's thread. The progress line
+ * of a terminal needs none of it: the world hands it to the console, which keeps it apart from the lines.
+ */
 struct agent_observer {
     void *arg;
-    void (*progress)(void *arg, const struct agent_progress *progress); /* about five times a second, jobs only */
-    void (*before_line)(void *arg); /* a line is about to be written on the console: take the bar away */
-    void (*finished)(void *arg);    /* before the last lines: take the bar away for good */
+    void (*progress)(void *arg, const struct agent_progress *progress); /* about four times a second, jobs only */
 };
 
 struct agent_config {
