@@ -1,11 +1,15 @@
 /*
  * The table of mathematics: matrix products, attention, normalisation, activation, loss, optimizer arithmetic.
- * One row per back end: `ref` (plain C loops in the papers' notation: what the others are tested against) and
- * `onednn` (matrix products by oneDNN, the rest by our vector loops, chosen at run time by what the CPU has).
+ * One row per back end:
+ *   ref     plain C loops in the papers' notation on one thread: what the others are tested against
+ *   plain   the products of ref, the rest by our vector loops, chosen at run time by what the CPU has (FSDP_ISA in
+ *           the environment, one of base, avx2, avx512, chooses less); what the thread sanitizer runs
+ *   onednn  products by oneDNN, the rest as plain: the default
  *
  * Rounding points: fp32 in, fp32 out; every product and sum accumulates in fp32 or wider; LayerNorm statistics,
- * softmax, loss sums and norms accumulate in double or in pairwise fp32 so that no result depends on more than
- * the shapes and the number of threads. Same inputs, threads, CPU features: same bits.
+ * softmax, loss sums and norms accumulate in double or in short fp32 runs that are then added in double, in an
+ * order that depends on the shapes alone. Same inputs, CPU features, library: same bits; onednn's products
+ * also depend on the number of threads.
  *
  * Every call names its stream. On the cpu it is done when the call returns. Buffers never overlap unless said.
  * Only the compute thread calls in here; OpenMP threads inside: numerics_config.threads, fixed for the run.
@@ -28,7 +32,8 @@ struct matmul;
 /*
  * c[i, j] (+)= alpha * sum_k a[i, k] * b[k, j] (+ bias[j]), for each of `outer` x `inner` batches.
  * A view says, in elements, how far apart batches, rows and columns are: a transposed matrix or the heads inside a
- * (batch, seq, heads, head_dim) tensor are strides, never copies. One of row_stride and col_stride is 1.
+ * (batch, seq, heads, head_dim) tensor are strides, never copies. One of row_stride and col_stride is 1; of c it is
+ * col_stride. Sizes of 0 are legal: with k == 0 the sum is empty. The stride of a dimension of size 1 or 0 is ignored.
  */
 struct matmul_view {
     size_t outer_stride, inner_stride;
@@ -46,9 +51,10 @@ struct matmul_desc {
 };
 
 /* Dropout keeps element `e` of row `r` (a global sample or token) when its random word is below the keep
- * threshold, and scales it by 1/keep. The mask is recomputed in backward from the same key: nothing is stored. */
+ * threshold, and scales it by 1/keep. The word: rng_philox(key, r, e / 4)[e % 4]. The mask is recomputed in backward
+ * from the same key: nothing is stored. */
 struct dropout {
-    float p;              /* probability to drop; 0: identity */
+    float p;              /* probability to drop, 0 to 1; 0: identity */
     uint64_t key;         /* rng_key(seed, "dropout:<site>") */
     uint64_t first_row;   /* global index of row 0 */
 };
@@ -59,28 +65,33 @@ struct attention_desc {
     bool causal;
 };
 
+/* In double, as PyTorch holds them: 1 - 0.999f is 1.3e-5 off 0.001. */
 struct adamw {
-    float lr, beta1, beta2, eps, weight_decay;
+    double lr, beta1, beta2, eps, weight_decay;
 };
 
 struct sgd {
-    float lr, momentum, weight_decay;
+    double lr, momentum, weight_decay;
 };
 
 struct numerics_ops {
     const char *name; /* "ref", "onednn" */
     enum fsdp_status (*open)(struct numerics *numerics, struct fsdp_err *err);
     void (*close)(struct numerics *numerics);
+    /* Optional: what numerics_describe() adds after the row's name: library version, instruction set. */
+    void (*describe)(const struct numerics *numerics, char *buffer, size_t size);
 
-    /* A product is prepared once at start and run many times. *scratch_bytes: what run() needs beside it,
-     * aligned to 64; the caller carves it from its arena. Thread: the compute thread. */
+    /* A product is prepared once at start and run many times, on any buffers of that shape. *scratch_bytes: what
+     * run() needs beside it, aligned to 64, its content between runs nobody's; the caller carves it from its arena.
+     * numerics must outlive the product. FSDP_ERR_ARG: a desc that breaks the rules above; FSDP_ERR_UNSUPPORTED: a
+     * dtype this row has no product for. Thread: the compute thread. */
     enum fsdp_status (*matmul_create)(struct numerics *numerics, const struct matmul_desc *desc, struct matmul **out,
                                       size_t *scratch_bytes, struct fsdp_err *err);
     void (*matmul_destroy)(struct matmul *matmul);
     enum fsdp_status (*matmul_run)(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
                                    const void *bias, void *c, void *scratch, struct fsdp_err *err);
 
-    /* y (rows, cols) = x + 0; out[j] (+)= sum_i x[i, j]: the bias gradient. x: (rows, cols), out: (cols) */
+    /* out[j] (+)= sum_i x[i, j]: the gradient of a bias. x: (rows, cols), out: (cols) */
     void (*column_sum)(struct numerics *numerics, struct device_stream *stream, const float *x, float *out, size_t rows,
                        size_t cols, bool accumulate);
 
@@ -109,10 +120,11 @@ struct numerics_ops {
 
     /* In place: p[row] = softmax(s[row]) of (batch, heads, seq, seq) scores, masked above the diagonal when causal;
      * then, if dropout is on, `dropped` (same shape) = dropout(p), its row being sample * heads * seq + head * seq + i
-     * with first_row = the global index of sample 0 times heads * seq. `dropped` may be NULL when p is 0. */
+     * with first_row = the global index of sample 0 times heads * seq. `dropped` may be NULL when p is 0; otherwise
+     * with p = 0 it is a copy. `dropout` may be NULL for none. */
     void (*softmax)(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
                     const struct attention_desc *desc, const struct dropout *dropout);
-    /* ds = p * (dp' - sum_j p * dp') with dp' = dropout(dp); ds may be dp. */
+    /* ds = p * (dp' - sum_j p * dp') with dp' = dropout(dp); ds may be dp. `dropout` may be NULL for none. */
     void (*softmax_backward)(struct numerics *numerics, struct device_stream *stream, const float *p, const float *dp,
                              float *ds, const struct attention_desc *desc, const struct dropout *dropout);
 
@@ -125,8 +137,8 @@ struct numerics_ops {
                                const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols, size_t seq);
 
     /* Per row: loss = log(sum exp(logits)) - logits[target]; *loss_sum += its sum over rows (nats), *n_targets += rows
-     * whose target is not -100. When dlogits is not NULL it gets (softmax - onehot) * scale, zero for ignored rows;
-     * dlogits may be logits. */
+     * whose target is not -100 (other targets are in [0, vocab)). When dlogits is not NULL it gets
+     * (softmax - onehot) * scale, zero for ignored rows; dlogits may be logits. */
     void (*cross_entropy)(struct numerics *numerics, struct device_stream *stream, const float *logits,
                           const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
                           double *loss_sum, uint64_t *n_targets);
@@ -143,8 +155,8 @@ struct numerics_ops {
 };
 
 struct numerics_config {
-    int threads;      /* at least 1 */
-    const char *name; /* "auto", "ref", "onednn" */
+    int threads;      /* at least 1; sets OpenMP's number for the process */
+    const char *name; /* "auto", "ref", "plain", "onednn" */
 };
 
 struct numerics {
@@ -153,13 +165,19 @@ struct numerics {
     void *state; /* the row's own */
 };
 
-/** Open the row called config->name; "auto" takes onednn. FSDP_NUMERICS in the environment overrides "auto". */
+/**
+ * Open the row called config->name; "auto" takes onednn. FSDP_NUMERICS in the environment overrides "auto".
+ * *numerics is the caller's storage; after a failure it is closed. FSDP_ERR_CONFIG: no row of that name, or an FSDP_ISA
+ * that this CPU does not have.
+ */
 enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_config *config, struct fsdp_err *err);
+/** Closing twice, or after a failed open, is a no-op. Every product must have been destroyed before. */
 void numerics_close(struct numerics *numerics);
 /** One line for manifests and --version: row, library version, instruction set, threads. */
 const char *numerics_describe(const struct numerics *numerics, char *buffer, size_t size);
 
 extern const struct numerics_ops numerics_ref_ops;
+extern const struct numerics_ops numerics_plain_ops;
 extern const struct numerics_ops numerics_onednn_ops;
 
 #endif

@@ -1,0 +1,27 @@
+/*
+ * What every row must agree on about dropout, so that their masks are the same to the last element.
+ */
+#ifndef NUMERICS_DROPOUT_H
+#define NUMERICS_DROPOUT_H
+
+#include "shard_runtime/numerics/numerics.h"
+
+static inline bool dropout_is_on(const struct dropout *dropout)
+{
+    return dropout != NULL && dropout->p > 0;
+}
+
+/* An element is kept when its random word is below this. p > 0, so at least one word drops it. */
+static inline uint32_t dropout_keep_below(const struct dropout *dropout)
+{
+    const double threshold = (1.0 - (double)dropout->p) * 0x1p32;
+
+    return threshold < 0x1p32 ? (uint32_t)threshold : UINT32_MAX;
+}
+
+static inline float dropout_scale(const struct dropout *dropout)
+{
+    return dropout->p < 1 ? (float)(1.0 / (1.0 - (double)dropout->p)) : 0.0f; /* at 1 nothing is kept */
+}
+
+#endif

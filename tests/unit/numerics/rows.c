@@ -1,0 +1,79 @@
+#include "tests/unit/numerics/rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/rng.h"
+
+const size_t odd_sizes[] = { 1, 3, 7, 17, 64, 65, 1000 };
+const size_t n_odd_sizes = sizeof odd_sizes / sizeof *odd_sizes;
+
+static const struct row_case cases[] = {
+    { "ref", "", 1 },
+};
+
+struct criterion_test_params row_cases(void)
+{
+    return cr_make_param_array(const struct row_case, cases, sizeof cases / sizeof *cases);
+}
+
+struct criterion_test_params fast_row_cases(void)
+{
+    return cr_make_param_array(const struct row_case, cases + 1, sizeof cases / sizeof *cases - 1);
+}
+
+static bool cpu_has(const char *isa)
+{
+    if (strcmp(isa, "avx2") == 0)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (strcmp(isa, "avx512") == 0)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return true;
+}
+
+void row_open(struct numerics *numerics, const struct row_case *row)
+{
+    struct numerics_config config = { .threads = row->threads, .name = row->name };
+    struct fsdp_err err = { 0 };
+
+    if (!cpu_has(row->isa))
+        cr_skip_test("this CPU has no %s", row->isa);
+    if (row->isa[0] != '\0')
+        setenv("FSDP_ISA", row->isa, 1);
+    else
+        unsetenv("FSDP_ISA");
+    cr_assert(numerics_open(numerics, &config, &err) == FSDP_OK, "%s: %s", row->name, err.message);
+}
+
+float *random_floats(uint64_t seed, size_t n, float std)
+{
+    float *x = malloc((n + 1) * sizeof *x);
+
+    cr_assert_not_null(x);
+    rng_fill_normal(seed, 0, x, n, std);
+    return x;
+}
+
+float *copy_floats(const float *x, size_t n)
+{
+    float *copy = malloc((n + 1) * sizeof *copy);
+
+    cr_assert_not_null(copy);
+    memcpy(copy, x, n * sizeof *copy);
+    return copy;
+}
+
+void assert_near(const struct row_case *row, const char *what, const float *got, const double *want, size_t n,
+                 double relative, double absolute)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double error = fabs((double)got[i] - want[i]);
+
+        /* Written so that a NaN fails. */
+        if (!(error <= absolute + relative * fabs(want[i])))
+            cr_assert(false, "%s %s x%d: %s, element %zu of %zu: %.9g for %.12g, off by %.3g", row->name, row->isa,
+                           row->threads, what, i, n, (double)got[i], want[i], error);
+    }
+}
