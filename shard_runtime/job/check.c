@@ -1,0 +1,67 @@
+#include "shard_runtime/job/check.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct checking {
+    job_misfit *report;
+    void *context;
+    size_t n;
+};
+
+static void misfit(struct checking *checking, const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void misfit(struct checking *checking, const char *path, const char *format, ...)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    checking->n++;
+    checking->report(checking->context, job_key_find_path(path), FSDP_ERR_CONFIG, words);
+}
+
+static void check_model(const struct job *job, struct checking *checking)
+{
+    if (job->model.dim % job->model.heads != 0)
+        misfit(checking, "model.heads", "%" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
+               job->model.dim);
+    if (strcmp(job->data.tokenizer, "byte") == 0 && job->model.vocab < 256)
+        misfit(checking, "model.vocab", "must be at least 256 for data.tokenizer byte, not %" PRIu64,
+               job->model.vocab);
+}
+
+static void check_optimizer(const struct job *job, struct checking *checking)
+{
+    if (job->optimizer.warmup_steps > job->train.steps)
+        misfit(checking, "optimizer.warmup_steps", "%" PRIu64 " is more than train.steps %" PRIu64,
+               job->optimizer.warmup_steps, job->train.steps);
+    if (job->optimizer.kind == JOB_ADAMW && job->optimizer.momentum != 0)
+        misfit(checking, "optimizer.momentum", "is sgd's: adamw has betas");
+}
+
+static void check_batch(const struct job *job, struct checking *checking)
+{
+    uint64_t W = job->launch.nproc_per_node * job->launch.nnodes, batch, n_micro;
+    struct fsdp_err err = { 0 };
+
+    if (job->train.global_batch != 0 && job->train.grad_accumulation != 1)
+        misfit(checking, "train.global_batch", "stands in place of train.grad_accumulation: give one of them");
+    else if (job_split_batch(job, (int)W, &batch, &n_micro, &err) != FSDP_OK)
+        misfit(checking, "train.global_batch", "%s", err.message);
+}
+
+size_t job_check(const struct job *job, job_misfit *report, void *context)
+{
+    struct checking checking = { .report = report, .context = context };
+
+    check_model(job, &checking);
+    check_batch(job, &checking);
+    check_optimizer(job, &checking);
+    return checking.n;
+}

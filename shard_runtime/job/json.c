@@ -1,0 +1,175 @@
+/*
+ * The job between launcher, agent and workers, and RUN/job.json: sections and keys of the job file with typed
+ * values. Written by hand from the schema, so that counts stay exact and floats read back to the same bits;
+ * read with cJSON, which accepts duplicate keys and text after the end, so both are checked here.
+ */
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/job/check.h"
+#include "shard_runtime/job/job.h"
+#include "shard_runtime/job/schema.h"
+#include "shard_runtime/job/value.h"
+
+enum fsdp_status job_to_json(const struct job *job, char **out, struct fsdp_err *err)
+{
+    const char *section = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    bool failed;
+
+    *out = NULL;
+    if (stream == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job as JSON");
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+        struct job_value value;
+        char *word;
+
+        job_value_load(key, job, &value);
+        word = job_value_text(key, &value, true);
+        if (section == NULL || strcmp(section, key->section) != 0)
+            fprintf(stream, "%s\n  \"%s\": {", section == NULL ? "{" : "},", key->section);
+        else
+            fputs(",", stream);
+        section = key->section;
+        if (word == NULL)
+            break; /* seen below: the last key was not written */
+        fprintf(stream, "\n    \"%s\": %s", key->name, word);
+        free(word);
+        if (i + 1 == job_schema_size)
+            fputs("}\n}\n", stream);
+    }
+    failed = ferror(stream) != 0;
+    failed = fclose(stream) != 0 || failed || size < 4 || strcmp(text + size - 4, "}\n}\n") != 0;
+    if (failed) {
+        free(text);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job as JSON");
+    }
+    *out = text;
+    return FSDP_OK;
+}
+
+static bool atom_from_json(const cJSON *item, struct job_atom *atom, char text[JOB_VALUE_TEXT_BYTES])
+{
+    job_atom_text(atom, "");
+    if (cJSON_IsNull(item)) {
+        job_atom_plain(atom, "null");
+    } else if (cJSON_IsBool(item)) {
+        job_atom_plain(atom, cJSON_IsTrue(item) ? "true" : "false");
+    } else if (cJSON_IsString(item)) {
+        job_atom_text(atom, item->valuestring);
+    } else if (cJSON_IsNumber(item)) {
+        double number = item->valuedouble;
+
+        atom->kind = number == floor(number) && fabs(number) < 0x1p63 ? ATOM_INTEGER : ATOM_NUMBER;
+        atom->number = number;
+        atom->negative = number < 0;
+        atom->count = atom->kind == ATOM_INTEGER ? (uint64_t)fabs(number) : 0;
+        if (atom->kind == ATOM_INTEGER)
+            snprintf(text, JOB_VALUE_TEXT_BYTES, "%.0f", number);
+        atom->text = atom->kind == ATOM_INTEGER ? text : job_number_text(number, text);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static enum fsdp_status read_item(struct job *job, const struct job_key *key, const cJSON *item, struct fsdp_err *err)
+{
+    char path[JOB_KEY_PATH_BYTES], texts[2][JOB_VALUE_TEXT_BYTES];
+    struct job_atom atoms[2];
+    struct job_value value;
+    const cJSON *child;
+    size_t n = 0;
+    enum fsdp_status status;
+
+    job_key_path(key, path);
+    for (child = cJSON_IsArray(item) ? item->child : NULL; child != NULL; child = child->next) {
+        if (n == 2 || !atom_from_json(child, &atoms[n], texts[n]))
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: must not be such a list", path);
+        n++;
+    }
+    if (!cJSON_IsArray(item) && !atom_from_json(item, &atoms[n++], texts[0]))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: must be a value, not an object", path);
+    if (job_value_read(key, atoms, n, cJSON_IsArray(item), &value, err) != FSDP_OK) {
+        if (err != NULL)
+            err->status = FSDP_ERR_FORMAT;
+        fsdp_wrap(err, "%s", path);
+        return FSDP_ERR_FORMAT;
+    }
+    status = job_value_store(key, &value, job);
+    return status == FSDP_OK ? status : fsdp_fail(err, status, "no memory for the job");
+}
+
+static enum fsdp_status read_section(struct job *job, const cJSON *section, bool seen[JOB_MAX_KEYS],
+                                     struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    const cJSON *item;
+
+    if (!job_section_exists(section->string))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: is no section of a job", section->string);
+    if (!cJSON_IsObject(section))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: must be an object", section->string);
+    cJSON_ArrayForEach(item, section) {
+        const struct job_key *key = job_key_find(section->string, item->string);
+
+        if (key == NULL)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is no key of a job", section->string, item->string);
+        if (seen[job_key_index(key)])
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is there twice", section->string, item->string);
+        seen[job_key_index(key)] = true;
+        status = read_item(job, key, item, err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+static void keep_first_misfit(void *context, const struct job_key *key, enum fsdp_status status, const char *words)
+{
+    struct fsdp_err *first = context;
+    char path[JOB_KEY_PATH_BYTES];
+
+    if (first->status == FSDP_OK)
+        fsdp_fail(first, status, "%s: %s", job_key_path(key, path), words);
+}
+
+enum fsdp_status job_from_json(struct job *job, const char *text, size_t length, struct fsdp_err *err)
+{
+    bool seen[JOB_MAX_KEYS] = { false };
+    struct fsdp_err first = { 0 };
+    const char *end = NULL;
+    cJSON *root;
+    const cJSON *section;
+    enum fsdp_status status = FSDP_OK;
+
+    memset(job, 0, sizeof *job);
+    root = cJSON_ParseWithLengthOpts(text, length, &end, false);
+    while (root != NULL && end < text + length && (*end == ' ' || *end == '\n' || *end == '\0'))
+        end++;
+    if (!cJSON_IsObject(root) || end != text + length) {
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "the job is not one JSON object");
+        goto done;
+    }
+    cJSON_ArrayForEach(section, root) {
+        status = read_section(job, section, seen, err);
+        if (status != FSDP_OK)
+            goto done;
+    }
+    for (size_t i = 0; i < job_schema_size && status == FSDP_OK; i++)
+        if (!seen[i])
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is missing", job_schema[i].section, job_schema[i].name);
+    if (status == FSDP_OK && job_check(job, keep_first_misfit, &first) != 0)
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s", first.message);
+done:
+    cJSON_Delete(root);
+    if (status != FSDP_OK)
+        job_free(job);
+    return status;
+}

@@ -1,0 +1,269 @@
+#include "shard_runtime/job/schema.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "shard_runtime/job/job.h"
+
+#define AT(field)  offsetof(struct job, field)
+#define STEPS_MAX  99999999.0         /* a checkpoint's directory has eight digits */
+#define EXACT_MAX  9007199254740991.0 /* 2^53 - 1: whole in every JSON reader */
+
+const struct job_section job_sections[] = {
+    { "run", "where a run keeps what it writes, and what it runs on" },
+    { "launch", "how many processes, and what happens when one dies (the command line wins)" },
+    { "data", "what is trained on" },
+    { "model", "what is trained" },
+    { "train", "how long, in how large steps" },
+    { "optimizer", "how weights change" },
+    { "parallel", "how the model is sharded" },
+    { "checkpoint", "what survives" },
+};
+const size_t job_sections_size = sizeof job_sections / sizeof *job_sections;
+
+/* clang-format off */
+const struct job_key job_schema[] = {
+    { "run", "name", JOB_TEXT, AT(run.name), .is_name = true, .fallback = "run", .example = "quickstart",
+      .help = "The run's directory below run.dir. Without it: the job file's name without .yaml." },
+    { "run", "dir", JOB_TEXT, AT(run.dir), .fallback = "runs", .example = "runs",
+      .help = "Where run directories are made, relative to the working directory." },
+    { "run", "seed", JOB_COUNT, AT(run.seed), 0, EXACT_MAX, .fallback = "1234", .example = "1234",
+      .help = "Initial weights, order of samples and dropout follow from it." },
+    { "run", "log_every", JOB_COUNT, AT(run.log_every), 1, STEPS_MAX, .fallback = "10", .example = "10",
+      .help = "Steps from one line of metrics.jsonl to the next." },
+    { "run", "device", JOB_WORD, AT(run.device), .choices = "auto|cpu", .later = "cuda", .fallback = "auto",
+      .example = "cpu", .help = "What computes." },
+    { "run", "collectives", JOB_WORD, AT(run.collectives), .choices = "auto|cpu", .later = "nccl",
+      .fallback = "auto", .example = "cpu", .help = "What moves data between ranks." },
+
+    { "launch", "nproc_per_node", JOB_COUNT, AT(launch.nproc_per_node), 1, 4096, .fallback = "1", .example = "2",
+      .help = "Ranks on each node." },
+    { "launch", "nnodes", JOB_COUNT, AT(launch.nnodes), 1, 65536, .fallback = "1", .example = "2",
+      .help = "Nodes of the job." },
+    { "launch", "max_restarts", JOB_COUNT, AT(launch.max_restarts), 0, 1e6, .fallback = "3", .example = "3",
+      .help = "How often a failed world is formed again before the job fails." },
+    { "launch", "threads", JOB_COUNT, AT(launch.threads), 1, 1024, .zero = "auto", .fallback = "auto",
+      .example = "2", .help = "Compute threads of a rank; auto: the node's CPUs divided by its ranks." },
+    { "launch", "hang_timeout_s", JOB_NUMBER, AT(launch.hang_timeout_s), 0, 1e6, .fallback = "600.0",
+      .example = "600.0", .help = "A rank without progress for so long is reported and the world restarted; 0: never." },
+
+    { "data", "path", JOB_TEXT, AT(data.path), .is_path = true, .example = "data/bible.txt",
+      .help = "The file to read. In a job file relative to that file; in --set to the working directory." },
+    { "data", "tokenizer", JOB_WORD, AT(data.tokenizer), .choices = "byte", .later = "*", .fallback = "byte",
+      .example = "byte", .help = "How the file becomes tokens; byte: each byte is one, any file will do." },
+    { "data", "order", JOB_CHOICE, AT(data.order), .choices = "shuffled|sequential", .fallback = "shuffled",
+      .example = "shuffled", .help = "Order of the samples: a new permutation every epoch, or as they stand." },
+    { "data", "validation", JOB_NUMBER, AT(data.validation), 0, 1, .high_open = true, .later = "*",
+      .fallback = "0.0", .example = "0.0", .help = "Share of the samples held back to measure on." },
+
+    { "model", "kind", JOB_WORD, AT(model.kind), .choices = "transformer", .later = "gpt2|llama",
+      .fallback = "transformer", .example = "transformer", .help = "Which model the keys below describe." },
+    { "model", "layers", JOB_COUNT, AT(model.layers), 1, 10000, .fallback = "10", .example = "10",
+      .help = "Transformer blocks." },
+    { "model", "dim", JOB_COUNT, AT(model.dim), 1, 1048576, .fallback = "512", .example = "512",
+      .help = "Width of the residual stream; model.heads must divide it." },
+    { "model", "heads", JOB_COUNT, AT(model.heads), 1, 65536, .fallback = "8", .example = "8",
+      .help = "Attention heads of a block." },
+    { "model", "vocab", JOB_COUNT, AT(model.vocab), 1, 16777216, .fallback = "1024", .example = "1024",
+      .help = "Rows of the embedding and of the output; at least 256 for data.tokenizer: byte." },
+    { "model", "seq", JOB_COUNT, AT(model.seq), 1, 1048576, .fallback = "64", .example = "64",
+      .help = "Tokens of a sample, and positions the model knows." },
+    { "model", "dropout", JOB_NUMBER, AT(model.dropout), 0, 1, .high_open = true, .fallback = "0.0",
+      .example = "0.1", .help = "Share of activations dropped on embeddings, attention and both residuals." },
+    { "model", "causal", JOB_BOOL, AT(model.causal), .fallback = "true", .example = "true",
+      .help = "A token sees only those before it." },
+
+    { "train", "steps", JOB_COUNT, AT(train.steps), 0, STEPS_MAX, .fallback = "200", .example = "200",
+      .help = "Updates of the weights; 0: initialise, save step 0 and end." },
+    { "train", "batch", JOB_COUNT, AT(train.batch), 1, 1048576, .fallback = "8", .example = "8",
+      .help = "Sequences of a rank and micro-step; with train.global_batch their maximum." },
+    { "train", "grad_accumulation", JOB_COUNT, AT(train.grad_accumulation), 1, 1048576, .fallback = "1",
+      .example = "1", .help = "Micro-steps of a step." },
+    { "train", "global_batch", JOB_COUNT, AT(train.global_batch), 1, 1073741824, .zero = "null",
+      .fallback = "null", .example = "64",
+      .help = "Sequences of a step over all ranks, in place of grad_accumulation; the ranks must divide it." },
+    { "train", "clip_norm", JOB_NUMBER, AT(train.clip_norm), 0, 1e30, .fallback = "1.0", .example = "1.0",
+      .help = "Largest global L2 norm of the gradient; larger ones are scaled down. 0: no clipping." },
+
+    { "optimizer", "kind", JOB_CHOICE, AT(optimizer.kind), .choices = "adamw|sgd", .fallback = "adamw",
+      .example = "adamw", .help = "The update rule." },
+    { "optimizer", "lr", JOB_NUMBER, AT(optimizer.lr), 0, 1e6, .fallback = "1.0e-3", .example = "1.0e-3",
+      .help = "Learning rate, the highest of the schedule." },
+    { "optimizer", "betas", JOB_PAIR, AT(optimizer.betas), 0, 1, .high_open = true, .fallback = "[0.9, 0.95]",
+      .example = "[0.9, 0.95]", .help = "AdamW: how slowly the mean and the mean square of the gradient move." },
+    { "optimizer", "eps", JOB_NUMBER, AT(optimizer.eps), 0, 1, .fallback = "1.0e-8", .example = "1.0e-8",
+      .help = "AdamW: added to the square root below the fraction." },
+    { "optimizer", "weight_decay", JOB_NUMBER, AT(optimizer.weight_decay), 0, 1e6, .fallback = "0.1",
+      .example = "0.1", .help = "AdamW: decoupled decay, times the learning rate. SGD: added to the gradient." },
+    { "optimizer", "momentum", JOB_NUMBER, AT(optimizer.momentum), 0, 1, .high_open = true, .fallback = "0.0",
+      .example = "0.9", .help = "SGD: how slowly the direction changes. 0: plain descent." },
+    { "optimizer", "decay", JOB_CHOICE, AT(optimizer.decay), .choices = "all|matrices", .fallback = "all",
+      .example = "matrices", .help = "What weight_decay applies to: every parameter, or those of two dimensions." },
+    { "optimizer", "schedule", JOB_CHOICE, AT(optimizer.schedule), .choices = "constant|linear|cosine",
+      .fallback = "constant", .example = "cosine",
+      .help = "After the warm-up the rate stays, or falls to 0 at train.steps." },
+    { "optimizer", "warmup_steps", JOB_COUNT, AT(optimizer.warmup_steps), 0, STEPS_MAX, .fallback = "0",
+      .example = "20", .help = "Steps over which the rate rises to lr." },
+
+    { "parallel", "replicate", JOB_COUNT, JOB_NO_FIELD, 1, 65536, .later = "*", .fallback = "1", .example = "1",
+      .help = "Copies of the sharded model (hybrid sharding)." },
+    { "parallel", "reshard_after_forward", JOB_CHOICE, AT(parallel.reshard_after_forward),
+      .choices = "auto|true|false", .later = "<int>", .fallback = "auto", .example = "auto",
+      .help = "Free gathered weights after forward; auto: all groups but the root's." },
+    { "parallel", "param_dtype", JOB_WORD, JOB_NO_FIELD, .choices = "float32", .later = "bfloat16|float16",
+      .fallback = "float32", .example = "float32", .help = "Type in which weights are gathered and computed with." },
+    { "parallel", "reduce_dtype", JOB_WORD, JOB_NO_FIELD, .choices = "float32", .later = "bfloat16|float16",
+      .fallback = "float32", .example = "float32", .help = "Type in which gradients are reduced." },
+    { "parallel", "output_dtype", JOB_WORD, JOB_NO_FIELD, .choices = "null", .later = "float32|bfloat16|float16",
+      .fallback = "null", .example = "null", .help = "Type of a module's output; null: as computed." },
+    { "parallel", "offload", JOB_WORD, JOB_NO_FIELD, .choices = "none", .later = "*", .fallback = "none",
+      .example = "none", .help = "What is kept in host memory." },
+    { "parallel", "activation_checkpoint", JOB_WORD, JOB_NO_FIELD, .choices = "none", .later = "*",
+      .fallback = "none", .example = "none", .help = "Which activations are computed again in backward." },
+    { "parallel", "gradient_sync", JOB_CHOICE, AT(parallel.gradient_sync), .choices = "last|every",
+      .fallback = "last", .example = "last", .help = "Reduce gradients after the last micro-step of a step, or every one." },
+    { "parallel", "reshard_after_backward", JOB_BOOL, AT(parallel.reshard_after_backward), .fallback = "true",
+      .example = "true", .help = "Free gathered weights after the backward of every micro-step." },
+
+    { "checkpoint", "every", JOB_COUNT, AT(checkpoint.every), 0, STEPS_MAX, .fallback = "50", .example = "50",
+      .help = "Steps from one checkpoint to the next; the last step is saved too. 0: never." },
+    { "checkpoint", "keep", JOB_COUNT, AT(checkpoint.keep), 0, STEPS_MAX, .fallback = "3", .example = "3",
+      .help = "How many of the newest checkpoints are kept. 0: all." },
+    { "checkpoint", "resume", JOB_CHOICE, AT(checkpoint.resume), .choices = "auto|never", .fallback = "auto",
+      .example = "auto", .help = "Go on from the newest sound checkpoint, or refuse a directory that has any." },
+    { "checkpoint", "export", JOB_WORD, JOB_NO_FIELD, .choices = "none", .later = "*", .fallback = "none",
+      .example = "none", .help = "A copy of the weights for other programs, at the end." },
+};
+/* clang-format on */
+const size_t job_schema_size = sizeof job_schema / sizeof *job_schema;
+_Static_assert(sizeof job_schema / sizeof *job_schema <= JOB_MAX_KEYS, "JOB_MAX_KEYS is too small");
+
+const struct job_key *job_key_find(const char *section, const char *name)
+{
+    for (size_t i = 0; i < job_schema_size; i++)
+        if (strcmp(job_schema[i].section, section) == 0 && strcmp(job_schema[i].name, name) == 0)
+            return &job_schema[i];
+    return NULL;
+}
+
+const struct job_key *job_key_find_path(const char *path)
+{
+    char known[JOB_KEY_PATH_BYTES];
+
+    for (size_t i = 0; i < job_schema_size; i++)
+        if (strcmp(job_key_path(&job_schema[i], known), path) == 0)
+            return &job_schema[i];
+    return NULL;
+}
+
+size_t job_key_index(const struct job_key *key)
+{
+    return (size_t)(key - job_schema);
+}
+
+const char *job_key_path(const struct job_key *key, char out[JOB_KEY_PATH_BYTES])
+{
+    snprintf(out, JOB_KEY_PATH_BYTES, "%s.%s", key->section, key->name);
+    return out;
+}
+
+bool job_section_exists(const char *name)
+{
+    for (size_t i = 0; i < job_sections_size; i++)
+        if (strcmp(job_sections[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+size_t job_distance(const char *a, const char *b)
+{
+    /* Optimal string alignment (Levenshtein with adjacent swaps), three rows of the table at a time. */
+    size_t rows[3][JOB_KEY_PATH_BYTES + 1], n_a = strlen(a), n_b = strlen(b);
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+
+    if (n_a > JOB_KEY_PATH_BYTES || n_b > JOB_KEY_PATH_BYTES)
+        return n_a + n_b;
+    for (size_t j = 0; j <= n_b; j++)
+        last[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        size_t *recycled = before;
+
+        now[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
+
+            if (last[j] + 1 < best)
+                best = last[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            now[j] = best;
+        }
+        before = last;
+        last = now;
+        now = recycled;
+    }
+    return last[n_b];
+}
+
+/* Close enough to be meant: a third of the letters may be wrong, two at most in short names. */
+static bool is_close(const char *name, const char *known, size_t *best)
+{
+    size_t distance = job_distance(name, known), limit = strlen(known) / 3;
+
+    if (limit < 1)
+        limit = 1;
+    if (distance > limit || distance >= *best)
+        return false;
+    *best = distance;
+    return true;
+}
+
+const char *job_nearest(const char *section, const char *name, char out[JOB_KEY_PATH_BYTES])
+{
+    const char *found = NULL;
+    size_t best = (size_t)-1;
+
+    if (section == NULL) {
+        for (size_t i = 0; i < job_sections_size; i++)
+            if (is_close(name, job_sections[i].name, &best))
+                found = job_sections[i].name;
+        /* A key that stands where sections stand has lost its section. */
+        for (size_t i = 0; i < job_schema_size && found == NULL; i++)
+            if (strcmp(job_schema[i].name, name) == 0)
+                found = job_key_path(&job_schema[i], out);
+        return found;
+    }
+    for (size_t i = 0; i < job_schema_size; i++)
+        if (strcmp(job_schema[i].section, section) == 0 && is_close(name, job_schema[i].name, &best))
+            found = job_schema[i].name;
+    for (size_t i = 0; i < job_schema_size && found == NULL; i++)
+        if (strcmp(job_schema[i].name, name) == 0)
+            found = job_key_path(&job_schema[i], out);
+    return found;
+}
+
+bool job_list_word(const char *list, int index, char out[JOB_KEY_PATH_BYTES])
+{
+    for (; list != NULL && *list != '\0'; index--) {
+        size_t length = strcspn(list, "|");
+
+        if (index == 0) {
+            snprintf(out, JOB_KEY_PATH_BYTES, "%.*s", (int)length, list);
+            return true;
+        }
+        list += length + (list[length] == '|');
+    }
+    return false;
+}
+
+int job_list_index(const char *list, const char *word)
+{
+    char known[JOB_KEY_PATH_BYTES];
+
+    for (int i = 0; job_list_word(list, i, known); i++)
+        if (strcmp(known, word) == 0)
+            return i;
+    return -1;
+}

@@ -1,0 +1,428 @@
+#include "shard_runtime/job/value.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/job/job.h"
+
+/* --- atoms: YAML 1.2 core schema, less what people misread (octal, hex, .inf, yes, on, 1_000) ---------------- */
+
+static size_t n_digits(const char *text)
+{
+    return strspn(text, "0123456789");
+}
+
+static bool is_integer(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    if (n_digits(text) == 0 || text[n_digits(text)] != '\0')
+        return false;
+    return text[0] != '0' || text[1] == '\0';
+}
+
+/* [-+]? ( \.[0-9]+ | [0-9]+(\.[0-9]*)? ) ([eE][-+]?[0-9]+)?  with no zero in front of another digit */
+static bool is_number(const char *text)
+{
+    size_t whole, fraction = 0;
+
+    text += *text == '-' || *text == '+';
+    whole = n_digits(text);
+    if (whole > 1 && text[0] == '0')
+        return false;
+    text += whole;
+    if (*text == '.') {
+        fraction = n_digits(++text);
+        text += fraction;
+    }
+    if (whole + fraction == 0)
+        return false;
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        text += *text == '-' || *text == '+';
+        if (n_digits(text) == 0)
+            return false;
+        text += n_digits(text);
+    }
+    return *text == '\0';
+}
+
+void job_atom_text(struct job_atom *atom, const char *text)
+{
+    *atom = (struct job_atom) { .kind = ATOM_TEXT, .text = text };
+}
+
+void job_atom_plain(struct job_atom *atom, const char *text)
+{
+    job_atom_text(atom, text);
+    if (strcmp(text, "") == 0 || strcmp(text, "null") == 0 || strcmp(text, "~") == 0) {
+        atom->kind = ATOM_NULL;
+    } else if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0) {
+        atom->kind = ATOM_BOOL;
+        atom->flag = text[0] == 't';
+    } else if (is_integer(text)) {
+        atom->kind = ATOM_INTEGER;
+        atom->negative = text[0] == '-';
+        errno = 0;
+        atom->count = strtoull(text + (*text == '-' || *text == '+'), NULL, 10);
+        atom->too_large = errno == ERANGE;
+        atom->number = strtod(text, NULL);
+    } else if (is_number(text)) {
+        atom->kind = ATOM_NUMBER;
+        atom->number = strtod(text, NULL);
+    }
+}
+
+/* --- from atoms to the key's type ---------------------------------------------------------------------------- */
+
+/* A value in a message: what was written, shortened, with nothing that a terminal would act on. */
+static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BYTES])
+{
+    size_t n = 0;
+
+    if (atom->kind == ATOM_NULL)
+        return "null";
+    if (atom->text[0] == '\0')
+        return "\"\"";
+    for (; atom->text[n] != '\0' && n < 40; n++) {
+        unsigned char c = (unsigned char)atom->text[n];
+
+        out[n] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
+    }
+    /* Never half of a character. */
+    while (atom->text[n] != '\0' && n > 0 && ((unsigned char)atom->text[n] & 0xc0) == 0x80)
+        n--;
+    snprintf(out + n, JOB_VALUE_TEXT_BYTES - n, "%s", atom->text[n] == '\0' ? "" : "...");
+    return out;
+}
+
+/* "auto, true or false" */
+static void spell_choices(const char *choices, char *out, size_t size)
+{
+    char word[JOB_KEY_PATH_BYTES], next[JOB_KEY_PATH_BYTES];
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; job_list_word(choices, i, word); i++) {
+        bool last = !job_list_word(choices, i + 1, next);
+
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i == 0 ? "" : last ? " or " : ", ", word);
+    }
+}
+
+static enum fsdp_status must_be(struct fsdp_err *why, const char *what, const struct job_atom *atom)
+{
+    char text[JOB_VALUE_TEXT_BYTES];
+
+    return fsdp_fail(why, FSDP_ERR_CONFIG, "must be %s, not %s", what, shown(atom, text));
+}
+
+/* The word an atom stands for: a quoted "true" is not true, a plain one is. */
+static const char *atom_word(const struct job_atom *atom)
+{
+    bool is_typed_word = strcmp(atom->text, "true") == 0 || strcmp(atom->text, "false") == 0 ||
+                         strcmp(atom->text, "null") == 0;
+
+    if (atom->kind == ATOM_NULL)
+        return "null";
+    if (atom->kind == ATOM_BOOL)
+        return atom->flag ? "true" : "false";
+    return atom->kind == ATOM_TEXT && !is_typed_word ? atom->text : "";
+}
+
+static enum fsdp_status read_count(const struct job_key *key, const struct job_atom *atom, struct job_value *out,
+                                   struct fsdp_err *why)
+{
+    char range[JOB_VALUE_TEXT_BYTES + 64];
+    const char *word = atom_word(atom);
+
+    if (key->zero != NULL && strcmp(word, key->zero) == 0) {
+        out->count = 0;
+        return FSDP_OK;
+    }
+    snprintf(range, sizeof range, "%s%sa whole number of %.0f to %.0f", key->zero == NULL ? "" : key->zero,
+             key->zero == NULL ? "" : " or ", key->low, key->high);
+    if (atom->kind != ATOM_INTEGER || atom->negative || atom->too_large || atom->number < key->low ||
+        atom->number > key->high)
+        return must_be(why, range, atom);
+    out->count = atom->count;
+    return FSDP_OK;
+}
+
+static enum fsdp_status read_number(const struct job_key *key, const struct job_atom *atom, double *out,
+                                    struct fsdp_err *why)
+{
+    char range[JOB_VALUE_TEXT_BYTES];
+
+    snprintf(range, sizeof range, "a number from %g %s %g", key->low, key->high_open ? "to below" : "to", key->high);
+    if ((atom->kind != ATOM_INTEGER && atom->kind != ATOM_NUMBER) || !isfinite(atom->number) ||
+        atom->number < key->low || atom->number > key->high || (key->high_open && atom->number == key->high))
+        return must_be(why, range, atom);
+    *out = atom->number == 0 ? 0.0 : atom->number; /* -0 is 0 */
+    return FSDP_OK;
+}
+
+static enum fsdp_status read_text(const struct job_key *key, const struct job_atom *atom, struct job_value *out,
+                                  struct fsdp_err *why)
+{
+    if (atom->kind != ATOM_TEXT)
+        return must_be(why, atom->kind == ATOM_NULL ? "text" : "text (in quotes if it looks like something else)", atom);
+    if (atom->text[0] == '\0')
+        return must_be(why, "text of at least one letter", atom);
+    if (strlen(atom->text) > (key->is_name ? 200 : 4000))
+        return fsdp_fail(why, FSDP_ERR_CONFIG, "is too long (%zu bytes, at most %d)", strlen(atom->text),
+                         key->is_name ? 200 : 4000);
+    for (const char *c = atom->text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return must_be(why, "text without control characters", atom);
+    if (key->is_name && (strchr(atom->text, '/') != NULL || atom->text[0] == '.' || atom->text[0] == '-'))
+        return must_be(why, "the name of a directory, without / and not starting with . or -", atom);
+    out->text = atom->text;
+    return FSDP_OK;
+}
+
+static enum fsdp_status read_choice(const struct job_key *key, const struct job_atom *atom, struct job_value *out,
+                                    struct fsdp_err *why)
+{
+    const char *word = atom_word(atom);
+    char built[256], later[256], text[JOB_VALUE_TEXT_BYTES];
+    bool is_later;
+
+    out->choice = job_list_index(key->choices, word);
+    if (out->choice >= 0)
+        return FSDP_OK;
+    spell_choices(key->choices, built, sizeof built);
+    if (key->later == NULL)
+        return must_be(why, built, atom);
+    is_later = job_list_index(key->later, word) >= 0 || (key->later[0] == '*' && atom->kind == ATOM_TEXT) ||
+               (strcmp(key->later, "<int>") == 0 && atom->kind == ATOM_INTEGER);
+    if (is_later)
+        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet (%s is)", shown(atom, text), built);
+    if (key->later[0] == '*')
+        return must_be(why, built, atom);
+    spell_choices(key->later, later, sizeof later);
+    return fsdp_fail(why, FSDP_ERR_CONFIG, "must be %s (not supported yet: %s), not %s", built, later,
+                     shown(atom, text));
+}
+
+static bool same_value(const struct job_key *key, const struct job_value *a, const struct job_value *b)
+{
+    return key->type == JOB_COUNT ? a->count == b->count : a->number[0] == b->number[0];
+}
+
+enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom *atoms, size_t n_atoms, bool is_list,
+                                struct job_value *out, struct fsdp_err *why)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct job_value built = { 0 };
+    char text[JOB_VALUE_TEXT_BYTES];
+
+    *out = (struct job_value) { 0 };
+    if (key->type == JOB_PAIR) {
+        if (!is_list || n_atoms != 2)
+            return fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list of two numbers, like %s", key->example);
+        for (int i = 0; i < 2 && status == FSDP_OK; i++)
+            status = read_number(key, &atoms[i], &out->number[i], why);
+        return status;
+    }
+    if (is_list)
+        return fsdp_fail(why, FSDP_ERR_CONFIG, "must be one value, not a list");
+    switch (key->type) {
+    case JOB_BOOL:
+        out->flag = atoms->flag;
+        return atoms->kind == ATOM_BOOL ? FSDP_OK : must_be(why, "true or false", atoms);
+    case JOB_COUNT:
+        status = read_count(key, atoms, out, why);
+        break;
+    case JOB_NUMBER:
+        status = read_number(key, atoms, &out->number[0], why);
+        break;
+    case JOB_TEXT:
+        return read_text(key, atoms, out, why);
+    default:
+        return read_choice(key, atoms, out, why);
+    }
+    if (status == FSDP_OK && key->later != NULL && job_value_fallback(key, &built) && !same_value(key, out, &built))
+        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet (%s is)", shown(atoms, text),
+                         key->fallback);
+    return status;
+}
+
+bool job_value_fallback(const struct job_key *key, struct job_value *out)
+{
+    struct job_atom atom;
+    struct job_key plain = *key;
+
+    *out = (struct job_value) { 0 };
+    if (key->fallback == NULL)
+        return false;
+    if (key->type == JOB_PAIR)
+        return sscanf(key->fallback, "[%lf, %lf]", &out->number[0], &out->number[1]) == 2;
+    job_atom_plain(&atom, key->fallback);
+    if (key->type == JOB_COUNT || key->type == JOB_NUMBER)
+        plain.later = NULL; /* which asks for the default itself */
+    return job_value_read(&plain, &atom, 1, false, out, NULL) == FSDP_OK;
+}
+
+/* --- in and out of struct job -------------------------------------------------------------------------------- */
+
+enum fsdp_status job_value_store(const struct job_key *key, const struct job_value *value, struct job *job)
+{
+    char *field = (char *)job + key->field;
+    char *copy;
+
+    if (key->field == JOB_NO_FIELD)
+        return FSDP_OK;
+    switch (key->type) {
+    case JOB_BOOL:
+        memcpy(field, &value->flag, sizeof value->flag);
+        break;
+    case JOB_COUNT:
+        memcpy(field, &value->count, sizeof value->count);
+        break;
+    case JOB_NUMBER:
+        memcpy(field, &value->number[0], sizeof(double));
+        break;
+    case JOB_PAIR:
+        memcpy(field, value->number, sizeof value->number);
+        break;
+    case JOB_CHOICE:
+        memcpy(field, &value->choice, sizeof value->choice);
+        break;
+    default:
+        if (key->type == JOB_WORD) {
+            char word[JOB_KEY_PATH_BYTES];
+
+            copy = job_list_word(key->choices, value->choice, word) ? strdup(word) : NULL;
+        } else {
+            copy = strdup(value->text);
+        }
+        if (copy == NULL)
+            return FSDP_ERR_NOMEM;
+        free(*(char **)(void *)field);
+        memcpy(field, &copy, sizeof copy);
+    }
+    return FSDP_OK;
+}
+
+void job_value_load(const struct job_key *key, const struct job *job, struct job_value *out)
+{
+    const char *field = (const char *)job + key->field;
+
+    *out = (struct job_value) { 0 };
+    if (key->field == JOB_NO_FIELD) {
+        (void)job_value_fallback(key, out);
+        return;
+    }
+    switch (key->type) {
+    case JOB_BOOL:
+        memcpy(&out->flag, field, sizeof out->flag);
+        break;
+    case JOB_COUNT:
+        memcpy(&out->count, field, sizeof out->count);
+        break;
+    case JOB_NUMBER:
+        memcpy(&out->number[0], field, sizeof(double));
+        break;
+    case JOB_PAIR:
+        memcpy(out->number, field, sizeof out->number);
+        break;
+    case JOB_CHOICE:
+        memcpy(&out->choice, field, sizeof out->choice);
+        break;
+    default:
+        memcpy(&out->text, field, sizeof out->text);
+        if (key->type == JOB_WORD)
+            out->choice = job_list_index(key->choices, out->text);
+    }
+}
+
+/* --- as text --------------------------------------------------------------------------------------------------- */
+
+const char *job_number_text(double number, char out[JOB_VALUE_TEXT_BYTES])
+{
+    char digits[JOB_VALUE_TEXT_BYTES];
+    size_t mantissa;
+
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, number);
+        if (strtod(digits, NULL) == number)
+            break;
+    }
+    /* 600.0, not 6.0e+02: enough digits that everyday numbers need no exponent. */
+    if (fabs(number) >= 10 && fabs(number) < 1e6 && strchr(digits, 'e') != NULL)
+        snprintf(digits, sizeof digits, "%.6g", number);
+    /* YAML 1.1 readers take 1e-08 for text: always a point. */
+    mantissa = strcspn(digits, "e");
+    snprintf(out, JOB_VALUE_TEXT_BYTES, "%.*s%s%s", (int)mantissa, digits,
+             memchr(digits, '.', mantissa) == NULL ? ".0" : "", digits + mantissa);
+    return out;
+}
+
+/* Text that reads back as text when it stands alone after "key: " in YAML. */
+static bool is_plain_text(const char *text)
+{
+    struct job_atom atom;
+    size_t n = strlen(text);
+
+    job_atom_plain(&atom, text);
+    return atom.kind == ATOM_TEXT && n > 0 && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                           "0123456789_./-") == n &&
+           text[0] != '-';
+}
+
+static char *quoted(const char *text)
+{
+    char *out = malloc(strlen(text) * 6 + 3), *at = out;
+
+    if (out == NULL)
+        return NULL;
+    *at++ = '"';
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (c == '"' || c == '\\')
+            at += sprintf(at, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            at += sprintf(at, "\\u%04x", c); /* an escape that JSON and YAML share */
+        else
+            *at++ = (char)c;
+    }
+    *at++ = '"';
+    *at = '\0';
+    return out;
+}
+
+char *job_value_text(const struct job_key *key, const struct job_value *value, bool json)
+{
+    char word[JOB_KEY_PATH_BYTES], one[JOB_VALUE_TEXT_BYTES], two[JOB_VALUE_TEXT_BYTES];
+    char *text = NULL;
+
+    switch (key->type) {
+    case JOB_BOOL:
+        return strdup(value->flag ? "true" : "false");
+    case JOB_COUNT:
+        if (value->count == 0 && key->zero != NULL)
+            return strcmp(key->zero, "null") == 0 || !json ? strdup(key->zero) : quoted(key->zero);
+        return asprintf(&text, "%" PRIu64, value->count) < 0 ? NULL : text;
+    case JOB_NUMBER:
+        return strdup(job_number_text(value->number[0], one));
+    case JOB_PAIR:
+        return asprintf(&text, "[%s, %s]", job_number_text(value->number[0], one),
+                        job_number_text(value->number[1], two)) < 0
+                   ? NULL
+                   : text;
+    case JOB_TEXT:
+        return !json && is_plain_text(value->text) ? strdup(value->text) : quoted(value->text);
+    default:
+        if (!job_list_word(key->choices, value->choice, word))
+            return NULL;
+        /* true, false and null are values of their own in both languages. */
+        return !json || strcmp(word, "true") == 0 || strcmp(word, "false") == 0 || strcmp(word, "null") == 0
+                   ? strdup(word)
+                   : quoted(word);
+    }
+}

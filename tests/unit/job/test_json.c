@@ -1,0 +1,130 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/job/job.h"
+#include "shard_runtime/job/schema.h"
+#include "shard_runtime/job/value.h"
+
+static void make_default(struct job *job)
+{
+    struct job_value value;
+
+    memset(job, 0, sizeof *job);
+    for (size_t i = 0; i < job_schema_size; i++) {
+        if (!job_value_fallback(&job_schema[i], &value))
+            value.text = "/data/a \"b\"\t\\c.txt";
+        cr_assert(eq(int, job_value_store(&job_schema[i], &value, job), FSDP_OK));
+    }
+    free(job->data.path);
+    job->data.path = strdup("/data/a \"b\" \\c \xc3\xa9.txt");
+}
+
+/* The default job as JSON with `from` replaced by `to`; to be freed. */
+static char *edited(const char *from, const char *to)
+{
+    struct job job;
+    char *text, *at, *out = NULL;
+
+    make_default(&job);
+    cr_assert(eq(int, job_to_json(&job, &text, NULL), FSDP_OK));
+    job_free(&job);
+    at = strstr(text, from);
+    cr_assert_not_null(at, "%s is not in\n%s", from, text);
+    cr_assert(asprintf(&out, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) > 0);
+    free(text);
+    return out;
+}
+
+static void refuses(const char *from, const char *to, const char *want)
+{
+    char *text = edited(from, to);
+    struct fsdp_err err = { 0 };
+    struct job job;
+
+    cr_expect(eq(int, job_from_json(&job, text, strlen(text), &err), FSDP_ERR_FORMAT), "%s -> %s", from, to);
+    cr_expect(eq(str, err.message, (char *)want));
+    cr_expect_null(job.run.name, "a failed read leaves nothing to free");
+    free(text);
+}
+
+Test(job_json, every_value_survives_the_round_trip_bit_for_bit)
+{
+    struct job job, again;
+    char *first, *second;
+
+    make_default(&job);
+    job.run.seed = 9007199254740991u;
+    job.launch.threads = 3;
+    job.train.global_batch = 12;
+    job.optimizer.lr = 0.1 + 0.2;
+    job.optimizer.eps = 1e-8;
+    job.optimizer.betas[1] = 0x1.fffffffffffffp-1;
+    job.optimizer.schedule = JOB_COSINE;
+    job.parallel.reshard_after_forward = JOB_RESHARD_FALSE;
+    job.checkpoint.resume = JOB_RESUME_NEVER;
+
+    cr_assert(eq(int, job_to_json(&job, &first, NULL), FSDP_OK));
+    cr_assert(eq(int, job_from_json(&again, first, strlen(first), NULL), FSDP_OK));
+    cr_assert(eq(int, job_to_json(&again, &second, NULL), FSDP_OK));
+
+    cr_assert(eq(str, first, second));
+    cr_assert(eq(u64, again.run.seed, 9007199254740991u));
+    cr_assert(again.optimizer.lr == 0.1 + 0.2 && again.optimizer.eps == 1e-8);
+    cr_assert(again.optimizer.betas[1] == 0x1.fffffffffffffp-1);
+    cr_assert(eq(int, again.parallel.reshard_after_forward, JOB_RESHARD_FALSE));
+    cr_assert(eq(str, again.data.path, job.data.path));
+    free(first);
+    free(second);
+    job_free(&job);
+    job_free(&again);
+}
+
+Test(job_json, keys_without_a_field_are_written_typed)
+{
+    char *text = edited("\"name\"", "\"name\"");
+
+    cr_assert_not_null(strstr(text, "\"output_dtype\": null"));
+    cr_assert_not_null(strstr(text, "\"replicate\": 1,"));
+    cr_assert_not_null(strstr(text, "\"reshard_after_forward\": \"auto\""));
+    cr_assert_not_null(strstr(text, "\"threads\": \"auto\""));
+    cr_assert_not_null(strstr(text, "\"global_batch\": null"));
+    cr_assert_not_null(strstr(text, "\"betas\": [0.9, 0.95]"));
+    cr_assert_not_null(strstr(text, "\"causal\": true"));
+    cr_assert_not_null(strstr(text, "\"hang_timeout_s\": 600.0"));
+    free(text);
+}
+
+Test(job_json, what_is_missing_unknown_twice_or_mistyped_is_named)
+{
+    refuses("\"seed\": 1234,", "", "run.seed: is missing");
+    refuses("\"seed\": 1234,", "\"sed\": 1234,", "run.sed: is no key of a job");
+    refuses("\"seed\": 1234,", "\"seed\": 1, \"seed\": 2,", "run.seed: is there twice");
+    refuses("\"seed\": 1234", "\"seed\": \"x\"", "run.seed: must be a whole number of 0 to 9007199254740991, not x");
+    refuses("\"seed\": 1234", "\"seed\": 0.5", "run.seed: must be a whole number of 0 to 9007199254740991, not 0.5");
+    refuses("\"seed\": 1234", "\"seed\": -1", "run.seed: must be a whole number of 0 to 9007199254740991, not -1");
+    refuses("\"seed\": 1234", "\"seed\": {}", "run.seed: must be a value, not an object");
+    refuses("[0.9, 0.95]", "[0.9]", "optimizer.betas: must be a list of two numbers, like [0.9, 0.95]");
+    refuses("[0.9, 0.95]", "[0.9, 0.9, 0.9]", "optimizer.betas: must not be such a list");
+    refuses("\"causal\": true", "\"causal\": 1", "model.causal: must be true or false, not 1");
+    refuses("\"model\": {", "\"modell\": {", "modell: is no section of a job");
+    refuses("\"replicate\": 1", "\"replicate\": 2", "parallel.replicate: 2 is not supported yet (1 is)");
+    refuses("\"heads\": 8", "\"heads\": 7", "model.heads: 7 heads do not divide model.dim 512");
+}
+
+Test(job_json, damaged_text_is_refused)
+{
+    char *text = edited("\"name\"", "\"name\"");
+    struct job job;
+
+    for (size_t length = 0; length + 2 < strlen(text); length++)
+        cr_assert(eq(int, job_from_json(&job, text, length, NULL), FSDP_ERR_FORMAT), "cut to %zu", length);
+    cr_assert(eq(int, job_from_json(&job, "[]", 2, NULL), FSDP_ERR_FORMAT));
+    cr_assert(eq(int, job_from_json(&job, "null", 4, NULL), FSDP_ERR_FORMAT));
+    free(text);
+    text = edited("}\n}\n", "}\n} x");
+    cr_assert(eq(int, job_from_json(&job, text, strlen(text), NULL), FSDP_ERR_FORMAT));
+    free(text);
+}
