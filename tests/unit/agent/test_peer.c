@@ -1,0 +1,293 @@
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/peer.h"
+#include "agent/tls.h"
+
+enum { HELLO = 1, ANSWER = 2, JOB = 4711 };
+
+/* Both ends of the tests: a server that answers HELLO with ANSWER of the same bytes, and one client. */
+struct fixture {
+    uv_loop_t loop;
+    uv_timer_t deadline;
+    struct peer_listener *listener;
+    struct peer_config server, client;
+    unsigned char server_key[TLS_KEY_BYTES], client_key[TLS_KEY_BYTES];
+    unsigned char *payload;
+    size_t payload_bytes;
+    int n_answers, n_hellos, n_server_opened, n_server_closed, n_client_closed;
+    bool admit, timed_out;
+    struct fsdp_err server_why, client_why;
+};
+
+static void stop(struct fixture *fixture)
+{
+    peer_listener_close(fixture->listener);
+    fixture->listener = NULL;
+    if (!uv_is_closing((uv_handle_t *)&fixture->deadline))
+        uv_close((uv_handle_t *)&fixture->deadline, NULL);
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct fixture *fixture = timer->data;
+
+    fixture->timed_out = true;
+    uv_stop(timer->loop);
+}
+
+static void server_opened(void *arg, struct peer *peer)
+{
+    struct fixture *fixture = arg;
+
+    fixture->n_server_opened++;
+    if (fixture->admit)
+        peer_admit(peer);
+}
+
+static void server_frame(void *arg, struct peer *peer, const struct frame *frame)
+{
+    struct fixture *fixture = arg;
+
+    fixture->n_hellos++;
+    cr_assert(eq(u16, frame->type, HELLO));
+    cr_assert(eq(u32, frame->generation, 3));
+    peer_send(peer, ANSWER, frame->generation, frame->payload, frame->size);
+}
+
+static void server_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
+{
+    struct fixture *fixture = arg;
+
+    (void)peer;
+    fixture->n_server_closed++;
+    fixture->server_why = *why;
+    stop(fixture);
+}
+
+static void client_opened(void *arg, struct peer *peer)
+{
+    struct fixture *fixture = arg;
+
+    peer_admit(peer);
+    peer_send(peer, HELLO, 3, fixture->payload, fixture->payload_bytes);
+}
+
+static void client_frame(void *arg, struct peer *peer, const struct frame *frame)
+{
+    struct fixture *fixture = arg;
+
+    fixture->n_answers++;
+    cr_assert(eq(u16, frame->type, ANSWER));
+    cr_assert(eq(sz, frame->size, fixture->payload_bytes));
+    cr_assert(fixture->payload_bytes == 0 || memcmp(frame->payload, fixture->payload, frame->size) == 0);
+    peer_close(peer, NULL);
+}
+
+static void client_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
+{
+    struct fixture *fixture = arg;
+
+    (void)peer;
+    fixture->n_client_closed++;
+    fixture->client_why = *why;
+}
+
+static struct sockaddr_in loopback(int port)
+{
+    struct sockaddr_in address = { 0 };
+
+    uv_ip4_addr("127.0.0.1", port, &address);
+    return address;
+}
+
+static void set_up(struct fixture *fixture, const char *client_secret)
+{
+    *fixture = (struct fixture){ .admit = true };
+    uv_loop_init(&fixture->loop);
+    uv_timer_init(&fixture->loop, &fixture->deadline);
+    fixture->deadline.data = fixture;
+    uv_timer_start(&fixture->deadline, on_deadline, 20000, 0);
+    tls_derive_key(fixture->server_key, "server secret", 13, "job", NULL);
+    tls_derive_key(fixture->client_key, client_secret, strlen(client_secret), "job", NULL);
+    peer_config_init(&fixture->server);
+    fixture->server.key = fixture->server_key;
+    fixture->server.job = JOB;
+    fixture->server.arg = fixture;
+    fixture->server.handlers = (struct peer_handlers){ server_opened, server_frame, server_closed };
+    fixture->client = fixture->server;
+    fixture->client.key = fixture->client_key;
+    fixture->client.handlers = (struct peer_handlers){ client_opened, client_frame, client_closed };
+}
+
+static int listen_here(struct fixture *fixture)
+{
+    struct sockaddr_in address = loopback(0);
+
+    cr_assert(eq(int, peer_listen(&fixture->listener, &fixture->loop, (struct sockaddr *)&address, &fixture->server, NULL),
+                 FSDP_OK));
+    return peer_listener_port(fixture->listener);
+}
+
+static void connect_to(struct fixture *fixture, int port)
+{
+    struct sockaddr_in address = loopback(port);
+    struct peer *peer;
+
+    cr_assert(eq(int, peer_connect(&peer, &fixture->loop, (struct sockaddr *)&address, &fixture->client, NULL), FSDP_OK));
+}
+
+static void run(struct fixture *fixture)
+{
+    uv_run(&fixture->loop, UV_RUN_DEFAULT);
+    cr_assert(not(fixture->timed_out), "nothing happened for 20 s");
+    cr_assert(eq(int, uv_loop_close(&fixture->loop), 0));
+    free(fixture->payload);
+}
+
+static void exchange(size_t payload_bytes, bool insecure)
+{
+    struct fixture fixture;
+
+    set_up(&fixture, "server secret");
+    if (insecure)
+        fixture.server.key = fixture.client.key = NULL;
+    fixture.payload_bytes = payload_bytes;
+    fixture.payload = calloc(1, payload_bytes + 1);
+    for (size_t i = 0; i < payload_bytes; i++)
+        fixture.payload[i] = (unsigned char)(i * 7);
+    connect_to(&fixture, listen_here(&fixture));
+    run(&fixture);
+    cr_assert(eq(int, fixture.n_answers, 1));
+    cr_assert(eq(int, fixture.n_client_closed, 1));
+    cr_assert(eq(int, fixture.n_server_closed, 1));
+    cr_assert(eq(int, fixture.client_why.status, FSDP_OK));
+}
+
+Test(peer, frames_of_any_size_come_back_whole, .timeout = 60)
+{
+    const size_t sizes[] = { 0, 1, 65535, 65536, 1000000, FRAME_MAX_BYTES };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        exchange(sizes[i], false);
+}
+
+Test(peer, clear_text_works_where_it_was_asked_for, .timeout = 60)
+{
+    exchange(1000, true);
+}
+
+Test(peer, a_wrong_secret_opens_nothing, .timeout = 60)
+{
+    struct fixture fixture;
+
+    set_up(&fixture, "another secret");
+    connect_to(&fixture, listen_here(&fixture));
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.n_server_opened, 0));
+    cr_assert(eq(int, fixture.n_hellos, 0));
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_PEER));
+    cr_assert(eq(int, fixture.client_why.status, FSDP_ERR_PEER));
+}
+
+Test(peer, another_jobs_frame_closes_the_connection, .timeout = 60)
+{
+    struct fixture fixture;
+
+    set_up(&fixture, "server secret");
+    fixture.client.job = JOB + 1;
+    connect_to(&fixture, listen_here(&fixture));
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.n_hellos, 0));
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_MISMATCH));
+}
+
+Test(peer, large_frames_are_refused_before_admission, .timeout = 60)
+{
+    struct fixture fixture;
+
+    set_up(&fixture, "server secret");
+    fixture.admit = false;
+    fixture.payload_bytes = FRAME_FIRST_MAX_BYTES + 1;
+    fixture.payload = calloc(1, fixture.payload_bytes);
+    connect_to(&fixture, listen_here(&fixture));
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.n_hellos, 0));
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_FORMAT));
+}
+
+Test(peer, a_connection_that_says_nothing_is_cut, .timeout = 60)
+{
+    struct fixture fixture;
+    struct sockaddr_in address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    set_up(&fixture, "server secret");
+    fixture.server.handshake_ms = 200;
+    fixture.server.beat_ms = 50;
+    address = loopback(listen_here(&fixture));
+    cr_assert(eq(int, connect(fd, (struct sockaddr *)&address, sizeof address), 0));
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.n_server_opened, 0));
+    cr_assert(eq(str, fixture.server_why.message, "no handshake in time"));
+    close(fd);
+}
+
+Test(peer, garbage_is_cut_at_once, .timeout = 60)
+{
+    struct fixture fixture;
+    struct sockaddr_in address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    set_up(&fixture, "server secret");
+    address = loopback(listen_here(&fixture));
+    cr_assert(eq(int, connect(fd, (struct sockaddr *)&address, sizeof address), 0));
+    cr_assert(eq(long, write(fd, "GET /metrics HTTP/1.1\r\n\r\n", 25), 25));
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_PEER));
+    close(fd);
+}
+
+/* A peer that stops reading and sending while the connection stands: only silence tells. */
+Test(peer, silence_after_opening_loses_the_peer, .timeout = 60)
+{
+    struct fixture fixture;
+    struct sockaddr_in address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    set_up(&fixture, "server secret");
+    fixture.server.key = NULL; /* clear text: opened as soon as it is connected */
+    fixture.server.beat_ms = 50;
+    fixture.server.lost_ms = 300;
+    address = loopback(listen_here(&fixture));
+    cr_assert(eq(int, connect(fd, (struct sockaddr *)&address, sizeof address), 0));
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.n_server_opened, 1));
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_PEER));
+    close(fd);
+}
+
+Test(peer, a_refused_connection_is_told_by_closed, .timeout = 60)
+{
+    struct fixture fixture;
+    int port;
+
+    set_up(&fixture, "server secret");
+    port = listen_here(&fixture);
+    stop(&fixture);
+    uv_run(&fixture.loop, UV_RUN_DEFAULT);
+    connect_to(&fixture, port);
+    run(&fixture);
+
+    cr_assert(eq(int, fixture.n_client_closed, 1));
+    cr_assert(eq(int, fixture.client_why.status, FSDP_ERR_PEER));
+}
