@@ -1,0 +1,110 @@
+/*
+ * What agents say to each other, inside frames (agent/frame.h). The coordinator is the agent of node 0; the
+ * others are members. Every message but PUT is one JSON object: strict, an unknown or missing key is refused.
+ *
+ *   member -> coordinator   JOIN  PUT  EXITED  STOPPED  EVENT  SAVED  ASK_STOP
+ *   coordinator -> member   REFUSED  START  PUT  STOP  NOTICE  PUBLISHED  FINISH
+ *
+ * JOIN is the first message of a member and the only one before its admission. A generation begins with START
+ * and ends with a STOPPED of every member; FINISH ends the job. Messages of an older generation are dropped.
+ *
+ * Pure: no sockets, no loop.
+ */
+#ifndef AGENT_PROTO_H
+#define AGENT_PROTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/link.h>
+#include <fsdp/status.h>
+
+enum proto_type {
+    PROTO_JOIN = 1,
+    PROTO_REFUSED,
+    PROTO_START,
+    PROTO_PUT,      /* key, zero, value: a worker's PUT, for the ranks of the other nodes */
+    PROTO_EXITED,   /* one worker ended */
+    PROTO_STOP,     /* stop the workers of this generation: at once, or within the grace */
+    PROTO_STOPPED,  /* none of this generation's workers is left on the node */
+    PROTO_EVENT,    /* a worker's line for events.jsonl, as it is */
+    PROTO_SAVED,
+    PROTO_PUBLISHED,
+    PROTO_NOTICE,   /* save and stop */
+    PROTO_ASK_STOP, /* a member's fsdprun got a signal: stop the job with this status */
+    PROTO_FINISH,   /* the job is over */
+    PROTO_COUNT
+};
+
+enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512 };
+
+/* Who joins. Everything that must be the same on every node is compared by the coordinator. */
+struct proto_join {
+    char version[64]; /* number and commit of the build: link structs travel inside messages */
+    char host[PROTO_TEXT_BYTES];
+    int node_rank, n_nodes, n_workers;
+    uint64_t what; /* XXH3 of what is run: the resolved job, or the program's arguments */
+};
+
+struct proto_refused {
+    int status; /* the member's exit status */
+    char words[PROTO_WORDS_BYTES];
+};
+
+struct proto_start {
+    int world_size;
+    char master_host[PROTO_TEXT_BYTES];
+    int master_port;
+    int64_t resume_step; /* -1: none */
+    unsigned char token[32];
+};
+
+struct proto_exited {
+    int rank, local_rank;
+    int64_t pid;
+    int exit_code; /* -1: it did not exit */
+    int signal;    /* 0: no signal */
+    int64_t step;  /* -1: unknown */
+    uint32_t phase; /* enum fsdp_phase */
+    char message[PROTO_WORDS_BYTES]; /* why it could not start, or hung; empty: it just ended */
+    char stderr_tail[4096 + 64];     /* its last lines, each ended by a newline; empty: not captured */
+};
+
+struct proto_finish {
+    int status;
+    char words[PROTO_WORDS_BYTES]; /* the first cause in one line; empty when all went well */
+};
+
+/* Each returns the JSON text, to be freed, or NULL when memory ran out. */
+char *proto_write_join(const struct proto_join *join);
+char *proto_write_refused(const struct proto_refused *refused);
+char *proto_write_start(const struct proto_start *start);
+char *proto_write_exited(const struct proto_exited *exited);
+char *proto_write_saved(const struct fsdp_link_saved *saved, int rank);
+char *proto_write_published(const struct fsdp_link_published *published);
+char *proto_write_finish(const struct proto_finish *finish);
+char *proto_write_number(int64_t number); /* STOP: 1 at once, 0 within the grace; NOTICE: the step; ASK_STOP: status */
+
+/* FSDP_ERR_FORMAT names the key that is missing, unknown, of a wrong type, too long or out of range. */
+enum fsdp_status proto_read_join(struct proto_join *join, const void *text, size_t n_bytes, struct fsdp_err *err);
+enum fsdp_status proto_read_refused(struct proto_refused *refused, const void *text, size_t n_bytes,
+                                    struct fsdp_err *err);
+enum fsdp_status proto_read_start(struct proto_start *start, const void *text, size_t n_bytes, struct fsdp_err *err);
+enum fsdp_status proto_read_exited(struct proto_exited *exited, const void *text, size_t n_bytes,
+                                   struct fsdp_err *err);
+enum fsdp_status proto_read_saved(struct fsdp_link_saved *saved, int *rank, const void *text, size_t n_bytes,
+                                  struct fsdp_err *err);
+enum fsdp_status proto_read_published(struct fsdp_link_published *published, const void *text, size_t n_bytes,
+                                      struct fsdp_err *err);
+enum fsdp_status proto_read_finish(struct proto_finish *finish, const void *text, size_t n_bytes,
+                                   struct fsdp_err *err);
+enum fsdp_status proto_read_number(int64_t *number, const void *text, size_t n_bytes, struct fsdp_err *err);
+
+/** A PUT's payload: the key with its zero, then the value. *value points into `payload`. */
+enum fsdp_status proto_read_put(const char **key, const void **value, size_t *value_bytes, const void *payload,
+                                size_t n_bytes, struct fsdp_err *err);
+
+const char *proto_name(unsigned type); /* "join", ...; "unknown" */
+
+#endif
