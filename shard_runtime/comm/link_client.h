@@ -5,6 +5,9 @@
  * A process that was not started by an agent has no FSDP_LINK_FD and is a world of one: link_open() then gives
  * a link with `hello.world_size` 1, whose put and get work within the process, whose events go nowhere, and
  * whose save is published by the caller itself (link_alone()).
+ *
+ * Failure is sticky: once the agent is gone, sent what is not this protocol, or said ABORT, every call that would
+ * wait or send returns that same status; notices already taken in can still be read.
  */
 #ifndef COMM_LINK_CLIENT_H
 #define COMM_LINK_CLIENT_H
@@ -34,13 +37,18 @@ struct fsdp_progress *link_progress(const struct link *link);
 /** The socket, to poll for a hang-up beside other things; -1 when alone. */
 int link_fd(const struct link *link);
 
-/** Publish `key` in this generation; `fd` >= 0 travels along (a copy; the caller keeps its own) to ranks of this host. */
+/**
+ * Publish `key` in this generation; `fd` >= 0 travels along (a copy; the caller keeps its own) to ranks of this host.
+ * A key is put once: alone, a second put is FSDP_ERR_ARG. Too long a key or value is FSDP_ERR_ARG, and nothing is sent.
+ */
 enum fsdp_status link_put(struct link *link, const char *key, const void *value, size_t size_bytes, int fd,
                           struct fsdp_err *err);
 /**
  * Wait until `key` is there. *size_bytes: in the capacity of `value`, out the length.
  *   fd   NULL, or receives the descriptor that travelled along (close-on-exec, the caller's), -1 if none
- *   FSDP_ERR_PEER  the agent is gone, or it said that a peer is (ABORT)
+ *   FSDP_ERR_PEER       the agent is gone, or it said that a peer is (ABORT)
+ *   FSDP_ERR_FORMAT     the value is longer than the capacity
+ *   FSDP_ERR_NOT_FOUND  alone, and the key was never put: nobody else will
  */
 enum fsdp_status link_get(struct link *link, const char *key, void *value, size_t *size_bytes, int *fd,
                           struct fsdp_err *err);
@@ -57,5 +65,12 @@ enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_lin
 
 /** True once, for each notice that has arrived; never waits. */
 bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice);
+
+/**
+ * Take in what has arrived, without waiting; for whoever waits elsewhere and must notice that it waits in vain.
+ *   FSDP_ERR_PEER    the agent is gone, or it said that a peer is (ABORT, or the progress page's abort_word)
+ *   FSDP_ERR_FORMAT  it sent what this version does not know
+ */
+enum fsdp_status link_check(struct link *link, struct fsdp_err *err);
 
 #endif

@@ -7,7 +7,8 @@
  * A generation has its own pairs, pages and keys: nothing here outlives it but the snapshot segment.
  *
  * Order: the agent's first packets are HELLO (payload struct fsdp_link_hello; descriptor: the progress page),
- * then JOB when it runs a job of ours (descriptor: a sealed memfd with the resolved job as JSON). From then on
+ * then JOB when it runs a job of ours (descriptor: a sealed memfd with the resolved job as JSON). Both are in the
+ * socket before the worker is started, so that a worker knows at once whether it has a job. From then on
  *   worker -> agent   PUT GET EVENT SAVED
  *   agent -> worker   VALUE NOTICE PUBLISHED
  * End of file on either side means that the other process is gone.
