@@ -1,0 +1,321 @@
+#include "shard_runtime/shardfile/commit.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "shard_runtime/shardfile/contents.h"
+
+#define TRASH_PREFIX ".trash-"
+
+/* --- names ------------------------------------------------------------------------------------------------- */
+
+void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
+{
+    assert(step >= 0);
+    snprintf(out, COMMIT_NAME_BYTES, "step-%08lld", (long long)step);
+}
+
+int64_t commit_parse_step(const char *name)
+{
+    char again[COMMIT_NAME_BYTES];
+    long long step = 0;
+
+    /* Whatever scanf lets pass, only the one spelling compares equal. */
+    if (sscanf(name, "step-%18lld", &step) != 1 || step < 0)
+        return -1;
+    commit_step_name(step, again);
+    return strcmp(name, again) == 0 ? step : -1;
+}
+
+void commit_temporary_name(int64_t step, uint32_t generation, const void *secret, size_t secret_bytes,
+                           char out[COMMIT_NAME_BYTES])
+{
+    /* 32 bits of a hash of the secret: enough to be this run's own, far too little to find the secret by. */
+    const uint64_t hash = XXH3_64bits_withSeed(secret, secret_bytes, (uint64_t)step ^ (uint64_t)generation << 40);
+
+    assert(step >= 0);
+    snprintf(out, COMMIT_NAME_BYTES, ".step-%08lld.g%lu.%08lx", (long long)step, (unsigned long)generation,
+             (unsigned long)(hash >> 32));
+}
+
+bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generation)
+{
+    unsigned long of_generation = 0, nonce = 0;
+    char again[COMMIT_NAME_BYTES];
+    long long of_step = 0;
+
+    if (sscanf(name, ".step-%18lld.g%10lu.%8lx", &of_step, &of_generation, &nonce) != 3 || of_step < 0 ||
+        of_generation > UINT32_MAX)
+        return false;
+    snprintf(again, sizeof again, ".step-%08lld.g%lu.%08lx", of_step, of_generation, nonce);
+    if (strcmp(name, again) != 0)
+        return false;
+    *step = of_step;
+    *generation = (uint32_t)of_generation;
+    return true;
+}
+
+/* --- removing ---------------------------------------------------------------------------------------------- */
+
+/* Remove a directory and the files in it. Nothing of ours nests deeper; what does is left, and said. */
+static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct io_names names;
+
+    if (io->list(io, path, &names) < 0) {
+        if (errno == ENOENT)
+            return FSDP_OK;
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", path, strerror(errno));
+    }
+    for (size_t i = 0; i < names.n && status == FSDP_OK; i++) {
+        char child[IO_PATH_BYTES];
+
+        if (snprintf(child, sizeof child, "%s/%s", path, names.names[i]) >= (int)sizeof child)
+            status = fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", names.names[i], path);
+        else if (io->unlink(io, child) < 0 && errno != ENOENT)
+            status = fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", child, strerror(errno));
+    }
+    io_names_free(&names);
+    if (status == FSDP_OK && io->rmdir(io, path) < 0 && errno != ENOENT)
+        status = fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
+    return status;
+}
+
+/* Take directory/name out of sight at once and for good, without deleting a byte yet. */
+static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory, const char *name,
+                                      char trash[IO_PATH_BYTES], struct fsdp_err *err)
+{
+    char trash_name[sizeof TRASH_PREFIX + COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    enum fsdp_status status;
+
+    snprintf(trash_name, sizeof trash_name, TRASH_PREFIX "%s", name);
+    status = io_join(path, directory, name, err);
+    if (status == FSDP_OK)
+        status = io_join(trash, directory, trash_name, err);
+    if (status == FSDP_OK)
+        status = remove_directory(io, trash, err); /* an earlier deletion that did not get to its end */
+    if (status != FSDP_OK)
+        return status;
+    if (io->rename(io, path, trash) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+    return io_sync_directory(io, directory, err);
+}
+
+enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary, struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES];
+    enum fsdp_status status;
+    uint32_t generation;
+    int64_t step;
+
+    if (!commit_parse_temporary(temporary, &step, &generation))
+        return fsdp_fail(err, FSDP_ERR_ARG, "\"%.80s\" is no temporary name of a checkpoint", temporary);
+    status = io_join(path, directory, temporary, err);
+    return status == FSDP_OK ? remove_directory(io, path, err) : status;
+}
+
+enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
+                              struct fsdp_err *err)
+{
+    struct io_names names;
+
+    if (io->list(io, directory, &names) < 0) {
+        if (errno == ENOENT)
+            return FSDP_OK;
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", directory, strerror(errno));
+    }
+    for (size_t i = 0; i < names.n; i++) {
+        struct fsdp_err why = { 0 };
+        char path[IO_PATH_BYTES];
+        uint32_t generation;
+        int64_t step;
+
+        if (!commit_parse_temporary(names.names[i], &step, &generation) &&
+            strncmp(names.names[i], TRASH_PREFIX, sizeof TRASH_PREFIX - 1) != 0)
+            continue;
+        if (io_join(path, directory, names.names[i], &why) == FSDP_OK && remove_directory(io, path, &why) == FSDP_OK)
+            verify_log_line(log, "event=checkpoint_cleaned name=%s", names.names[i]);
+        else
+            verify_log_line(log, "event=checkpoint_not_cleaned name=%s reason=\"%s\"", names.names[i], why.message);
+    }
+    io_names_free(&names);
+    return FSDP_OK;
+}
+
+/* --- publishing -------------------------------------------------------------------------------------------- */
+
+enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const char *temporary, struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES];
+    enum fsdp_status status;
+
+    status = io_join(path, directory, temporary, err);
+    if (status == FSDP_OK)
+        status = io_make_directories(io, directory, err);
+    if (status != FSDP_OK)
+        return status;
+    if (io->mkdir(io, path, 0777) < 0 && errno != EEXIST)
+        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_fence(const char *temporary, const struct commit_fence *fence, const char *head,
+                                    size_t head_length, struct fsdp_err *err)
+{
+    struct manifest manifest;
+    enum fsdp_status status;
+    uint32_t generation;
+    int64_t step;
+
+    if (!commit_parse_temporary(temporary, &step, &generation))
+        return fsdp_fail(err, FSDP_ERR_ARG, "\"%.80s\" is no temporary name of a checkpoint", temporary);
+    if (step != fence->step || generation != fence->generation)
+        return fsdp_fail(err, FSDP_ERR_MISMATCH, "%s is not of step %lld, generation %lu", temporary,
+                         (long long)fence->step, (unsigned long)fence->generation);
+    status = manifest_parse_head(&manifest, head, head_length, err);
+    if (status != FSDP_OK)
+        return status;
+    if (manifest.step != (uint64_t)fence->step || manifest.generation != fence->generation ||
+        manifest.world_size != fence->world_size)
+        status = fsdp_fail(err, FSDP_ERR_MISMATCH,
+                           "a head of step %llu, generation %llu, %llu ranks, where %lld, %lu, %lu are current",
+                           (unsigned long long)manifest.step, (unsigned long long)manifest.generation,
+                           (unsigned long long)manifest.world_size, (long long)fence->step,
+                           (unsigned long)fence->generation, (unsigned long)fence->world_size);
+    manifest_free(&manifest);
+    return status;
+}
+
+/* The manifest into the temporary directory, everything in it durable, and the whole of it read back. */
+static enum fsdp_status complete(struct fsdp_io *io, const char *path, const char *text, size_t length,
+                                 struct fsdp_err *err)
+{
+    char manifest_path[IO_PATH_BYTES];
+    enum fsdp_status status;
+    struct contents contents;
+
+    status = io_join(manifest_path, path, MANIFEST_FILE, err);
+    if (status == FSDP_OK)
+        status = io_sync_directory(io, path, err); /* the parts are there before anything names them */
+    if (status != FSDP_OK)
+        return status;
+    if (io->unlink(io, manifest_path) < 0 && errno != ENOENT)
+        return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", manifest_path, strerror(errno));
+    status = io_write_file(io, manifest_path, text, length, err);
+    if (status == FSDP_OK)
+        status = contents_read(io, path, &contents, err);
+    if (status != FSDP_OK)
+        return status == FSDP_ERR_NOT_FOUND ? FSDP_ERR_FORMAT : status;
+    contents_free(&contents);
+    return io_sync_directory(io, path, err);
+}
+
+/* `final` is there already: an older save of this very step, whole or damaged. */
+static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const char *path, const char *final_name,
+                                const char *final_path, struct fsdp_err *err)
+{
+    char trash[IO_PATH_BYTES];
+    enum fsdp_status status;
+
+    if (io->exchange(io, path, final_path) == 0) {
+        status = io_sync_directory(io, directory, err);
+        if (status == FSDP_OK)
+            (void)remove_directory(io, path, NULL); /* the old one; what is left of it, commit_clean() takes */
+        return status;
+    }
+    if (errno != EINVAL)
+        return fsdp_fail(err, FSDP_ERR_IO, "swap %s and %s: %s", path, final_path, strerror(errno));
+    if (verify_step(io, final_path, VERIFY_STRUCTURE, NULL, NULL) == FSDP_OK)
+        return fsdp_fail(err, FSDP_ERR_BUSY, "%s is there already, and this file system cannot swap directories",
+                         final_path);
+    status = move_to_trash(io, directory, final_name, trash, err);
+    if (status != FSDP_OK)
+        return status;
+    if (io->rename(io, path, final_path) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+    status = io_sync_directory(io, directory, err);
+    if (status == FSDP_OK)
+        (void)remove_directory(io, trash, NULL);
+    return status;
+}
+
+enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const char *temporary,
+                                const struct commit_fence *fence, const char *head, size_t head_length,
+                                const struct manifest_file *files, size_t n_files, struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES], final_path[IO_PATH_BYTES], final_name[COMMIT_NAME_BYTES], *text = NULL;
+    enum fsdp_status status;
+    size_t length = 0;
+
+    status = check_fence(temporary, fence, head, head_length, err);
+    if (status != FSDP_OK)
+        return status;
+    commit_step_name(fence->step, final_name);
+    status = io_join(path, directory, temporary, err);
+    if (status == FSDP_OK)
+        status = io_join(final_path, directory, final_name, err);
+    if (status == FSDP_OK)
+        status = manifest_compose(head, head_length, files, n_files, &text, &length, err);
+    if (status != FSDP_OK)
+        return status;
+    status = complete(io, path, text, length, err);
+    free(text);
+    if (status != FSDP_OK)
+        return status;
+    if (io->rename(io, path, final_path) < 0) {
+        if (errno == EEXIST || errno == ENOTDIR)
+            return replace(io, directory, path, final_name, final_path, err);
+        return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+    }
+    return io_sync_directory(io, directory, err);
+}
+
+/* --- retention --------------------------------------------------------------------------------------------- */
+
+static void delete_step(struct fsdp_io *io, const char *directory, int64_t step, const struct verify_log *log)
+{
+    char name[COMMIT_NAME_BYTES], trash[IO_PATH_BYTES];
+    struct fsdp_err why = { 0 };
+
+    commit_step_name(step, name);
+    if (move_to_trash(io, directory, name, trash, &why) == FSDP_OK && remove_directory(io, trash, &why) == FSDP_OK)
+        verify_log_line(log, "event=checkpoint_deleted step=%lld", (long long)step);
+    else
+        verify_log_line(log, "event=checkpoint_not_deleted step=%lld reason=\"%s\"", (long long)step, why.message);
+}
+
+enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep, int64_t loaded_step,
+                               const struct verify_log *log, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    uint32_t n_kept = 0;
+    int64_t *steps;
+    size_t n_steps;
+
+    if (keep == 0)
+        return FSDP_OK;
+    status = verify_list_steps(io, directory, &steps, &n_steps, err);
+    if (status != FSDP_OK)
+        return status;
+    for (size_t i = 0; i < n_steps; i++) {
+        char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+
+        commit_step_name(steps[i], name);
+        status = io_join(path, directory, name, err);
+        if (status != FSDP_OK)
+            break;
+        if (n_kept == keep) {
+            if (steps[i] != loaded_step)
+                delete_step(io, directory, steps[i], log);
+        } else if (verify_step(io, path, VERIFY_STRUCTURE, NULL, NULL) == FSDP_OK) {
+            n_kept++; /* one that does not verify is never counted as one to fall back on */
+        }
+    }
+    free(steps);
+    return status;
+}

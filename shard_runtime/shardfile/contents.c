@@ -1,0 +1,300 @@
+#include "shard_runtime/shardfile/contents.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/shardfile/safetensors.h"
+
+uint64_t contents_rows(const struct manifest_tensor *tensor)
+{
+    return tensor->n_dims == 0 ? 1 : tensor->shape[0];
+}
+
+uint64_t contents_row_bytes(const struct manifest_tensor *tensor)
+{
+    uint64_t bytes = fsdp_dtype_size(tensor->dtype);
+
+    for (size_t d = 1; d < tensor->n_dims; d++)
+        bytes *= tensor->shape[d];
+    return bytes;
+}
+
+/* The tensors of a manifest in order of their names, to find one of thousands. */
+struct index {
+    const struct manifest_tensor **sorted;
+    size_t n;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const struct manifest_tensor *const *)a)->name, (*(const struct manifest_tensor *const *)b)->name);
+}
+
+static const struct manifest_tensor *find(const struct index *index, const char *name)
+{
+    const struct manifest_tensor wanted = { .name = name }, *key = &wanted;
+    const struct manifest_tensor *const *found =
+        bsearch(&key, index->sorted, index->n, sizeof *index->sorted, compare_names);
+
+    return found == NULL ? NULL : *found;
+}
+
+/* Linear: callers look up once a tensor they own, and the list is short beside the bytes that follow. */
+int64_t contents_find(const struct contents *contents, const char *name)
+{
+    for (size_t i = 0; i < contents->manifest.n_tensors; i++)
+        if (strcmp(contents->manifest.tensors[i].name, name) == 0)
+            return (int64_t)i;
+    return -1;
+}
+
+static enum fsdp_status check_sizes(const struct manifest *manifest, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < manifest->n_tensors; i++) {
+        const struct manifest_tensor *tensor = &manifest->tensors[i];
+        uint64_t bytes = fsdp_dtype_size(tensor->dtype);
+
+        for (size_t d = 1; d < tensor->n_dims; d++)
+            if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
+                return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits", tensor->name);
+        if (__builtin_mul_overflow(bytes, contents_rows(tensor), &bytes) || bytes > INT64_MAX)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits", tensor->name);
+    }
+    return FSDP_OK;
+}
+
+/* Metadata `key` must say `value`. */
+static enum fsdp_status check_mark(const struct safetensors_header *header, const char *key, uint64_t value,
+                                   struct fsdp_err *err)
+{
+    const char *words = safetensors_metadata_get(header, key);
+    char wanted[32];
+
+    snprintf(wanted, sizeof wanted, "%llu", (unsigned long long)value);
+    if (words == NULL || strcmp(words, wanted) != 0)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is %.40s, not %s: a file of another save", key,
+                         words == NULL ? "missing" : words, wanted);
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_marks(const struct safetensors_header *header, const struct manifest *manifest,
+                                    uint32_t rank, struct fsdp_err *err)
+{
+    enum fsdp_status status = check_mark(header, CONTENTS_STEP_KEY, manifest->step, err);
+
+    if (status == FSDP_OK)
+        status = check_mark(header, CONTENTS_GENERATION_KEY, manifest->generation, err);
+    if (status == FSDP_OK)
+        status = check_mark(header, CONTENTS_WORLD_KEY, manifest->world_size, err);
+    return status == FSDP_OK ? check_mark(header, CONTENTS_RANK_KEY, rank, err) : status;
+}
+
+/* A shard in a file against the tensor that the manifest describes: same type, whole rows, same global shape. */
+static enum fsdp_status check_shard(const struct safetensors_tensor *shard, const struct manifest_tensor *tensor,
+                                    struct fsdp_err *err)
+{
+    bool same = shard->dtype == tensor->dtype && shard->n_dims == tensor->n_dims && shard->has_offsets &&
+                shard->has_global_shape;
+
+    for (size_t d = 0; d < tensor->n_dims && same; d++)
+        same = shard->global_shape[d] == tensor->shape[d] &&
+               (d == 0 || (shard->offsets[d] == 0 && shard->shape[d] == tensor->shape[d]));
+    if (!same)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s has another type or shape than the manifest says",
+                         shard->name);
+    return FSDP_OK;
+}
+
+static enum fsdp_status add_piece(struct contents *out, struct contents_piece piece, struct fsdp_err *err)
+{
+    if ((out->n_pieces & (out->n_pieces - 1)) == 0) {
+        const size_t room = out->n_pieces == 0 ? 1 : out->n_pieces * 2;
+        struct contents_piece *grown = reallocarray(out->pieces, room, sizeof *grown);
+
+        if (grown == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu pieces of tensors", room);
+        out->pieces = grown;
+    }
+    out->pieces[out->n_pieces++] = piece;
+    return FSDP_OK;
+}
+
+static enum fsdp_status add_header(struct contents *out, const struct index *index, uint32_t file,
+                                   const struct safetensors_header *header, struct fsdp_err *err)
+{
+    enum fsdp_status status = check_marks(header, &out->manifest, out->manifest.files[file].rank, err);
+
+    for (size_t i = 0; i < header->n_tensors && status == FSDP_OK; i++) {
+        const struct safetensors_tensor *shard = &header->tensors[i];
+        const struct manifest_tensor *tensor = find(index, shard->name);
+
+        if (tensor == NULL)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "holds %.200s, which the manifest does not know", shard->name);
+        status = check_shard(shard, tensor, err);
+        if (status == FSDP_OK)
+            status = add_piece(out,
+                               (struct contents_piece){ .tensor = (uint32_t)(tensor - out->manifest.tensors),
+                                                        .file = file,
+                                                        .first = shard->n_dims == 0 ? 0 : shard->offsets[0],
+                                                        .n_rows = shard->n_dims == 0 ? 1 : shard->shape[0],
+                                                        .offset = header->data_start + shard->begin },
+                               err);
+    }
+    return status;
+}
+
+static enum fsdp_status add_file(struct fsdp_io *io, const char *step_directory, struct contents *out,
+                                 const struct index *index, uint32_t file, struct fsdp_err *err)
+{
+    const struct manifest_file *listed = &out->manifest.files[file];
+    struct safetensors_header header = { 0 };
+    char path[IO_PATH_BYTES];
+    enum fsdp_status status;
+
+    status = io_join(path, step_directory, listed->name, err);
+    if (status != FSDP_OK)
+        return status;
+    status = safetensors_open(io, path, &header, NULL, err);
+    if (status != FSDP_OK)
+        return status;
+    if (header.size_bytes != listed->size_bytes)
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%llu bytes; the manifest says %llu",
+                           (unsigned long long)header.size_bytes, (unsigned long long)listed->size_bytes);
+    if (status == FSDP_OK)
+        status = add_header(out, index, file, &header, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s", path);
+    safetensors_free(&header);
+    return status;
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+    const struct contents_piece *one = a, *two = b;
+
+    if (one->tensor != two->tensor)
+        return one->tensor < two->tensor ? -1 : 1;
+    if (one->first != two->first)
+        return one->first < two->first ? -1 : 1;
+    return (one->n_rows > two->n_rows) - (one->n_rows < two->n_rows);
+}
+
+/* Each tensor's pieces follow one another from row 0 to its last row. */
+static enum fsdp_status prove_coverage(struct contents *out, struct fsdp_err *err)
+{
+    size_t at = 0;
+
+    out->starts = calloc(out->manifest.n_tensors + 1, sizeof *out->starts);
+    if (out->starts == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", out->manifest.n_tensors);
+    if (out->n_pieces > 1)
+        qsort(out->pieces, out->n_pieces, sizeof *out->pieces, compare_pieces);
+    for (size_t t = 0; t < out->manifest.n_tensors; t++) {
+        const struct manifest_tensor *tensor = &out->manifest.tensors[t];
+        uint64_t row = 0;
+
+        out->starts[t] = at;
+        for (; at < out->n_pieces && out->pieces[at].tensor == t; at++) {
+            const struct contents_piece *piece = &out->pieces[at];
+
+            if (piece->first != row)
+                return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu and on are %s", tensor->name,
+                                 (unsigned long long)(piece->first < row ? piece->first : row),
+                                 piece->first < row ? "there twice" : "in no file");
+            row += piece->n_rows; /* within the global shape: the header's reader saw to it */
+        }
+        if (row != contents_rows(tensor))
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu to %llu are in no file", tensor->name,
+                             (unsigned long long)row, (unsigned long long)contents_rows(tensor) - 1);
+    }
+    out->starts[out->manifest.n_tensors] = at;
+    return FSDP_OK;
+}
+
+/* PyTorch's reader takes every file of that ending, so that one too many changes what it sees. */
+static enum fsdp_status refuse_strays(struct fsdp_io *io, const char *step_directory, const struct manifest *manifest,
+                                      struct fsdp_err *err)
+{
+    static const char ending[] = ".safetensors";
+    enum fsdp_status status = FSDP_OK;
+    struct io_names names;
+    size_t file = 0;
+
+    if (io->list(io, step_directory, &names) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s", step_directory);
+    for (size_t i = 0; i < names.n && status == FSDP_OK; i++) {
+        const char *name = names.names[i];
+        const size_t length = strlen(name);
+
+        if (length < sizeof ending - 1 || strcmp(name + length - (sizeof ending - 1), ending) != 0)
+            continue;
+        /* Names carry the rank in five digits: sorted names are sorted ranks. */
+        while (file < manifest->n_files && strcmp(manifest->files[file].name, name) < 0)
+            file++;
+        if (file == manifest->n_files || strcmp(manifest->files[file].name, name) != 0)
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s: %s is there, but not in the manifest", step_directory, name);
+    }
+    io_names_free(&names);
+    return status;
+}
+
+static enum fsdp_status refuse_links(struct fsdp_io *io, const char *step_directory, struct fsdp_err *err)
+{
+    struct io_stat stat;
+
+    if (io->stat(io, step_directory, &stat) < 0)
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "%s is not there", step_directory);
+    if (stat.kind != IO_DIRECTORY)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is no directory", step_directory);
+    return FSDP_OK;
+}
+
+enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, struct contents *out,
+                               struct fsdp_err *err)
+{
+    struct index index = { 0 };
+    enum fsdp_status status;
+
+    *out = (struct contents){ 0 };
+    status = refuse_links(io, step_directory, err);
+    if (status != FSDP_OK)
+        return status;
+    status = manifest_read(io, step_directory, &out->manifest, err);
+    if (status != FSDP_OK)
+        return status;
+    status = check_sizes(&out->manifest, err);
+    if (status != FSDP_OK)
+        goto done;
+    index.n = out->manifest.n_tensors;
+    index.sorted = malloc((index.n + 1) * sizeof(const struct manifest_tensor *));
+    if (index.sorted == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", index.n);
+        goto done;
+    }
+    for (size_t i = 0; i < index.n; i++)
+        index.sorted[i] = &out->manifest.tensors[i];
+    qsort(index.sorted, index.n, sizeof *index.sorted, compare_names);
+    for (uint32_t file = 0; file < out->manifest.n_files && status == FSDP_OK; file++)
+        status = add_file(io, step_directory, out, &index, file, err);
+    if (status == FSDP_OK)
+        status = refuse_strays(io, step_directory, &out->manifest, err);
+    if (status == FSDP_OK) {
+        status = prove_coverage(out, err);
+        if (status != FSDP_OK)
+            fsdp_wrap(err, "%s", step_directory);
+    }
+done:
+    free(index.sorted);
+    if (status != FSDP_OK)
+        contents_free(out);
+    return status;
+}
+
+void contents_free(struct contents *contents)
+{
+    manifest_free(&contents->manifest);
+    free(contents->pieces);
+    free(contents->starts);
+    *contents = (struct contents){ 0 };
+}

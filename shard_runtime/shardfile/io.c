@@ -1,0 +1,232 @@
+#include "shard_runtime/shardfile/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+void io_names_free(struct io_names *names)
+{
+    for (size_t i = 0; i < names->n; i++)
+        free(names->names[i]);
+    free(names->names);
+    *names = (struct io_names){ 0 };
+}
+
+bool io_name_is_plain(const char *name)
+{
+    const size_t length = strnlen(name, 256);
+
+    if (length == 0 || length > 255 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] == '/' || (unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+            return false;
+    return true;
+}
+
+enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const char *name, struct fsdp_err *err)
+{
+    const size_t directory_length = strlen(directory), name_length = strlen(name);
+
+    if (!io_name_is_plain(name))
+        return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is no plain file name", name);
+    if (directory_length + 1 + name_length >= IO_PATH_BYTES)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", name, directory);
+    memcpy(out, directory, directory_length);
+    out[directory_length] = '/';
+    memcpy(out + directory_length + 1, name, name_length + 1);
+    return FSDP_OK;
+}
+
+enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset,
+                              const char *path, struct fsdp_err *err)
+{
+    const unsigned char *at = bytes;
+
+    while (size_bytes > 0) {
+        const ssize_t n = io->pwrite(io, fd, at, size_bytes, offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, n < 0 ? strerror(errno) : "nothing was taken");
+        at += n;
+        offset += (uint64_t)n;
+        size_bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset,
+                             const char *path, struct fsdp_err *err)
+{
+    unsigned char *at = bytes;
+
+    while (size_bytes > 0) {
+        const ssize_t n = io->pread(io, fd, at, size_bytes, offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fsdp_fail(err, FSDP_ERR_IO, "read %s: %s", path, strerror(errno));
+        if (n == 0)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%s ends at byte %llu, %zu bytes early", path,
+                             (unsigned long long)offset, size_bytes);
+        at += n;
+        offset += (uint64_t)n;
+        size_bytes -= (size_t)n;
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uint64_t *size_bytes,
+                              struct fsdp_err *err)
+{
+    struct io_stat stat;
+    int opened;
+
+    *fd = -1;
+    /* O_NONBLOCK: a fifo under this name must not hold us. */
+    do
+        opened = io->open(io, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    while (opened < 0 && errno == EINTR);
+    if (opened < 0 && errno == ELOOP)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is a symbolic link", path);
+    if (opened < 0)
+        return fsdp_fail(err, errno == ENOENT || errno == ENOTDIR ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "open %s: %s",
+                         path, strerror(errno));
+    if (io->fstat(io, opened, &stat) < 0) {
+        fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
+        io->close(io, opened);
+        return FSDP_ERR_IO;
+    }
+    if (stat.kind != IO_FILE) {
+        io->close(io, opened);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is not a regular file", path);
+    }
+    *fd = opened;
+    *size_bytes = stat.size_bytes;
+    return FSDP_OK;
+}
+
+enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    int fd;
+
+    do
+        fd = io->open(io, path, O_RDONLY | O_DIRECTORY, 0);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "open directory %s: %s", path, strerror(errno));
+    if (io->fsync(io, fd) < 0)
+        status = fsdp_fail(err, FSDP_ERR_IO, "sync directory %s: %s", path, strerror(errno));
+    io->close(io, fd);
+    return status;
+}
+
+/* Create one directory whose parent exists, and make its name durable. */
+static enum fsdp_status make_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
+{
+    char parent[IO_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    struct io_stat stat;
+
+    if (io->mkdir(io, path, 0777) < 0) {
+        const int error = errno;
+
+        if (error == EEXIST && io->stat(io, path, &stat) == 0 && stat.kind != IO_FILE)
+            return FSDP_OK;
+        return fsdp_fail(err, FSDP_ERR_IO, "create directory %s: %s", path, strerror(error));
+    }
+    if (slash == NULL)
+        return io_sync_directory(io, ".", err);
+    if (slash == path)
+        return io_sync_directory(io, "/", err);
+    memcpy(parent, path, (size_t)(slash - path));
+    parent[slash - path] = '\0';
+    return io_sync_directory(io, parent, err);
+}
+
+enum fsdp_status io_make_directories(struct fsdp_io *io, const char *path, struct fsdp_err *err)
+{
+    char part[IO_PATH_BYTES];
+    const size_t length = strlen(path);
+    struct io_stat stat;
+
+    if (length == 0 || length >= sizeof part)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a directory's path has %zu bytes", length);
+    if (io->stat(io, path, &stat) == 0 && stat.kind == IO_DIRECTORY)
+        return FSDP_OK;
+    for (size_t i = 1; i <= length; i++) {
+        enum fsdp_status status;
+
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (i < length && io->stat(io, part, &stat) == 0 && stat.kind != IO_FILE)
+            continue; /* a link to a directory is fine above the checkpoints */
+        status = make_directory(io, part, err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
+                              size_t *size_bytes, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    uint64_t size;
+    char *text = NULL;
+    int fd = -1;
+
+    *bytes = NULL;
+    status = io_open_read(io, path, &fd, &size, err);
+    if (status != FSDP_OK)
+        return status;
+    if (size > limit_bytes) {
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s has %llu bytes, more than %zu", path, (unsigned long long)size,
+                           limit_bytes);
+        goto done;
+    }
+    text = malloc((size_t)size + 1);
+    if (text == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%llu bytes for %s", (unsigned long long)size, path);
+        goto done;
+    }
+    status = io_read_all(io, fd, text, (size_t)size, 0, path, err);
+    if (status != FSDP_OK)
+        goto done;
+    text[size] = '\0';
+    *bytes = text;
+    *size_bytes = (size_t)size;
+    text = NULL;
+done:
+    free(text);
+    io->close(io, fd);
+    return status;
+}
+
+enum fsdp_status io_write_file(struct fsdp_io *io, const char *path, const void *bytes, size_t size_bytes,
+                               struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int fd;
+
+    do
+        fd = io->open(io, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+    status = io_write_all(io, fd, bytes, size_bytes, 0, path, err);
+    if (status == FSDP_OK && io->fsync(io, fd) < 0)
+        status = fsdp_fail(err, FSDP_ERR_IO, "sync %s: %s", path, strerror(errno));
+    if (io->close(io, fd) < 0 && status == FSDP_OK)
+        status = fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", path, strerror(errno));
+    if (status != FSDP_OK)
+        io->unlink(io, path);
+    return status;
+}

@@ -1,0 +1,192 @@
+/*
+ * The real file operations. Each slot is one system call, so that a trace of a save reads like its source.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shard_runtime/shardfile/io.h"
+
+static int posix_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    (void)io;
+    return open(path, flags | O_CLOEXEC, mode);
+}
+
+static int posix_close(struct fsdp_io *io, int fd)
+{
+    (void)io;
+    /* On Linux the descriptor is gone also after EINTR; what was written was synced before. */
+    return close(fd) < 0 && errno != EINTR ? -1 : 0;
+}
+
+static ssize_t posix_pwrite(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset)
+{
+    (void)io;
+    return pwrite(fd, bytes, size_bytes, (off_t)offset);
+}
+
+static ssize_t posix_pread(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset)
+{
+    (void)io;
+    return pread(fd, bytes, size_bytes, (off_t)offset);
+}
+
+static int posix_allocate(struct fsdp_io *io, int fd, uint64_t size_bytes)
+{
+    (void)io;
+    return fallocate(fd, 0, 0, (off_t)size_bytes);
+}
+
+static int posix_ftruncate(struct fsdp_io *io, int fd, uint64_t size_bytes)
+{
+    (void)io;
+    return ftruncate(fd, (off_t)size_bytes);
+}
+
+static int posix_fsync(struct fsdp_io *io, int fd)
+{
+    (void)io;
+    return fsync(fd);
+}
+
+static void describe(const struct stat *stat, struct io_stat *out)
+{
+    out->kind = S_ISREG(stat->st_mode) ? IO_FILE : S_ISDIR(stat->st_mode) ? IO_DIRECTORY : IO_OTHER;
+    out->size_bytes = (uint64_t)stat->st_size;
+}
+
+static int posix_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
+{
+    struct stat stat;
+
+    (void)io;
+    if (fstat(fd, &stat) < 0)
+        return -1;
+    describe(&stat, out);
+    return 0;
+}
+
+static int posix_stat(struct fsdp_io *io, const char *path, struct io_stat *out)
+{
+    struct stat stat;
+
+    (void)io;
+    if (lstat(path, &stat) < 0)
+        return -1;
+    describe(&stat, out);
+    return 0;
+}
+
+static int posix_mkdir(struct fsdp_io *io, const char *path, mode_t mode)
+{
+    (void)io;
+    return mkdir(path, mode);
+}
+
+static int posix_rmdir(struct fsdp_io *io, const char *path)
+{
+    (void)io;
+    return rmdir(path);
+}
+
+static int posix_rename(struct fsdp_io *io, const char *from, const char *to)
+{
+    (void)io;
+    if (rename(from, to) == 0)
+        return 0;
+    if (errno == ENOTEMPTY)
+        errno = EEXIST; /* a file system may give either */
+    return -1;
+}
+
+static int posix_exchange(struct fsdp_io *io, const char *one, const char *two)
+{
+    (void)io;
+    if (renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE) == 0)
+        return 0;
+    if (errno == ENOSYS || errno == EOPNOTSUPP)
+        errno = EINVAL;
+    return -1;
+}
+
+static int posix_unlink(struct fsdp_io *io, const char *path)
+{
+    (void)io;
+    return unlink(path);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Grow by one; false with errno set when there is no memory. */
+static bool add_name(struct io_names *out, size_t *capacity, const char *name)
+{
+    if (out->n == *capacity) {
+        const size_t more = *capacity == 0 ? 16 : *capacity * 2;
+        char **names = reallocarray(out->names, more, sizeof *names);
+
+        if (names == NULL)
+            return false;
+        out->names = names;
+        *capacity = more;
+    }
+    out->names[out->n] = strdup(name);
+    if (out->names[out->n] == NULL)
+        return false;
+    out->n++;
+    return true;
+}
+
+static int posix_list(struct fsdp_io *io, const char *path, struct io_names *out)
+{
+    const struct dirent *entry;
+    size_t capacity = 0;
+    DIR *directory;
+    int error = 0;
+
+    (void)io;
+    *out = (struct io_names){ 0 };
+    directory = opendir(path);
+    if (directory == NULL)
+        return -1;
+    while (errno = 0, (entry = readdir(directory)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !add_name(out, &capacity, entry->d_name))
+            break;
+    error = errno;
+    closedir(directory);
+    if (error != 0) {
+        io_names_free(out);
+        errno = error;
+        return -1;
+    }
+    if (out->n > 1)
+        qsort(out->names, out->n, sizeof *out->names, compare_names);
+    return 0;
+}
+
+struct fsdp_io io_posix = {
+    .open = posix_open,
+    .close = posix_close,
+    .pwrite = posix_pwrite,
+    .pread = posix_pread,
+    .allocate = posix_allocate,
+    .ftruncate = posix_ftruncate,
+    .fsync = posix_fsync,
+    .fstat = posix_fstat,
+    .stat = posix_stat,
+    .mkdir = posix_mkdir,
+    .rmdir = posix_rmdir,
+    .rename = posix_rename,
+    .exchange = posix_exchange,
+    .unlink = posix_unlink,
+    .list = posix_list,
+};

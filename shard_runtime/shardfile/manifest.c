@@ -1,0 +1,481 @@
+#include "shard_runtime/shardfile/manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "shard_runtime/shardfile/json.h"
+
+#define FORMAT_NAME "fsdp-checkpoint"
+
+/* The last member and what closes the text: `"manifest_xxh3_128":"` 32 digits `"}` newline. */
+#define SEAL_KEY "manifest_xxh3_128"
+static const char seal_open[] = ",\n\"" SEAL_KEY "\":\"", seal_close[] = "\"}\n";
+enum { DIGEST_DIGITS = 32, SEAL_BYTES = sizeof seal_open - 1 + DIGEST_DIGITS + sizeof seal_close - 1 };
+
+void manifest_shard_name(uint32_t rank, char out[MANIFEST_SHARD_NAME_BYTES])
+{
+    snprintf(out, MANIFEST_SHARD_NAME_BYTES, "shard-%05lu-model-00001-of-00001.safetensors", (unsigned long)rank + 1);
+}
+
+/* As `xxhsum -H2` prints it: the high half first. */
+static void digest_text(const uint64_t checksum[2], char out[DIGEST_DIGITS + 1])
+{
+    snprintf(out, DIGEST_DIGITS + 1, "%016llx%016llx", (unsigned long long)checksum[1],
+             (unsigned long long)checksum[0]);
+}
+
+static bool digest_parse(const char *text, uint64_t checksum[2])
+{
+    if (strlen(text) != DIGEST_DIGITS)
+        return false;
+    checksum[0] = checksum[1] = 0;
+    for (size_t i = 0; i < DIGEST_DIGITS; i++) {
+        const char c = text[i];
+        uint64_t *half = &checksum[i < DIGEST_DIGITS / 2];
+
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+        *half = *half << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return true;
+}
+
+static void seal_digest(const char *text, size_t length, char out[DIGEST_DIGITS + 1])
+{
+    const XXH128_hash_t hash = XXH3_128bits(text, length);
+
+    digest_text((const uint64_t[2]){ hash.low64, hash.high64 }, out);
+}
+
+/* --- writing ----------------------------------------------------------------------------------------------- */
+
+static void add_u64(struct json_text *text, const char *key, uint64_t value)
+{
+    json_add(text, ",\n\"%s\":%llu", key, (unsigned long long)value);
+}
+
+static bool add_raw(struct json_text *text, const char *key, const char *raw, size_t length)
+{
+    if (raw == NULL)
+        return true;
+    if (length == 0)
+        length = strlen(raw);
+    if (!json_is_object(raw, length))
+        return false;
+    json_add(text, ",\n\"%s\":", key);
+    json_add_bytes(text, raw, length);
+    return true;
+}
+
+static void add_tensors(struct json_text *text, const struct manifest *head)
+{
+    json_add(text, ",\n\"tensors\":[");
+    for (size_t i = 0; i < head->n_tensors; i++) {
+        const struct manifest_tensor *tensor = &head->tensors[i];
+
+        json_add(text, "%s\n{\"name\":", i == 0 ? "" : ",");
+        json_add_string(text, tensor->name);
+        json_add(text, ",\"dtype\":\"%s\",\"shape\":[", fsdp_dtype_safetensors_name(tensor->dtype));
+        for (size_t d = 0; d < tensor->n_dims; d++)
+            json_add(text, "%s%llu", d == 0 ? "" : ",", (unsigned long long)tensor->shape[d]);
+        json_add(text, "]}");
+    }
+    json_add(text, "]");
+}
+
+static enum fsdp_status take_text(struct json_text *built, char **text, size_t *length, struct fsdp_err *err)
+{
+    if (built->failed || built->length > MANIFEST_MAX_BYTES) {
+        const bool failed = built->failed;
+
+        json_text_free(built);
+        return failed ? fsdp_fail(err, FSDP_ERR_NOMEM, "memory for a manifest")
+                      : fsdp_fail(err, FSDP_ERR_ARG, "a manifest of more than %d bytes", MANIFEST_MAX_BYTES);
+    }
+    *text = built->bytes;
+    *length = built->length;
+    return FSDP_OK;
+}
+
+enum fsdp_status manifest_head_text(const struct manifest *head, char **text, size_t *length, struct fsdp_err *err)
+{
+    struct json_text built = { 0 };
+
+    *text = NULL;
+    *length = 0;
+    json_add(&built, "{\"format\":\"" FORMAT_NAME "\",\n\"format_version\":%d", MANIFEST_FORMAT_VERSION);
+    add_u64(&built, "step", head->step);
+    add_u64(&built, "world_size", head->world_size);
+    add_u64(&built, "generation", head->generation);
+    add_u64(&built, "seed", head->seed);
+    add_u64(&built, "cursor", head->cursor);
+    add_u64(&built, "optimizer_step", head->optimizer_step);
+    if (!add_raw(&built, "numerics", head->numerics, head->numerics_length) ||
+        !add_raw(&built, "job", head->job, head->job_length) ||
+        !add_raw(&built, "extra", head->extra, head->extra_length)) {
+        json_text_free(&built);
+        return fsdp_fail(err, FSDP_ERR_ARG, "numerics, job and extra of a manifest are JSON objects");
+    }
+    add_tensors(&built, head);
+    json_add(&built, "}");
+    return take_text(&built, text, length, err);
+}
+
+enum fsdp_status manifest_compose(const char *head, size_t head_length, const struct manifest_file *files,
+                                  size_t n_files, char **text, size_t *length, struct fsdp_err *err)
+{
+    struct json_text built = { 0 };
+    char digest[DIGEST_DIGITS + 1];
+
+    *text = NULL;
+    *length = 0;
+    while (head_length > 0 && strchr(" \t\r\n", head[head_length - 1]) != NULL)
+        head_length--;
+    if (!json_is_object(head, head_length))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "the head of the manifest is no JSON object");
+    json_add_bytes(&built, head, head_length - 1); /* without its closing brace */
+    json_add(&built, ",\n\"files\":[");
+    for (size_t i = 0; i < n_files; i++) {
+        digest_text(files[i].checksum, digest);
+        json_add(&built, "%s\n{\"name\":", i == 0 ? "" : ",");
+        json_add_string(&built, files[i].name);
+        json_add(&built, ",\"rank\":%lu,\"size_bytes\":%llu,\"xxh3_128\":\"%s\"}", (unsigned long)files[i].rank,
+                 (unsigned long long)files[i].size_bytes, digest);
+    }
+    json_add(&built, "]");
+    if (!built.failed) {
+        seal_digest(built.bytes, built.length, digest);
+        json_add(&built, "%s%s%s", seal_open, digest, seal_close);
+    }
+    return take_text(&built, text, length, err);
+}
+
+/* --- reading ----------------------------------------------------------------------------------------------- */
+
+enum key {
+    KEY_FORMAT, KEY_FORMAT_VERSION, KEY_STEP, KEY_WORLD_SIZE, KEY_GENERATION, KEY_SEED, KEY_CURSOR,
+    KEY_OPTIMIZER_STEP, KEY_NUMERICS, KEY_JOB, KEY_EXTRA, KEY_TENSORS, KEY_FILES, KEY_SEAL, KEY_COUNT
+};
+static const char *const key_names[KEY_COUNT] = {
+    [KEY_FORMAT] = "format",         [KEY_FORMAT_VERSION] = "format_version", [KEY_STEP] = "step",
+    [KEY_WORLD_SIZE] = "world_size", [KEY_GENERATION] = "generation",         [KEY_SEED] = "seed",
+    [KEY_CURSOR] = "cursor",         [KEY_OPTIMIZER_STEP] = "optimizer_step", [KEY_NUMERICS] = "numerics",
+    [KEY_JOB] = "job",               [KEY_EXTRA] = "extra",                   [KEY_TENSORS] = "tensors",
+    [KEY_FILES] = "files",           [KEY_SEAL] = SEAL_KEY,
+};
+enum {
+    KEYS_OPTIONAL = 1 << KEY_NUMERICS | 1 << KEY_JOB | 1 << KEY_EXTRA,
+    KEYS_WHOLE_ONLY = 1 << KEY_FILES | 1 << KEY_SEAL,
+    KEYS_ALL = (1 << KEY_COUNT) - 1,
+};
+
+/* Room for one more element; the arrays double. */
+static void *grow(void *array, size_t n, size_t element_bytes)
+{
+    if ((n & (n - 1)) != 0)
+        return array; /* between powers of two there is room */
+    return reallocarray(array, n == 0 ? 1 : n * 2, element_bytes);
+}
+
+static bool parse_tensor(struct json_reader *json, struct manifest_tensor *tensor)
+{
+    enum { NAME = 1, DTYPE = 2, SHAPE = 4 };
+    unsigned seen = 0;
+    const char *key;
+
+    *tensor = (struct manifest_tensor){ 0 };
+    json_enter_object(json);
+    while ((key = json_next_member(json)) != NULL) {
+        const unsigned bit = strcmp(key, "name") == 0 ? NAME : strcmp(key, "dtype") == 0 ? DTYPE
+                             : strcmp(key, "shape") == 0                                 ? SHAPE : 0;
+        const char *dtype;
+
+        if (bit == 0 || (seen & bit) != 0)
+            return json_refuse(json, "an unknown or doubled key of a tensor");
+        seen |= bit;
+        if (bit == NAME) {
+            tensor->name = json_string(json);
+            if (tensor->name != NULL && tensor->name[0] == '\0')
+                return json_refuse(json, "a tensor without a name");
+        } else if (bit == DTYPE) {
+            dtype = json_string(json);
+            if (dtype != NULL && (!fsdp_dtype_parse(dtype, &tensor->dtype) ||
+                                  strcmp(fsdp_dtype_safetensors_name(tensor->dtype), dtype) != 0))
+                return json_refuse(json, "an unknown dtype");
+        } else {
+            json_enter_array(json);
+            while (json_next_element(json)) {
+                if (tensor->n_dims == MANIFEST_MAX_DIMS)
+                    return json_refuse(json, "a tensor of too many dimensions");
+                if (!json_u64(json, &tensor->shape[tensor->n_dims++]))
+                    return false;
+            }
+        }
+    }
+    if (json->problem == NULL && seen != (NAME | DTYPE | SHAPE))
+        return json_refuse(json, "a tensor without name, dtype or shape");
+    return json->problem == NULL;
+}
+
+static bool parse_file(struct json_reader *json, struct manifest_file *file)
+{
+    enum { NAME = 1, RANK = 2, SIZE = 4, SUM = 8 };
+    unsigned seen = 0;
+    const char *key;
+
+    *file = (struct manifest_file){ 0 };
+    json_enter_object(json);
+    while ((key = json_next_member(json)) != NULL) {
+        const unsigned bit = strcmp(key, "name") == 0 ? NAME : strcmp(key, "rank") == 0 ? RANK
+                             : strcmp(key, "size_bytes") == 0                           ? SIZE
+                             : strcmp(key, "xxh3_128") == 0                             ? SUM : 0;
+        const char *words;
+        uint64_t rank;
+
+        if (bit == 0 || (seen & bit) != 0)
+            return json_refuse(json, "an unknown or doubled key of a file");
+        seen |= bit;
+        if (bit == NAME) {
+            file->name = json_string(json);
+            if (file->name != NULL && !io_name_is_plain(file->name))
+                return json_refuse(json, "a name that is no plain file name");
+        } else if (bit == RANK) {
+            if (json_u64(json, &rank)) {
+                if (rank >= MANIFEST_MAX_WORLD)
+                    return json_refuse(json, "a rank out of range");
+                file->rank = (uint32_t)rank;
+            }
+        } else if (bit == SIZE) {
+            json_u64(json, &file->size_bytes);
+        } else {
+            words = json_string(json);
+            if (words != NULL && !digest_parse(words, file->checksum))
+                return json_refuse(json, "a checksum that is not 32 hexadecimal digits");
+        }
+    }
+    if (json->problem == NULL && seen != (NAME | RANK | SIZE | SUM))
+        return json_refuse(json, "a file without name, rank, size_bytes or xxh3_128");
+    return json->problem == NULL;
+}
+
+static bool parse_tensors(struct json_reader *json, struct manifest *out)
+{
+    json_enter_array(json);
+    while (json_next_element(json)) {
+        void *grown = grow(out->tensors, out->n_tensors, sizeof *out->tensors);
+
+        if (grown == NULL)
+            return json_refuse(json, "no memory");
+        out->tensors = grown;
+        if (!parse_tensor(json, &out->tensors[out->n_tensors]))
+            return false;
+        out->n_tensors++;
+    }
+    return json->problem == NULL;
+}
+
+static bool parse_files(struct json_reader *json, struct manifest *out)
+{
+    json_enter_array(json);
+    while (json_next_element(json)) {
+        void *grown = grow(out->files, out->n_files, sizeof *out->files);
+
+        if (grown == NULL)
+            return json_refuse(json, "no memory");
+        out->files = grown;
+        if (!parse_file(json, &out->files[out->n_files]))
+            return false;
+        out->n_files++;
+    }
+    return json->problem == NULL;
+}
+
+static bool parse_format(struct json_reader *json)
+{
+    const char *words = json_string(json);
+
+    return words != NULL && (strcmp(words, FORMAT_NAME) == 0 || json_refuse(json, "format is not " FORMAT_NAME));
+}
+
+static bool parse_value(struct json_reader *json, enum key key, struct manifest *out, uint64_t *version)
+{
+    switch (key) {
+    case KEY_FORMAT: return parse_format(json);
+    case KEY_FORMAT_VERSION: return json_u64(json, version);
+    case KEY_STEP: return json_u64(json, &out->step);
+    case KEY_WORLD_SIZE: return json_u64(json, &out->world_size);
+    case KEY_GENERATION: return json_u64(json, &out->generation);
+    case KEY_SEED: return json_u64(json, &out->seed);
+    case KEY_CURSOR: return json_u64(json, &out->cursor);
+    case KEY_OPTIMIZER_STEP: return json_u64(json, &out->optimizer_step);
+    case KEY_NUMERICS: return json_raw_object(json, &out->numerics, &out->numerics_length);
+    case KEY_JOB: return json_raw_object(json, &out->job, &out->job_length);
+    case KEY_EXTRA: return json_raw_object(json, &out->extra, &out->extra_length);
+    case KEY_TENSORS: return parse_tensors(json, out);
+    case KEY_FILES: return parse_files(json, out);
+    case KEY_SEAL: return json_string(json) != NULL; /* compared before anything was parsed */
+    case KEY_COUNT: break;
+    }
+    return json_refuse(json, "an unknown key");
+}
+
+static enum key find_key(const char *name)
+{
+    size_t i = 0;
+
+    while (i < KEY_COUNT && strcmp(key_names[i], name) != 0)
+        i++;
+    return (enum key)i;
+}
+
+static int compare_tensor_names(const void *a, const void *b)
+{
+    return strcmp((*(const struct manifest_tensor *const *)a)->name, (*(const struct manifest_tensor *const *)b)->name);
+}
+
+static enum fsdp_status refuse_doubled_tensors(const struct manifest *manifest, struct fsdp_err *err)
+{
+    const struct manifest_tensor **sorted;
+    enum fsdp_status status = FSDP_OK;
+
+    if (manifest->n_tensors < 2)
+        return FSDP_OK;
+    sorted = malloc(manifest->n_tensors * sizeof(const struct manifest_tensor *));
+    if (sorted == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu names", manifest->n_tensors);
+    for (size_t i = 0; i < manifest->n_tensors; i++)
+        sorted[i] = &manifest->tensors[i];
+    qsort(sorted, manifest->n_tensors, sizeof *sorted, compare_tensor_names);
+    for (size_t i = 1; i < manifest->n_tensors && status == FSDP_OK; i++)
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "tensor %s is listed twice", sorted[i]->name);
+    free(sorted);
+    return status;
+}
+
+static enum fsdp_status check_meaning(const struct manifest *manifest, struct fsdp_err *err)
+{
+    char name[MANIFEST_SHARD_NAME_BYTES];
+
+    if (manifest->world_size < 1 || manifest->world_size > MANIFEST_MAX_WORLD)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a world of %llu ranks", (unsigned long long)manifest->world_size);
+    if (manifest->step > INT64_MAX || manifest->generation > UINT32_MAX)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "step or generation out of range");
+    for (size_t i = 0; i < manifest->n_files; i++) {
+        const struct manifest_file *file = &manifest->files[i];
+
+        manifest_shard_name(file->rank, name);
+        if (strcmp(file->name, name) != 0)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "the file of rank %lu is called \"%.80s\"",
+                             (unsigned long)file->rank, file->name);
+        if (file->rank >= manifest->world_size || (i > 0 && file->rank <= manifest->files[i - 1].rank))
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "file %s is out of order or of no rank", file->name);
+    }
+    return refuse_doubled_tensors(manifest, err);
+}
+
+static enum fsdp_status parse(struct manifest *out, const char *text, size_t length, unsigned keys,
+                              struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct json_reader json;
+    uint64_t version = 0;
+    unsigned seen = 0;
+    const char *name;
+
+    *out = (struct manifest){ 0 };
+    out->text = malloc(length + 1);
+    if (out->text == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes for a manifest", length);
+    memcpy(out->text, text, length);
+    out->text[length] = '\0';
+    json_read_init(&json, out->text, length);
+    json_enter_object(&json);
+    while ((name = json_next_member(&json)) != NULL) {
+        const enum key key = find_key(name);
+
+        if (key == KEY_COUNT || (keys & 1u << key) == 0 || (seen & 1u << key) != 0) {
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "key \"%.64s\" is %s", name,
+                               key != KEY_COUNT && (seen & 1u << key) != 0 ? "there twice" : "unknown");
+            break;
+        }
+        seen |= 1u << key;
+        if (!parse_value(&json, key, out, &version))
+            break;
+        if (key == KEY_FORMAT_VERSION && version != MANIFEST_FORMAT_VERSION) {
+            status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "format version %llu; this program reads version %d",
+                               (unsigned long long)version, MANIFEST_FORMAT_VERSION);
+            break;
+        }
+    }
+    if (status == FSDP_OK && !json_end(&json))
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "byte %zu: %s", json.at, json.problem);
+    for (unsigned key = 0; key < KEY_COUNT && status == FSDP_OK; key++)
+        if ((keys & ~(unsigned)KEYS_OPTIONAL & ~seen & 1u << key) != 0)
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "key \"%s\" is missing", key_names[key]);
+    if (status == FSDP_OK)
+        status = check_meaning(out, err);
+    if (status != FSDP_OK)
+        manifest_free(out);
+    return status;
+}
+
+enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, size_t length, struct fsdp_err *err)
+{
+    const enum fsdp_status status = parse(out, text, length, KEYS_ALL & ~(unsigned)KEYS_WHOLE_ONLY, err);
+
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "the head of the manifest");
+    return status;
+}
+
+/* No byte before the seal may have changed; the seal itself has one spelling. */
+static bool seal_holds(const char *text, size_t length)
+{
+    char seal[SEAL_BYTES + 1], digest[DIGEST_DIGITS + 1];
+
+    if (length < SEAL_BYTES)
+        return false;
+    seal_digest(text, length - SEAL_BYTES, digest);
+    snprintf(seal, sizeof seal, "%s%s%s", seal_open, digest, seal_close);
+    return memcmp(text + length - SEAL_BYTES, seal, SEAL_BYTES) == 0;
+}
+
+enum fsdp_status manifest_parse(struct manifest *out, const char *text, size_t length, struct fsdp_err *err)
+{
+    *out = (struct manifest){ 0 };
+    if (!seal_holds(text, length))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "the manifest's own checksum does not hold");
+    return parse(out, text, length, KEYS_ALL, err);
+}
+
+enum fsdp_status manifest_read(struct fsdp_io *io, const char *step_directory, struct manifest *out,
+                               struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES], *text = NULL;
+    enum fsdp_status status;
+    size_t length = 0;
+
+    *out = (struct manifest){ 0 };
+    status = io_join(path, step_directory, MANIFEST_FILE, err);
+    if (status != FSDP_OK)
+        return status;
+    status = io_read_file(io, path, MANIFEST_MAX_BYTES, &text, &length, err);
+    if (status != FSDP_OK)
+        return status;
+    status = manifest_parse(out, text, length, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s", path);
+    free(text);
+    return status;
+}
+
+void manifest_free(struct manifest *manifest)
+{
+    free(manifest->tensors);
+    free(manifest->files);
+    free(manifest->text);
+    *manifest = (struct manifest){ 0 };
+}

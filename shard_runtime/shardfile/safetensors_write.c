@@ -1,0 +1,335 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "shard_runtime/shardfile/safetensors.h"
+
+enum {
+    RING_BYTES = 4 << 20,
+    DIRECT_FROM_BYTES = 1 << 20, /* smaller files are not worth a second open */
+    BLOCK_BYTES = 4096,          /* of O_DIRECT: memory, offset and length */
+};
+
+/* --- the header -------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status place(struct safetensors_tensor *tensor, uint64_t *at, struct fsdp_err *err)
+{
+    uint64_t bytes = tensor->dtype < FSDP_DTYPE_COUNT ? fsdp_dtype_size(tensor->dtype) : 0;
+
+    if (tensor->name == NULL || tensor->name[0] == '\0' || strcmp(tensor->name, "__metadata__") == 0 || bytes == 0 ||
+        tensor->n_dims > SAFETENSORS_MAX_DIMS)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a tensor without a proper name, dtype or number of dimensions");
+    for (size_t d = 0; d < tensor->n_dims; d++)
+        if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
+            return fsdp_fail(err, FSDP_ERR_ARG, "the size of %.200s does not fit 64 bits", tensor->name);
+    tensor->begin = *at;
+    if (__builtin_add_overflow(*at, bytes, at) || *at > INT64_MAX / 2)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a file that does not fit 64 bits at %.200s", tensor->name);
+    tensor->end = *at;
+    return FSDP_OK;
+}
+
+static void add_dims(struct json_text *text, const uint64_t *dims, size_t n_dims, const char *separator)
+{
+    json_add(text, "[");
+    for (size_t d = 0; d < n_dims; d++)
+        json_add(text, "%s%llu", d == 0 ? "" : separator, (unsigned long long)dims[d]);
+    json_add(text, "]");
+}
+
+/* JSON inside a string of JSON, spaced as PyTorch's writer spaces it, so that equal content is equal bytes. */
+static void add_sharding(struct json_text *text, const struct safetensors_tensor *tensors, size_t n_tensors)
+{
+    struct json_text inner = { 0 };
+
+    json_add(&inner, "{");
+    for (size_t i = 0; i < n_tensors; i++) {
+        json_add(&inner, i == 0 ? "" : ", ");
+        json_add_string(&inner, tensors[i].name);
+        json_add(&inner, ": {\"saved_offsets\": ");
+        add_dims(&inner, tensors[i].offsets, tensors[i].n_dims, ", ");
+        if (tensors[i].has_global_shape) {
+            json_add(&inner, ", \"global_shape\": ");
+            add_dims(&inner, tensors[i].global_shape, tensors[i].n_dims, ", ");
+        }
+        json_add(&inner, "}");
+    }
+    json_add(&inner, "}");
+    json_add(text, "\"DCP_SHARDING_INFO\":");
+    if (inner.failed)
+        text->failed = true;
+    else
+        json_add_string(text, inner.bytes);
+    json_add(text, ",\"DCP_VERSION\":\"1.0\",");
+    json_text_free(&inner);
+}
+
+static void put_length(char *to, uint64_t length)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (char)(length >> 8 * i & 0xff);
+}
+
+enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, size_t n_tensors,
+                                          const struct safetensors_metadata *metadata, size_t n_metadata,
+                                          size_t alignment, struct json_text *out, uint64_t *size_bytes,
+                                          struct fsdp_err *err)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < n_tensors; i++) {
+        const enum fsdp_status status = place(&tensors[i], &at, err);
+
+        if (status != FSDP_OK)
+            return status;
+        if (tensors[i].has_offsets != tensors[0].has_offsets)
+            return fsdp_fail(err, FSDP_ERR_ARG, "a file of shards and whole tensors mixed, at %.200s", tensors[i].name);
+    }
+    json_add_bytes(out, "\0\0\0\0\0\0\0\0", 8);
+    json_add(out, "{\"__metadata__\":{");
+    if (n_tensors > 0 && tensors[0].has_offsets)
+        add_sharding(out, tensors, n_tensors);
+    json_add(out, "\"format\":\"pt\"");
+    for (size_t i = 0; i < n_metadata; i++) {
+        json_add(out, ",");
+        json_add_string(out, metadata[i].key);
+        json_add(out, ":");
+        json_add_string(out, metadata[i].value);
+    }
+    json_add(out, "}");
+    for (size_t i = 0; i < n_tensors; i++) {
+        json_add(out, ",");
+        json_add_string(out, tensors[i].name);
+        json_add(out, ":{\"dtype\":\"%s\",\"shape\":", fsdp_dtype_safetensors_name(tensors[i].dtype));
+        add_dims(out, tensors[i].shape, tensors[i].n_dims, ",");
+        json_add(out, ",\"data_offsets\":[%llu,%llu]}", (unsigned long long)tensors[i].begin,
+                 (unsigned long long)tensors[i].end);
+    }
+    json_add(out, "}");
+    while (!out->failed && out->length % alignment != 0)
+        json_add_bytes(out, " ", 1);
+    if (out->failed)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the header of a safetensors file");
+    if (out->length - 8 > SAFETENSORS_MAX_HEADER_BYTES)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a header of %zu bytes is more than readers take", out->length);
+    put_length(out->bytes, out->length - 8);
+    if (size_bytes != NULL)
+        *size_bytes = out->length + at;
+    return FSDP_OK;
+}
+
+/* --- the file ---------------------------------------------------------------------------------------------- */
+
+struct writer {
+    struct fsdp_io *io;
+    const char *path;
+    int fd;
+    bool direct;         /* fd was opened with O_DIRECT: whole blocks only */
+    unsigned char *ring; /* RING_BYTES, aligned to a block */
+    size_t filled;       /* bytes in it */
+    uint64_t at;         /* where in the file ring[0] goes */
+    XXH3_state_t *hash;
+};
+
+static int open_for_writing(struct writer *writer, int flags)
+{
+    int fd;
+
+    do
+        fd = writer->io->open(writer->io, writer->path, O_WRONLY | O_NOFOLLOW | flags, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* Create the file. What an earlier attempt of this very save left under the name goes. */
+static enum fsdp_status create(struct writer *writer, bool try_direct, struct fsdp_err *err)
+{
+    writer->fd = open_for_writing(writer, O_CREAT | O_EXCL);
+    if (writer->fd < 0 && errno == EEXIST && writer->io->unlink(writer->io, writer->path) == 0)
+        writer->fd = open_for_writing(writer, O_CREAT | O_EXCL);
+    if (writer->fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", writer->path, strerror(errno));
+    if (try_direct) { /* a file system without O_DIRECT says EINVAL, here or at the first write */
+        const int fd = open_for_writing(writer, O_DIRECT);
+
+        if (fd >= 0) {
+            writer->io->close(writer->io, writer->fd);
+            writer->fd = fd;
+            writer->direct = true;
+        }
+    }
+    return FSDP_OK;
+}
+
+static enum fsdp_status leave_direct(struct writer *writer, struct fsdp_err *err)
+{
+    const int fd = open_for_writing(writer, 0);
+
+    if (fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", writer->path, strerror(errno));
+    writer->io->close(writer->io, writer->fd);
+    writer->fd = fd;
+    writer->direct = false;
+    return FSDP_OK;
+}
+
+/* Write blocks; under O_DIRECT `size_bytes` and `offset` are whole blocks and a short write falls back. */
+static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, size_t size_bytes, uint64_t offset,
+                                     struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (writer->direct) {
+        ssize_t n;
+
+        do
+            n = writer->io->pwrite(writer->io, writer->fd, bytes, size_bytes, offset);
+        while (n < 0 && errno == EINTR);
+        if (n == (ssize_t)size_bytes)
+            return FSDP_OK;
+        if (n < 0 && errno != EINVAL)
+            return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", writer->path, strerror(errno));
+        status = leave_direct(writer, err); /* the whole piece is written again */
+        if (status != FSDP_OK)
+            return status;
+    }
+    return io_write_all(writer->io, writer->fd, bytes, size_bytes, offset, writer->path, err);
+}
+
+/* Empty the ring. Under O_DIRECT a last part of a block goes out padded; the file is cut to size in the end. */
+static enum fsdp_status flush(struct writer *writer, struct fsdp_err *err)
+{
+    size_t size_bytes = writer->filled;
+    enum fsdp_status status;
+
+    if (size_bytes == 0)
+        return FSDP_OK;
+    if (writer->direct && size_bytes % BLOCK_BYTES != 0) {
+        const size_t padding = BLOCK_BYTES - size_bytes % BLOCK_BYTES;
+
+        memset(writer->ring + size_bytes, 0, padding);
+        size_bytes += padding;
+    }
+    status = write_blocks(writer, writer->ring, size_bytes, writer->at, err);
+    writer->at += writer->filled;
+    writer->filled = 0;
+    return status;
+}
+
+static enum fsdp_status add(struct writer *writer, const void *data, uint64_t size_bytes, struct fsdp_err *err)
+{
+    const unsigned char *from = data;
+
+    while (size_bytes > 0) {
+        const size_t room = RING_BYTES - writer->filled;
+        const size_t n = size_bytes < room ? (size_t)size_bytes : room;
+
+        memcpy(writer->ring + writer->filled, from, n);
+        XXH3_128bits_update(writer->hash, writer->ring + writer->filled, n);
+        writer->filled += n;
+        from += n;
+        size_bytes -= n;
+        if (writer->filled == RING_BYTES) {
+            const enum fsdp_status status = flush(writer, err);
+
+            if (status != FSDP_OK)
+                return status;
+        }
+    }
+    return FSDP_OK;
+}
+
+/*
+ * The header's blocks come last. Data shares a block with it when the header is not padded to blocks, which only
+ * small files outside a checkpoint are: those are written without O_DIRECT.
+ */
+static enum fsdp_status write_header(struct writer *writer, const struct json_text *header, struct fsdp_err *err)
+{
+    for (size_t done = 0; done < header->length;) {
+        const size_t left = header->length - done, n = left < RING_BYTES ? left : RING_BYTES;
+        enum fsdp_status status;
+
+        memcpy(writer->ring, header->bytes + done, n);
+        status = write_blocks(writer, writer->ring, n, done, err);
+        if (status != FSDP_OK)
+            return status;
+        done += n;
+    }
+    return FSDP_OK;
+}
+
+static enum fsdp_status write_contents(struct writer *writer, const struct safetensors_tensor *tensors,
+                                       size_t n_tensors, const struct json_text *header, uint64_t size_bytes,
+                                       struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP && errno != ENOSYS &&
+        errno != EINTR)
+        return fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes for %s: %s", (unsigned long long)size_bytes,
+                         writer->path, strerror(errno));
+    XXH3_128bits_update(writer->hash, header->bytes, header->length);
+    writer->at = header->length;
+    for (size_t i = 0; i < n_tensors; i++) {
+        status = add(writer, tensors[i].data, tensors[i].end - tensors[i].begin, err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    status = flush(writer, err);
+    if (status != FSDP_OK)
+        return status;
+    status = write_header(writer, header, err);
+    if (status != FSDP_OK)
+        return status;
+    if (writer->io->ftruncate(writer->io, writer->fd, size_bytes) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "set the size of %s: %s", writer->path, strerror(errno));
+    /* Never tried again: after a failed sync the pages count as clean and the next one would lie. */
+    if (writer->io->fsync(writer->io, writer->fd) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "sync %s: %s", writer->path, strerror(errno));
+    return FSDP_OK;
+}
+
+enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
+                                   size_t n_tensors, const struct safetensors_metadata *metadata,
+                                   size_t n_metadata, size_t alignment, struct safetensors_written *written,
+                                   struct fsdp_err *err)
+{
+    struct writer writer = { .io = io, .path = path, .fd = -1 };
+    struct json_text header = { 0 };
+    uint64_t size_bytes = 0;
+    enum fsdp_status status;
+    XXH128_hash_t hash;
+    bool created = false;
+
+    *written = (struct safetensors_written){ 0 };
+    status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header, &size_bytes, err);
+    if (status != FSDP_OK)
+        goto done;
+    writer.ring = aligned_alloc(BLOCK_BYTES, RING_BYTES);
+    writer.hash = XXH3_createState();
+    if (writer.ring == NULL || writer.hash == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to write %s", RING_BYTES, path);
+        goto done;
+    }
+    XXH3_128bits_reset(writer.hash);
+    status = create(&writer, size_bytes >= DIRECT_FROM_BYTES && header.length % BLOCK_BYTES == 0, err);
+    if (status != FSDP_OK)
+        goto done;
+    created = true;
+    status = write_contents(&writer, tensors, n_tensors, &header, size_bytes, err);
+    if (status != FSDP_OK)
+        goto done;
+    hash = XXH3_128bits_digest(writer.hash);
+    *written = (struct safetensors_written){ size_bytes, { hash.low64, hash.high64 } };
+done:
+    if (writer.fd >= 0 && io->close(io, writer.fd) < 0 && status == FSDP_OK)
+        status = fsdp_fail(err, FSDP_ERR_IO, "close %s: %s", path, strerror(errno));
+    if (status != FSDP_OK && created)
+        io->unlink(io, path);
+    json_text_free(&header);
+    XXH3_freeState(writer.hash);
+    free(writer.ring);
+    return status;
+}

@@ -1,0 +1,202 @@
+#include "shard_runtime/shardfile/verify.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/contents.h"
+
+enum { BUFFER_BYTES = 4 << 20 };
+
+void verify_log_line(const struct verify_log *log, const char *format, ...)
+{
+    char words[1024];
+    va_list args;
+
+    if (log == NULL || log->line == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    log->line(log->context, words);
+}
+
+/* Hash a whole file through `buffer`. */
+static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, unsigned char *buffer, XXH3_state_t *hash,
+                                  uint64_t *size_bytes, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int fd;
+
+    status = io_open_read(io, path, &fd, size_bytes, err);
+    if (status != FSDP_OK)
+        return status;
+    XXH3_128bits_reset(hash);
+    for (uint64_t at = 0; at < *size_bytes && status == FSDP_OK;) {
+        const uint64_t left = *size_bytes - at;
+        const size_t n = left < BUFFER_BYTES ? (size_t)left : BUFFER_BYTES;
+
+        status = io_read_all(io, fd, buffer, n, at, path, err);
+        if (status == FSDP_OK)
+            XXH3_128bits_update(hash, buffer, n);
+        at += n;
+    }
+    io->close(io, fd);
+    return status;
+}
+
+static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directory, const struct manifest_file *file,
+                                    unsigned char *buffer, XXH3_state_t *state, struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES];
+    uint64_t size_bytes = 0;
+    enum fsdp_status status;
+    XXH128_hash_t hash;
+
+    status = io_join(path, step_directory, file->name, err);
+    if (status == FSDP_OK)
+        status = hash_file(io, path, buffer, state, &size_bytes, err);
+    if (status != FSDP_OK)
+        return status;
+    hash = XXH3_128bits_digest(state);
+    if (size_bytes != file->size_bytes || hash.low64 != file->checksum[0] || hash.high64 != file->checksum[1])
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: the checksum does not hold: the file is damaged", path);
+    return FSDP_OK;
+}
+
+static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory,
+                                         const struct manifest *manifest, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    unsigned char *buffer = malloc(BUFFER_BYTES);
+    XXH3_state_t *state = XXH3_createState();
+
+    if (buffer == NULL || state == NULL)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to verify with", BUFFER_BYTES);
+    for (size_t i = 0; i < manifest->n_files && status == FSDP_OK; i++)
+        status = verify_file(io, step_directory, &manifest->files[i], buffer, state, err);
+    XXH3_freeState(state);
+    free(buffer);
+    return status;
+}
+
+enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enum verify_depth depth,
+                             struct manifest *manifest, struct fsdp_err *err)
+{
+    struct contents contents;
+    enum fsdp_status status;
+
+    if (manifest != NULL)
+        *manifest = (struct manifest){ 0 };
+    status = contents_read(io, step_directory, &contents, err);
+    if (status != FSDP_OK)
+        return status;
+    if (depth == VERIFY_CHECKSUMS)
+        status = verify_checksums(io, step_directory, &contents.manifest, err);
+    if (status == FSDP_OK && manifest != NULL) {
+        *manifest = contents.manifest;
+        contents.manifest = (struct manifest){ 0 };
+    }
+    contents_free(&contents);
+    return status;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const int64_t one = *(const int64_t *)a, two = *(const int64_t *)b;
+
+    return (one < two) - (one > two);
+}
+
+enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, int64_t **steps, size_t *n_steps,
+                                   struct fsdp_err *err)
+{
+    struct io_names names;
+    int64_t *found;
+    size_t n = 0;
+
+    *steps = NULL;
+    *n_steps = 0;
+    if (io->list(io, directory, &names) < 0) {
+        if (errno == ENOENT)
+            return FSDP_OK;
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", directory, strerror(errno));
+    }
+    found = calloc(names.n + 1, sizeof *found);
+    if (found == NULL) {
+        io_names_free(&names);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu names", names.n);
+    }
+    for (size_t i = 0; i < names.n; i++) {
+        const int64_t step = commit_parse_step(names.names[i]);
+
+        if (step >= 0)
+            found[n++] = step;
+    }
+    io_names_free(&names);
+    qsort(found, n, sizeof *found, newest_first);
+    *steps = found;
+    *n_steps = n;
+    return FSDP_OK;
+}
+
+/* The directory's name and what it holds must be of one step: a renamed directory is damage, too. */
+static enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
+                                          enum verify_depth depth, struct fsdp_err *err)
+{
+    char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    struct manifest manifest;
+    enum fsdp_status status;
+
+    commit_step_name(step, name);
+    status = io_join(path, directory, name, err);
+    if (status == FSDP_OK)
+        status = verify_step(io, path, depth, &manifest, err);
+    if (status != FSDP_OK)
+        return status;
+    if (manifest.step != (uint64_t)step)
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", path, (unsigned long long)manifest.step);
+    manifest_free(&manifest);
+    return status;
+}
+
+enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth, int64_t *step,
+                               const struct verify_log *log, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    struct fsdp_err why = { 0 };
+    int64_t *steps;
+    size_t n_steps;
+
+    *step = -1;
+    status = verify_list_steps(io, directory, &steps, &n_steps, err);
+    if (status != FSDP_OK)
+        return status;
+    for (size_t i = 0; i < n_steps && *step < 0; i++) {
+        struct fsdp_err reason = { 0 };
+
+        status = verify_named_step(io, directory, steps[i], depth, &reason);
+        if (status == FSDP_ERR_NOMEM) {
+            fsdp_fail(err, status, "%s", reason.message); /* says nothing about the checkpoint */
+            goto done;
+        }
+        if (status == FSDP_OK)
+            *step = steps[i];
+        else
+            verify_log_line(log, "event=checkpoint_skipped step=%lld reason=\"%s\"", (long long)steps[i],
+                            reason.message);
+        if (i == 0)
+            why = reason;
+    }
+    status = FSDP_OK;
+    if (*step < 0 && n_steps > 0)
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "none of the %zu checkpoints in %s can be used; the newest: %s",
+                           n_steps, directory, why.message);
+done:
+    free(steps);
+    return status;
+}
