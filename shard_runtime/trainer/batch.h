@@ -1,0 +1,29 @@
+/*
+ * The tokens of one step: which samples this rank takes (data/order.h), copied out of the data file.
+ */
+#ifndef TRAINER_BATCH_H
+#define TRAINER_BATCH_H
+
+#include <stdint.h>
+
+#include <fsdp/model.h>
+#include <fsdp/status.h>
+
+#include "shard_runtime/data/order.h"
+#include "shard_runtime/data/tokens.h"
+
+struct batch {
+    uint64_t size, seq, n_micro;   /* samples a micro-step, tokens a sample, micro-steps a step */
+    int32_t *tokens;               /* owned: (n_micro, 2, size, seq): inputs, then targets, of each micro-step */
+    struct fsdp_batch *micro;      /* owned: (n_micro), pointing into tokens */
+};
+
+/** FSDP_ERR_NOMEM. batch_fini() may be called after any outcome, and on a zeroed struct. */
+enum fsdp_status batch_init(struct batch *batch, uint64_t size, uint64_t seq, uint64_t n_micro, struct fsdp_err *err);
+void batch_fini(struct batch *batch);
+
+/** Fill in the step that begins at `cursor` for rank `rank` of W. Fails as tokens_read() does. */
+enum fsdp_status batch_fill(struct batch *batch, const struct tokens *tokens, const struct order *order,
+                            uint64_t cursor, int rank, int W, struct fsdp_err *err);
+
+#endif

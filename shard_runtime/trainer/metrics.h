@@ -1,0 +1,34 @@
+/*
+ * metrics.jsonl: one JSON object a logged step, appended by rank 0. A line is one write(2) on an O_APPEND descriptor,
+ * so that a reader never sees half of one. Floats have 9 significant digits: equal text means equal fp32 bits.
+ */
+#ifndef TRAINER_METRICS_H
+#define TRAINER_METRICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+struct metrics_record {
+    uint64_t step; /* updates done after it, from 1 */
+    double loss;   /* before the update */
+    double grad_norm; /* before clipping */
+    double lr, tokens_per_s, step_s;
+    uint64_t memory_bytes; /* largest so far */
+    int generation;
+    double time; /* seconds since the epoch */
+};
+
+enum { METRICS_LINE_BYTES = 512 };
+
+/** The line with its newline and a final zero; returns its length. Numbers that JSON has no word for become null. */
+size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record *record);
+
+/** Open RUN/metrics.jsonl for appending, creating it; *fd is the caller's. FSDP_ERR_IO. */
+enum fsdp_status metrics_open(int *fd, const char *run_dir, struct fsdp_err *err);
+
+/** Append one line. FSDP_ERR_IO: the disk is full, or worse; a part of the line may have been written. */
+enum fsdp_status metrics_write(int fd, const struct metrics_record *record, struct fsdp_err *err);
+
+#endif

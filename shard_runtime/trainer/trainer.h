@@ -1,0 +1,83 @@
+/*
+ * One rank's training run: what it is made of, and what is done with it. All ranks call the same functions in the
+ * same order. Everything that must survive a restart is in `step`, `cursor`, the model and the optimizer.
+ *
+ *   trainer_open()     job, run directory, data, model, optimizer
+ *   trainer_resume()   step and weights of the checkpoint to go on from
+ *   trainer_run()      steps, metrics, checkpoints, to the end or to a notice
+ *   trainer_close()
+ */
+#ifndef TRAINER_TRAINER_H
+#define TRAINER_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <fsdp/fsdp.h>
+
+#include "shard_runtime/data/order.h"
+#include "shard_runtime/data/tokens.h"
+#include "shard_runtime/job/job.h"
+
+enum { TRAINER_PATH_BYTES = 4096 };
+
+struct trainer {
+    struct fsdp_context *context; /* borrowed */
+    const struct job *job;        /* borrowed */
+    const char *job_json;         /* borrowed; the text `job` was read from */
+    int rank, W;
+
+    char run_dir[TRAINER_PATH_BYTES];
+    int lock_fd; /* of a run without an agent, which holds the directory itself; else -1 */
+
+    struct tokens *tokens;
+    struct order order;
+    uint64_t batch, n_micro; /* samples of this rank and micro-step; micro-steps a step */
+
+    struct fsdp_module *tree;
+    struct fsdp_model *model;
+    struct fsdp_optimizer *optimizer;
+
+    bool resumed;    /* from a checkpoint, of step `step` */
+    uint64_t step;   /* done so far */
+    uint64_t cursor; /* samples consumed so far, by all ranks */
+};
+
+enum trainer_end {
+    TRAINER_COMPLETE,  /* job->train.steps are done, and saved unless checkpoint.every is 0 */
+    TRAINER_STOPPED,   /* a notice came: the step was finished and saved; run again to go on */
+    TRAINER_DIVERGED,  /* loss or gradient is not finite; the update was not made, nothing was saved */
+};
+
+/**
+ * Make everything ready, with initial weights. Collective: where one rank fails the others return FSDP_ERR_PEER.
+ * `trainer` is zeroed first; trainer_close() is to be called whatever comes back.
+ */
+enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *context, const struct job *job,
+                              const char *job_json, struct fsdp_err *err);
+void trainer_close(struct trainer *trainer);
+
+/** The files: open the data; the run directory of a process without an agent. Part of trainer_open(). */
+enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *err);
+void trainer_close_files(struct trainer *trainer);
+
+/**
+ * Load the checkpoint that the agent names; without an agent the newest one that verifies; none: initial weights.
+ *   FSDP_ERR_MISMATCH  it is of another model; the message names the first tensor that differs
+ *   FSDP_ERR_CONFIG    checkpoint.resume is never, and there are checkpoints
+ */
+enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
+
+/** Save the state after `step`; collective, durable on return. */
+enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err);
+
+/** Train from `step` to job->train.steps. Rank 0 writes metrics and one line per log_every steps on stdout. */
+enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, struct fsdp_err *err);
+
+/**
+ * All ranks give what they have come to; all return FSDP_OK, or the lowest failing rank its own status and the
+ * others FSDP_ERR_PEER without a word. One failure of many ranks is then one line, not W.
+ */
+enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err);
+
+#endif

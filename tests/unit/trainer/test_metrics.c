@@ -1,0 +1,160 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "shard_runtime/trainer/metrics.h"
+
+static const struct metrics_record sample = {
+    .step = 10, .loss = 5.5350789448, .grad_norm = 0.1, .lr = 1e-3, .tokens_per_s = 123456.789, .step_s = 0.25,
+    .memory_bytes = 1048576, .generation = 2, .time = 1790000000.25,
+};
+
+static char folder[64], path[128];
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/fsdp-metrics.XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+}
+
+static void remove_folder(void)
+{
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
+TestSuite(metrics, .init = make_folder, .fini = remove_folder);
+
+static void put(const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    cr_assert_not_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static size_t get(char *out, size_t size)
+{
+    FILE *file = fopen(path, "r");
+    size_t n;
+
+    cr_assert_not_null(file);
+    n = fread(out, 1, size - 1, file);
+    out[n] = '\0';
+    fclose(file);
+    return n;
+}
+
+Test(metrics, line_has_the_keys_of_the_contract)
+{
+    char line[METRICS_LINE_BYTES];
+
+    const size_t length = metrics_format(line, &sample);
+
+    cr_assert(eq(sz, length, strlen(line)));
+    cr_assert_str_eq(line, "{\"step\": 10, \"loss\": 5.53507894, \"grad_norm\": 0.1, \"lr\": 0.001, "
+                           "\"tokens_per_s\": 123456.789, \"step_s\": 0.25, \"memory_bytes\": 1048576, "
+                           "\"generation\": 2, \"time\": 1790000000.250000}\n");
+}
+
+Test(metrics, nine_digits_tell_neighbouring_floats_apart)
+{
+    const float x = 5.5350789f;
+    char a[METRICS_LINE_BYTES], b[METRICS_LINE_BYTES];
+    struct metrics_record record = sample;
+
+    record.loss = x;
+    (void)metrics_format(a, &record);
+    record.loss = nextafterf(x, 6.0f);
+    (void)metrics_format(b, &record);
+
+    cr_assert_str_neq(a, b);
+}
+
+Test(metrics, longest_line_fits)
+{
+    char line[METRICS_LINE_BYTES];
+    const double longest = -1.23456789e-300;
+    const struct metrics_record record = {
+        .step = UINT64_MAX, .loss = longest, .grad_norm = longest, .lr = longest, .tokens_per_s = longest,
+        .step_s = longest, .memory_bytes = UINT64_MAX, .generation = -2147483647, .time = -99999999999999.0,
+    };
+
+    const size_t length = metrics_format(line, &record);
+
+    cr_assert(eq(sz, length, strlen(line)));
+    cr_assert(eq(chr, line[length - 1], '\n'));
+}
+
+Test(metrics, what_is_no_number_is_null)
+{
+    char line[METRICS_LINE_BYTES];
+    struct metrics_record record = sample;
+
+    record.loss = NAN;
+    record.grad_norm = INFINITY;
+    (void)metrics_format(line, &record);
+
+    cr_assert_not_null(strstr(line, "\"loss\": null, \"grad_norm\": null,"), "%s", line);
+}
+
+Test(metrics, lines_are_appended_to_what_is_there)
+{
+    char text[2048];
+    int fd = -1;
+
+    put("{\"step\": 1}\n");
+    cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
+    cr_assert(eq(int, metrics_write(fd, &sample, NULL), FSDP_OK));
+    close(fd);
+
+    (void)get(text, sizeof text);
+    cr_assert_str_eq(strtok(text, "\n"), "{\"step\": 1}");
+    cr_assert_not_null(strstr(strtok(NULL, "\n"), "\"step\": 10"));
+}
+
+Test(metrics, line_cut_by_an_earlier_run_is_not_continued)
+{
+    char text[2048];
+    int fd = -1;
+
+    put("{\"step\": 1}\n{\"ste");
+    cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
+    cr_assert(eq(int, metrics_write(fd, &sample, NULL), FSDP_OK));
+    close(fd);
+
+    (void)get(text, sizeof text);
+    cr_assert_not_null(strstr(text, "{\"ste\n{\"step\": 10"), "%s", text);
+}
+
+Test(metrics, missing_directory_is_an_io_error)
+{
+    struct fsdp_err err = { 0 };
+    int fd = -1;
+
+    cr_assert(eq(int, metrics_open(&fd, "/nonexistent/run", &err), FSDP_ERR_IO));
+    cr_assert_not_null(strstr(err.message, "/nonexistent/run"));
+}
+
+Test(metrics, full_disk_is_an_io_error)
+{
+    const struct rlimit limit = { 100, 100 };
+    struct fsdp_err err = { 0 };
+    int fd = -1;
+
+    cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &limit), 0));
+
+    cr_assert(eq(int, metrics_write(fd, &sample, &err), FSDP_ERR_IO)); /* 100 bytes fit */
+    cr_assert(eq(int, metrics_write(fd, &sample, &err), FSDP_ERR_IO)); /* none */
+    close(fd);
+}

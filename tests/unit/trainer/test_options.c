@@ -1,0 +1,77 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#include "shard_runtime/trainer/options.h"
+
+#define PARSE(options, err, ...)                                                                                  \
+    options_parse(options, (int)(sizeof((char *[]){ "fsdp-train", __VA_ARGS__ }) / sizeof(char *)),               \
+                  (char *[]){ "fsdp-train", __VA_ARGS__ }, err)
+
+Test(options, nothing_means_a_worker_of_an_agent)
+{
+    struct options options;
+    char *argv[] = { "fsdp-train", NULL };
+
+    cr_assert(eq(int, options_parse(&options, 1, argv, NULL), FSDP_OK));
+    cr_assert_null(options.job_path);
+    cr_assert_null(options.sample);
+}
+
+Test(options, sample_takes_its_settings_in_both_spellings)
+{
+    struct options options;
+
+    cr_assert(eq(int, PARSE(&options, NULL, "--sample", "runs/x", "--prompt=In the", "--tokens", "50", "--temperature=0.5",
+                            "--seed", "7", "--top-k=3"),
+                 FSDP_OK));
+    cr_assert_str_eq(options.sample, "runs/x");
+    cr_assert_str_eq(options.prompt, "In the");
+    cr_assert(eq(u64, options.tokens, 50));
+    cr_assert(eq(dbl, options.temperature, 0.5));
+    cr_assert(eq(u64, options.seed, 7));
+    cr_assert(eq(u64, options.top_k, 3));
+}
+
+static void refused(const char *word, int argc, char **argv)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+
+    cr_assert(eq(int, options_parse(&options, argc, argv, &err), FSDP_ERR_ARG));
+    cr_assert_not_null(strstr(err.message, word), "%s: %s", word, err.message);
+}
+
+Test(options, bad_usage_is_refused_by_name)
+{
+    refused("--nonsense", 2, (char *[]){ "x", "--nonsense" });
+    refused("--samples", 2, (char *[]){ "x", "--samples" });
+    refused("--tokens", 4, (char *[]){ "x", "--sample", "a", "--tokens" });
+    refused("-5", 5, (char *[]){ "x", "--sample", "a", "--tokens", "-5" });
+    refused("5x", 5, (char *[]){ "x", "--sample", "a", "--tokens", "5x" });
+    refused("99999999999999999999", 5, (char *[]){ "x", "--sample", "a", "--tokens", "99999999999999999999" });
+    refused("nan", 5, (char *[]){ "x", "--sample", "a", "--temperature", "nan" });
+    refused("-1", 5, (char *[]){ "x", "--sample", "a", "--temperature", "-1" });
+    refused("only for --sample", 3, (char *[]){ "x", "--tokens", "5" });
+    refused("b.json", 3, (char *[]){ "x", "a.json", "b.json" });
+    refused("--sample", 4, (char *[]){ "x", "a.json", "--sample", "a" });
+    refused("--help", 2, (char *[]){ "x", "--help=yes" });
+}
+
+Test(options, plan_is_refused_until_it_is_there)
+{
+    refused("not supported", 2, (char *[]){ "x", "--plan" });
+}
+
+Test(options, help_names_every_option)
+{
+    char text[4096] = "";
+    FILE *out = fmemopen(text, sizeof text, "w");
+
+    options_help(out);
+    fclose(out);
+
+    cr_assert_not_null(strstr(text, "--sample CHECKPOINT"));
+    cr_assert_not_null(strstr(text, "--temperature T"));
+    cr_assert_not_null(strstr(text, "--version"));
+}
