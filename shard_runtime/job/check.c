@@ -11,10 +11,10 @@ struct checking {
     size_t n;
 };
 
-static void misfit(struct checking *checking, const char *path, const char *format, ...)
+static void misfit(struct checking *checking, const char *keys, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void misfit(struct checking *checking, const char *path, const char *format, ...)
+static void misfit(struct checking *checking, const char *keys, const char *format, ...)
 {
     char words[FSDP_ERR_MESSAGE_BYTES];
     va_list args;
@@ -23,26 +23,27 @@ static void misfit(struct checking *checking, const char *path, const char *form
     (void)vsnprintf(words, sizeof words, format, args);
     va_end(args);
     checking->n++;
-    checking->report(checking->context, job_key_find_path(path), FSDP_ERR_CONFIG, words);
+    checking->report(checking->context, keys, FSDP_ERR_CONFIG, words);
 }
 
 static void check_model(const struct job *job, struct checking *checking)
 {
     if (job->model.dim % job->model.heads != 0)
-        misfit(checking, "model.heads", "%" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
+        misfit(checking, "model.heads|model.dim", "%" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
                job->model.dim);
     if (strcmp(job->data.tokenizer, "byte") == 0 && job->model.vocab < 256)
-        misfit(checking, "model.vocab", "must be at least 256 for data.tokenizer byte, not %" PRIu64,
+        misfit(checking, "model.vocab|data.tokenizer", "must be at least 256 for data.tokenizer byte, not %" PRIu64,
                job->model.vocab);
 }
 
 static void check_optimizer(const struct job *job, struct checking *checking)
 {
-    if (job->optimizer.warmup_steps > job->train.steps)
-        misfit(checking, "optimizer.warmup_steps", "%" PRIu64 " is more than train.steps %" PRIu64,
+    /* Without steps nothing warms up: train.steps 0 of any job only initialises. */
+    if (job->train.steps != 0 && job->optimizer.warmup_steps > job->train.steps)
+        misfit(checking, "optimizer.warmup_steps|train.steps", "%" PRIu64 " is more than train.steps %" PRIu64,
                job->optimizer.warmup_steps, job->train.steps);
     if (job->optimizer.kind == JOB_ADAMW && job->optimizer.momentum != 0)
-        misfit(checking, "optimizer.momentum", "is sgd's: adamw has betas");
+        misfit(checking, "optimizer.momentum|optimizer.kind", "is sgd's: adamw has betas");
 }
 
 static void check_batch(const struct job *job, struct checking *checking)
@@ -51,9 +52,9 @@ static void check_batch(const struct job *job, struct checking *checking)
     struct fsdp_err err = { 0 };
 
     if (job->train.global_batch != 0 && job->train.grad_accumulation != 1)
-        misfit(checking, "train.global_batch", "stands in place of train.grad_accumulation: give one of them");
+        misfit(checking, "train.global_batch|train.grad_accumulation", "stands in place of train.grad_accumulation: give one of them");
     else if (job_split_batch(job, (int)W, &batch, &n_micro, &err) != FSDP_OK)
-        misfit(checking, "train.global_batch", "%s", err.message);
+        misfit(checking, "train.global_batch|launch.nproc_per_node|launch.nnodes", "%s", err.message);
 }
 
 size_t job_check(const struct job *job, job_misfit *report, void *context)

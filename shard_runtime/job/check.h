@@ -9,10 +9,9 @@
 #include <fsdp/status.h>
 
 #include "shard_runtime/job/job.h"
-#include "shard_runtime/job/schema.h"
 
-/** Called for each misfit with the key to blame. */
-typedef void job_misfit(void *context, const struct job_key *key, enum fsdp_status status, const char *words);
+/** Called for each misfit with the keys it lies between, parted by '|', the one to name first. */
+typedef void job_misfit(void *context, const char *keys, enum fsdp_status status, const char *words);
 
 /** Report every misfit between the values of `job`; returns how many there are. */
 size_t job_check(const struct job *job, job_misfit *report, void *context);

@@ -131,13 +131,13 @@ static enum fsdp_status read_section(struct job *job, const cJSON *section, bool
     return FSDP_OK;
 }
 
-static void keep_first_misfit(void *context, const struct job_key *key, enum fsdp_status status, const char *words)
+static void keep_first_misfit(void *context, const char *keys, enum fsdp_status status, const char *words)
 {
     struct fsdp_err *first = context;
     char path[JOB_KEY_PATH_BYTES];
 
-    if (first->status == FSDP_OK)
-        fsdp_fail(first, status, "%s: %s", job_key_path(key, path), words);
+    if (first->status == FSDP_OK && job_list_word(keys, 0, path))
+        fsdp_fail(first, status, "%s: %s", path, words);
 }
 
 enum fsdp_status job_from_json(struct job *job, const char *text, size_t length, struct fsdp_err *err)

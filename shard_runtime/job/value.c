@@ -81,12 +81,11 @@ void job_atom_plain(struct job_atom *atom, const char *text)
 /* A value in a message: what was written, shortened, with nothing that a terminal would act on. */
 static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BYTES])
 {
+    struct job_atom plain;
     size_t n = 0;
 
     if (atom->kind == ATOM_NULL)
         return "null";
-    if (atom->text[0] == '\0')
-        return "\"\"";
     for (; atom->text[n] != '\0' && n < 40; n++) {
         unsigned char c = (unsigned char)atom->text[n];
 
@@ -96,6 +95,19 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
     while (atom->text[n] != '\0' && n > 0 && ((unsigned char)atom->text[n] & 0xc0) == 0x80)
         n--;
     snprintf(out + n, JOB_VALUE_TEXT_BYTES - n, "%s", atom->text[n] == '\0' ? "" : "...");
+    /* Quotes where they are what is wrong: "4" is text, 4 is not. */
+    job_atom_plain(&plain, atom->text);
+    if (plain.kind != atom->kind) {
+        memmove(out + 1, out, strlen(out) + 1);
+        out[0] = '"';
+        strcat(out, "\"");
+    }
+    return out;
+}
+
+const char *job_limit_text(double limit, char out[JOB_VALUE_TEXT_BYTES])
+{
+    snprintf(out, JOB_VALUE_TEXT_BYTES, limit < 1e16 && limit == floor(limit) ? "%.0f" : "%g", limit);
     return out;
 }
 
@@ -109,7 +121,8 @@ static void spell_choices(const char *choices, char *out, size_t size)
     for (int i = 0; job_list_word(choices, i, word); i++) {
         bool last = !job_list_word(choices, i + 1, next);
 
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i == 0 ? "" : last ? " or " : ", ", word);
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i == 0 ? "" : last ? " or " : ", ",
+                                 strcmp(word, "<int>") == 0 ? "a number" : word);
     }
 }
 
@@ -143,7 +156,7 @@ static enum fsdp_status read_count(const struct job_key *key, const struct job_a
         out->count = 0;
         return FSDP_OK;
     }
-    snprintf(range, sizeof range, "%s%sa whole number of %.0f to %.0f", key->zero == NULL ? "" : key->zero,
+    snprintf(range, sizeof range, "%s%sa whole number from %.0f to %.0f", key->zero == NULL ? "" : key->zero,
              key->zero == NULL ? "" : " or ", key->low, key->high);
     if (atom->kind != ATOM_INTEGER || atom->negative || atom->too_large || atom->number < key->low ||
         atom->number > key->high)
@@ -155,9 +168,10 @@ static enum fsdp_status read_count(const struct job_key *key, const struct job_a
 static enum fsdp_status read_number(const struct job_key *key, const struct job_atom *atom, double *out,
                                     struct fsdp_err *why)
 {
-    char range[JOB_VALUE_TEXT_BYTES];
+    char range[JOB_VALUE_TEXT_BYTES * 3], low[JOB_VALUE_TEXT_BYTES], high[JOB_VALUE_TEXT_BYTES];
 
-    snprintf(range, sizeof range, "a number from %g %s %g", key->low, key->high_open ? "to below" : "to", key->high);
+    snprintf(range, sizeof range, "a number from %s %s %s", job_limit_text(key->low, low),
+             key->high_open ? "to below" : "to", job_limit_text(key->high, high));
     if ((atom->kind != ATOM_INTEGER && atom->kind != ATOM_NUMBER) || !isfinite(atom->number) ||
         atom->number < key->low || atom->number > key->high || (key->high_open && atom->number == key->high))
         return must_be(why, range, atom);
@@ -171,7 +185,7 @@ static enum fsdp_status read_text(const struct job_key *key, const struct job_at
     if (atom->kind != ATOM_TEXT)
         return must_be(why, atom->kind == ATOM_NULL ? "text" : "text (in quotes if it looks like something else)", atom);
     if (atom->text[0] == '\0')
-        return must_be(why, "text of at least one letter", atom);
+        return fsdp_fail(why, FSDP_ERR_CONFIG, "must not be empty");
     if (strlen(atom->text) > (key->is_name ? 200 : 4000))
         return fsdp_fail(why, FSDP_ERR_CONFIG, "is too long (%zu bytes, at most %d)", strlen(atom->text),
                          key->is_name ? 200 : 4000);
@@ -200,7 +214,7 @@ static enum fsdp_status read_choice(const struct job_key *key, const struct job_
     is_later = job_list_index(key->later, word) >= 0 || (key->later[0] == '*' && atom->kind == ATOM_TEXT) ||
                (strcmp(key->later, "<int>") == 0 && atom->kind == ATOM_INTEGER);
     if (is_later)
-        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet (%s is)", shown(atom, text), built);
+        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet; use %s", shown(atom, text), built);
     if (key->later[0] == '*')
         return must_be(why, built, atom);
     spell_choices(key->later, later, sizeof later);
@@ -246,7 +260,7 @@ enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom
         return read_choice(key, atoms, out, why);
     }
     if (status == FSDP_OK && key->later != NULL && job_value_fallback(key, &built) && !same_value(key, out, &built))
-        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet (%s is)", shown(atoms, text),
+        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet; use %s", shown(atoms, text),
                          key->fallback);
     return status;
 }

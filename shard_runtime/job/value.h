@@ -60,6 +60,9 @@ void job_value_load(const struct job_key *key, const struct job *job, struct job
 /** Shortest text that reads back as `number` and shows that it is no integer: "600.0", "1.0e-08". */
 const char *job_number_text(double number, char out[JOB_VALUE_TEXT_BYTES]);
 
+/** An end of a range as people write it: "0", "1000000", "1e+30". */
+const char *job_limit_text(double limit, char out[JOB_VALUE_TEXT_BYTES]);
+
 /**
  * The value as it stands in YAML (`json` false) or JSON, quoted where it must be. Allocated; NULL when memory
  * is out.

@@ -1,0 +1,162 @@
+#include "shard_runtime/job/docs.h"
+
+#include <string.h>
+
+#include "shard_runtime/job/value.h"
+
+/* "a|b|c" as "a, b, c" */
+static size_t spell_list(const char *list, char *out, size_t size)
+{
+    char word[JOB_KEY_PATH_BYTES];
+    size_t used = 0;
+
+    for (int i = 0; job_list_word(list, i, word); i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i == 0 ? "" : ", ",
+                                 strcmp(word, "<int>") == 0 ? "a number" : word);
+    return used;
+}
+
+const char *job_key_takes(const struct job_key *key, char *out, size_t size)
+{
+    char low[JOB_VALUE_TEXT_BYTES], high[JOB_VALUE_TEXT_BYTES], words[256] = "", later[256] = "";
+
+    job_limit_text(key->low, low);
+    job_limit_text(key->high, high);
+    spell_list(key->choices, words, sizeof words);
+    if (key->later != NULL && key->later[0] != '*')
+        spell_list(key->later, later, sizeof later);
+    switch (key->type) {
+    case JOB_BOOL:
+        snprintf(out, size, "true or false");
+        break;
+    case JOB_COUNT:
+        if (key->later != NULL)
+            snprintf(out, size, "%s (others not yet)", key->fallback);
+        else
+            snprintf(out, size, "%s%swhole number, %s to %s", key->zero == NULL ? "" : key->zero,
+                     key->zero == NULL ? "" : ", or ", low, high);
+        break;
+    case JOB_NUMBER:
+        if (key->later != NULL)
+            snprintf(out, size, "%s (others not yet)", key->fallback);
+        else
+            snprintf(out, size, "number, %s %s %s", low, key->high_open ? "to below" : "to", high);
+        break;
+    case JOB_PAIR:
+        snprintf(out, size, "list of two numbers, %s %s %s", low, key->high_open ? "to below" : "to", high);
+        break;
+    case JOB_TEXT:
+        snprintf(out, size, "%s", key->is_path ? "file name" : key->is_name ? "directory name" : "text");
+        break;
+    default:
+        snprintf(out, size, "%s%s%s%s", words,
+                 key->later == NULL ? "" : key->later[0] == '*' ? " (others not yet)" : " (not yet: ", later,
+                 later[0] == '\0' ? "" : ")");
+    }
+    return out;
+}
+
+void job_docs_help(FILE *out)
+{
+    const char *section = "";
+    char name[JOB_KEY_PATH_BYTES];
+
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+
+        if (strcmp(section, key->section) != 0)
+            section = key->section;
+        fprintf(out, "  %-34s %-14s %s\n", job_key_path(key, name), key->fallback == NULL ? "(needed)" : key->fallback,
+                key->help);
+    }
+}
+
+void job_docs_markdown(FILE *out)
+{
+    const char *section = "";
+    char takes[512];
+
+    fputs("# Job file\n\n"
+          "<!-- Made from the table in shard_runtime/job/schema.c by `make docs`; a test holds this file against it. -->\n\n"
+          "`fsdprun train.yaml` reads one YAML file of sections and keys, all of them listed here. A key that is not\n"
+          "listed is an error, and so is a value of a wrong type or out of range: all problems are printed at once,\n"
+          "`FILE:LINE:COLUMN: key.path: what is wrong`, and the status is 78. What is marked *not yet* is known and\n"
+          "refused, never ignored.\n\n"
+          "YAML is read strictly: `true` and `false` are the only booleans, numbers have no `_` and no leading zero,\n"
+          "anchors, aliases, tags, merge keys, repeated keys and a second document are refused.\n\n"
+          "`--set section.key=value` overrides a key, the last one wins. Text keys take the value as it stands.\n"
+          "`--dry-run` prints the resolved job, with where each value came from, and that is a job file again.\n"
+          "For keys of `launch` the command line, `FSDPRUN_*` and `PET_*` win over the file.\n",
+          out);
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+
+        if (strcmp(section, key->section) != 0) {
+            section = key->section;
+            for (size_t j = 0; j < job_sections_size; j++)
+                if (strcmp(job_sections[j].name, section) == 0)
+                    fprintf(out, "\n## %s: %s\n\n", section, job_sections[j].help);
+            fputs("| key | default | takes | what it does |\n|---|---|---|---|\n", out);
+        }
+        fprintf(out, "| `%s` | %s%s%s | %s | %s |\n", key->name, key->fallback == NULL ? "" : "`",
+                key->fallback == NULL ? "must be given" : key->fallback, key->fallback == NULL ? "" : "`",
+                job_key_takes(key, takes, sizeof takes), key->help);
+    }
+    fputs("\n## Example\n\n```yaml\n", out);
+    section = "";
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+
+        if (key->later != NULL || strcmp(key->name, "global_batch") == 0 || strcmp(key->name, "momentum") == 0)
+            continue; /* nothing to choose yet, or instead of another key */
+        if (strcmp(section, key->section) != 0)
+            fprintf(out, "%s:\n", key->section);
+        section = key->section;
+        fprintf(out, "  %s: %s\n", key->name, key->example);
+    }
+    fputs("```\n", out);
+}
+
+/* A line of roff must not begin with a dot or a quote, and a hyphen in a literal is \-. */
+static void put_roff(FILE *out, const char *text)
+{
+    if (*text == '.' || *text == '\'')
+        fputs("\\&", out);
+    for (; *text != '\0'; text++) {
+        if (*text == '\\')
+            fputs("\\e", out);
+        else if (*text == '-')
+            fputs("\\-", out);
+        else
+            fputc(*text, out);
+    }
+}
+
+void job_docs_man(FILE *out)
+{
+    const char *section = "";
+    char takes[512];
+
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+
+        if (strcmp(section, key->section) != 0) {
+            section = key->section;
+            for (size_t j = 0; j < job_sections_size; j++) {
+                if (strcmp(job_sections[j].name, section) != 0)
+                    continue;
+                fprintf(out, ".SS %s\n", section);
+                put_roff(out, job_sections[j].help);
+                fputs(".\n", out);
+            }
+        }
+        fprintf(out, ".TP\n.B %s\n", key->name);
+        put_roff(out, key->help);
+        fputs("\nTakes: ", out);
+        put_roff(out, job_key_takes(key, takes, sizeof takes));
+        fputs(". ", out);
+        fputs(key->fallback == NULL ? "Must be given" : "Default: ", out);
+        put_roff(out, key->fallback == NULL ? "" : key->fallback);
+        fputs(".\n", out);
+    }
+}

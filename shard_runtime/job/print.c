@@ -1,0 +1,41 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/job/resolve.h"
+#include "shard_runtime/job/value.h"
+
+/* The column in which comments begin, where the value leaves room. */
+enum { COMMENT_COLUMN = 44 };
+
+enum fsdp_status job_print_yaml(const struct job *job, const struct job_origins *origins, FILE *out,
+                                struct fsdp_err *err)
+{
+    const char *section = "";
+    char place[4500];
+
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i];
+        struct job_value value;
+        char *text;
+        int width;
+
+        if (strcmp(section, key->section) != 0) {
+            section = key->section;
+            for (size_t j = 0; j < job_sections_size; j++)
+                if (strcmp(job_sections[j].name, section) == 0)
+                    fprintf(out, "%s:%*s# %s\n", section, COMMENT_COLUMN - 1 - (int)strlen(section), "",
+                            job_sections[j].help);
+        }
+        job_value_load(key, job, &value);
+        text = job_value_text(key, &value, false);
+        if (text == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job as YAML");
+        width = fprintf(out, "  %s: %s", key->name, text);
+        fprintf(out, "%*s # %s\n", width < COMMENT_COLUMN - 1 ? COMMENT_COLUMN - 1 - width : 0, "",
+                job_place_text(origins->of[i], place, sizeof place));
+        free(text);
+    }
+    if (fflush(out) != 0 || ferror(out))
+        return fsdp_fail(err, FSDP_ERR_IO, "cannot write the job");
+    return FSDP_OK;
+}

@@ -1,0 +1,424 @@
+#include "shard_runtime/job/resolve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shard_runtime/job/check.h"
+#include "shard_runtime/job/tree.h"
+#include "shard_runtime/job/value.h"
+
+static const char source_default[] = "default";
+static const char source_file_name[] = "default (the job file's name)";
+
+struct resolving {
+    struct job *job;
+    struct job_origins *origins;
+    const struct job_input *input;
+    struct job_report *report;
+    bool bad[JOB_MAX_KEYS];   /* has a problem of its own: what depends on it is not judged */
+    char *owned_path;         /* data.path made absolute */
+    enum fsdp_status status;
+};
+
+/* --- one value ------------------------------------------------------------------------------------------------- */
+
+static bool is_default(const struct job_place *place)
+{
+    return place->source == source_default || place->source == source_file_name;
+}
+
+static void keep(struct resolving *r, const struct job_key *key, const struct job_value *value, struct job_place place)
+{
+    if (job_value_store(key, value, r->job) != FSDP_OK)
+        r->status = FSDP_ERR_NOMEM;
+    r->origins->of[job_key_index(key)] = place;
+    r->bad[job_key_index(key)] = false;
+}
+
+static void spoil(struct resolving *r, const struct job_key *key, struct job_place place, const char *words)
+{
+    char path[JOB_KEY_PATH_BYTES];
+
+    job_report_add(r->report, place, job_key_path(key, path), "%s", words);
+    r->bad[job_key_index(key)] = true;
+    r->origins->of[job_key_index(key)] = place;
+}
+
+static void read_node(struct resolving *r, const struct job_key *key, const struct tree_node *node,
+                      struct job_place place)
+{
+    struct job_atom atoms[4];
+    struct job_value value;
+    struct fsdp_err why = { 0 };
+    const struct tree_node *child = node->kind == TREE_LIST ? node->children : node;
+    size_t n = 0;
+
+    if (node->kind == TREE_BAD) {
+        r->bad[job_key_index(key)] = true;
+        return;
+    }
+    for (; child != NULL && n < 4; child = node->kind == TREE_LIST ? child->next : NULL) {
+        if (child->kind == TREE_BAD) {
+            r->bad[job_key_index(key)] = true;
+            return;
+        }
+        if (child->kind != TREE_SCALAR) {
+            spoil(r, key, place, child->kind == TREE_MAP ? "must be one value, not a map" : "must not be a list of lists");
+            return;
+        }
+        if (child->plain)
+            job_atom_plain(&atoms[n++], child->text);
+        else
+            job_atom_text(&atoms[n++], child->text);
+    }
+    if (job_value_read(key, atoms, n, node->kind == TREE_LIST, &value, &why) == FSDP_OK)
+        keep(r, key, &value, place);
+    else
+        spoil(r, key, place, why.message);
+}
+
+/* --- the file --------------------------------------------------------------------------------------------------- */
+
+static struct job_place place_of_node(const struct resolving *r, const struct tree_node *node)
+{
+    return (struct job_place) { r->input->path, node->line, node->column };
+}
+
+static void unknown(struct resolving *r, const struct tree_node *key, const char *section)
+{
+    char known[JOB_KEY_PATH_BYTES], path[JOB_KEY_PATH_BYTES * 2 + 2];
+    const char *near = job_nearest(section, key->text, known);
+
+    snprintf(path, sizeof path, "%s%s%.64s", section == NULL ? "" : section, section == NULL ? "" : ".", key->text);
+    job_report_add(r->report, place_of_node(r, key), path, "is no %s of a job file%s%s%s",
+                   section == NULL ? "section" : "key", near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+                   near == NULL ? "" : "?");
+}
+
+static void read_section(struct resolving *r, const char *section, const struct tree_node *map)
+{
+    if (map->kind == TREE_BAD || (map->kind == TREE_SCALAR && map->plain && map->text[0] == '\0'))
+        return; /* reported already; or "run:" with every key commented out */
+    if (map->kind != TREE_MAP) {
+        job_report_add(r->report, place_of_node(r, map), section, "must be a map of keys and values");
+        return;
+    }
+    for (const struct tree_node *entry = map->children; entry != NULL; entry = entry->next) {
+        const struct job_key *key;
+
+        if (entry->key->kind != TREE_SCALAR)
+            continue;
+        key = job_key_find(section, entry->key->text);
+        if (key == NULL)
+            unknown(r, entry->key, section);
+        else
+            read_node(r, key, entry, place_of_node(r, entry));
+    }
+}
+
+static void read_root(struct resolving *r, const struct tree_node *root)
+{
+    struct job_place start = { r->input->path, 1, 1 };
+
+    if (root == NULL || (root->kind == TREE_SCALAR && root->plain && root->text[0] == '\0')) {
+        if (r->report->n_found == 0)
+            job_report_add(r->report, start, NULL, "the job file is empty");
+        return;
+    }
+    if (root->kind != TREE_MAP) {
+        if (root->kind != TREE_BAD)
+            job_report_add(r->report, place_of_node(r, root), NULL, "a job file is a map of sections");
+        return;
+    }
+    for (const struct tree_node *entry = root->children; entry != NULL; entry = entry->next) {
+        if (entry->key->kind != TREE_SCALAR)
+            continue;
+        if (job_section_exists(entry->key->text))
+            read_section(r, entry->key->text, entry);
+        else
+            unknown(r, entry->key, NULL);
+    }
+}
+
+/* Where "data.path is missing" is best said: at its section, if there is one. */
+static struct job_place place_of_section(const struct resolving *r, const struct tree_node *root, const char *section)
+{
+    if (root != NULL && root->kind == TREE_MAP)
+        for (const struct tree_node *entry = root->children; entry != NULL; entry = entry->next)
+            if (entry->key->kind == TREE_SCALAR && strcmp(entry->key->text, section) == 0)
+                return place_of_node(r, entry->key);
+    return (struct job_place) { r->input->path, 1, 1 };
+}
+
+/* The whole file in one allocation; NULL when it cannot be read, which is in the report, or no memory. */
+static char *read_file(struct resolving *r, size_t *length)
+{
+    struct job_place place = { r->input->path, 0, 0 };
+    int fd = open(r->input->path, O_RDONLY | O_CLOEXEC);
+    char *text = NULL;
+    struct stat info;
+    ssize_t n;
+
+    *length = 0;
+    if (fd < 0 || fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
+        job_report_add(r->report, place, NULL, "cannot read the job file: %s", strerror(fd < 0 ? errno : EISDIR));
+        goto done;
+    }
+    text = malloc(TREE_MAX_BYTES + 2);
+    if (text == NULL) {
+        r->status = FSDP_ERR_NOMEM;
+        goto done;
+    }
+    /* One byte more than is allowed tells a file that is too large. */
+    while (*length < TREE_MAX_BYTES + 1 && (n = read(fd, text + *length, TREE_MAX_BYTES + 1 - *length)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            job_report_add(r->report, place, NULL, "cannot read the job file: %s", strerror(errno));
+            free(text);
+            text = NULL;
+            goto done;
+        }
+        *length += (size_t)n;
+    }
+done:
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+/* --- settings from elsewhere ------------------------------------------------------------------------------------ */
+
+static void refuse_setting(struct resolving *r, const struct job_setting *setting, const char *words)
+{
+    job_report_add(r->report, (struct job_place) { setting->origin, 0, 0 }, NULL, "%s", words);
+}
+
+static void unknown_setting(struct resolving *r, const struct job_setting *setting, const char *path)
+{
+    char section[JOB_KEY_PATH_BYTES], known[JOB_KEY_PATH_BYTES], words[JOB_KEY_PATH_BYTES * 6];
+    const char *dot = strchr(path, '.'), *near = NULL;
+
+    if (dot == NULL) {
+        near = job_nearest(NULL, path, known);
+        snprintf(words, sizeof words, "%s is not section.key%s%s%s", path, near == NULL ? "" : "; did you mean ",
+                 near == NULL ? "" : near, near == NULL ? "" : "?");
+        refuse_setting(r, setting, words);
+        return;
+    }
+    snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
+    near = job_section_exists(section) ? job_nearest(section, dot + 1, known) : job_nearest(NULL, section, known);
+    snprintf(words, sizeof words, "%s: is no key of a job file%s%s%s", path, near == NULL ? "" : "; did you mean ",
+             near == NULL ? "" : near, near == NULL ? "" : "?");
+    refuse_setting(r, setting, words);
+}
+
+/* `value` as the value of `key`: text as it is, anything else by the YAML reader. */
+static void read_setting_value(struct resolving *r, const struct job_key *key, const struct job_setting *setting,
+                               const char *value)
+{
+    struct job_place place = { setting->origin, 0, 0 };
+    struct tree_node as_it_is = { .kind = TREE_SCALAR, .text = value };
+    struct job_report ignored;
+    struct tree tree;
+
+    if (key->type == JOB_TEXT) {
+        if (tree_utf8_prefix(value, strlen(value)) != strlen(value))
+            spoil(r, key, place, "is not UTF-8 text");
+        else
+            read_node(r, key, &as_it_is, place);
+        return;
+    }
+    job_report_init(&ignored);
+    if (tree_read(&tree, setting->origin, value, strlen(value), &ignored) != FSDP_OK) {
+        r->status = FSDP_ERR_NOMEM;
+    } else if (ignored.n_found > 0) {
+        /* "--set 1:1:5: words": the place is the setting's, the words are the reader's. */
+        const char *words = strstr(ignored.problems[0].line, ": ");
+
+        spoil(r, key, place, words == NULL ? "cannot be read" : words + 2);
+    } else if (tree.root == NULL) {
+        as_it_is.plain = true;
+        as_it_is.text = "";
+        read_node(r, key, &as_it_is, place);
+    } else {
+        read_node(r, key, tree.root, place);
+    }
+    job_report_fini(&ignored);
+    tree_fini(&tree);
+}
+
+static void read_setting(struct resolving *r, const struct job_setting *setting)
+{
+    const char *equals = strchr(setting->text, '=');
+    char path[JOB_KEY_PATH_BYTES];
+    const struct job_key *key;
+
+    if (equals == NULL || equals == setting->text) {
+        refuse_setting(r, setting, "must be section.key=value");
+        return;
+    }
+    snprintf(path, sizeof path, "%.*s", (int)(equals - setting->text < 60 ? equals - setting->text : 60), setting->text);
+    if (tree_utf8_prefix(path, strlen(path)) != strlen(path)) {
+        refuse_setting(r, setting, "is not UTF-8 text");
+        return;
+    }
+    key = job_key_find_path(path);
+    if (key == NULL)
+        unknown_setting(r, setting, path);
+    else
+        read_setting_value(r, key, setting, equals + 1);
+}
+
+enum fsdp_status job_setting_check(const char *path, const char *value, struct fsdp_err *err)
+{
+    const struct job_key *key = job_key_find_path(path);
+    struct job_value out;
+    struct job_atom atom;
+
+    job_atom_plain(&atom, value);
+    return job_value_read(key, &atom, 1, false, &out, err);
+}
+
+/* --- what follows from all of them ------------------------------------------------------------------------------ */
+
+static void fill_defaults(struct resolving *r)
+{
+    for (size_t i = 0; i < job_schema_size; i++) {
+        struct job_value value;
+
+        r->origins->of[i] = (struct job_place) { source_default, 0, 0 };
+        if (job_value_fallback(&job_schema[i], &value))
+            keep(r, &job_schema[i], &value, r->origins->of[i]);
+    }
+}
+
+/* Two job files in one folder must not share a run directory by accident. */
+static void name_after_file(struct resolving *r)
+{
+    const struct job_key *key = job_key_find("run", "name");
+    const char *base = strrchr(r->input->path, '/'), *dot;
+    struct job_value value;
+    struct job_atom atom;
+    char stem[256];
+
+    base = base == NULL ? r->input->path : base + 1;
+    dot = strrchr(base, '.');
+    if (!is_default(&r->origins->of[job_key_index(key)]) || strlen(base) >= sizeof stem)
+        return;
+    snprintf(stem, sizeof stem, "%.*s", (int)(dot == NULL ? strlen(base) : (size_t)(dot - base)), base);
+    job_atom_text(&atom, stem);
+    if (tree_utf8_prefix(stem, strlen(stem)) == strlen(stem) &&
+        job_value_read(key, &atom, 1, false, &value, NULL) == FSDP_OK)
+        keep(r, key, &value, (struct job_place) { source_file_name, 0, 0 });
+}
+
+/* "dir/x.yaml" and "../data" make "/cwd/dir/../data"; left as it is for the system to walk, links included. */
+static void make_data_path_absolute(struct resolving *r)
+{
+    const struct job_key *key = job_key_find("data", "path");
+    const struct job_place *place = &r->origins->of[job_key_index(key)];
+    const char *slash = place->line > 0 ? strrchr(r->input->path, '/') : NULL;
+    int folder = slash == NULL ? 0 : (int)(slash - r->input->path) + 1;
+    char *cwd = NULL, *absolute = NULL;
+
+    if (r->job->data.path == NULL || r->job->data.path[0] == '/')
+        return;
+    if (folder == 0 || r->input->path[0] != '/') {
+        cwd = getcwd(NULL, 0);
+        if (cwd == NULL) {
+            spoil(r, key, *place, "is relative, and the working directory is gone");
+            return;
+        }
+    }
+    if (asprintf(&absolute, "%s%s%.*s%s", cwd == NULL ? "" : cwd, cwd == NULL || strcmp(cwd, "/") == 0 ? "" : "/", folder,
+                 folder == 0 ? "" : r->input->path, r->job->data.path) < 0) {
+        r->status = FSDP_ERR_NOMEM;
+    } else if (tree_utf8_prefix(absolute, strlen(absolute)) != strlen(absolute)) {
+        spoil(r, key, *place, "stands in a folder whose name is not UTF-8");
+        free(absolute);
+    } else {
+        free(r->job->data.path);
+        r->job->data.path = absolute;
+    }
+    free(cwd);
+}
+
+/* A misfit is blamed on the first of its keys that somebody set. */
+static void blame(void *context, const char *keys, enum fsdp_status status, const char *words)
+{
+    struct resolving *r = context;
+    char path[JOB_KEY_PATH_BYTES], first[JOB_KEY_PATH_BYTES];
+    struct job_place place = { r->input->path, 1, 1 };
+    bool found = false;
+
+    (void)status;
+    for (int i = 0; job_list_word(keys, i, path); i++) {
+        size_t at = job_key_index(job_key_find_path(path));
+
+        if (r->bad[at])
+            return;
+        if (!found && !is_default(&r->origins->of[at])) {
+            place = r->origins->of[at];
+            found = true;
+        }
+    }
+    job_list_word(keys, 0, first);
+    job_report_add(r->report, place, first, "%s", words);
+}
+
+static void require_keys(struct resolving *r, const struct tree_node *root)
+{
+    for (size_t i = 0; i < job_schema_size; i++)
+        if (job_schema[i].fallback == NULL && is_default(&r->origins->of[i]) && !r->bad[i])
+            spoil(r, &job_schema[i], place_of_section(r, root, job_schema[i].section), "must be given");
+}
+
+static void resolve_tree(struct resolving *r, const char *text, size_t length)
+{
+    struct tree tree;
+    size_t n_syntax;
+
+    if (tree_read(&tree, r->input->path, text, length, r->report) != FSDP_OK)
+        r->status = FSDP_ERR_NOMEM;
+    n_syntax = r->report->n_found;
+    read_root(r, tree.root);
+    for (size_t i = 0; i < r->input->n_settings; i++)
+        read_setting(r, &r->input->settings[i]);
+    /* Half a file says nothing about what is missing. */
+    if (n_syntax == 0 && tree.root != NULL && tree.root->kind == TREE_MAP) {
+        require_keys(r, tree.root);
+        job_check(r->job, blame, r);
+    }
+    name_after_file(r);
+    make_data_path_absolute(r);
+    tree_fini(&tree);
+}
+
+enum fsdp_status job_resolve(struct job *job, struct job_origins *origins, const struct job_input *input,
+                             struct job_report *report)
+{
+    struct resolving r = { .job = job, .origins = origins, .input = input, .report = report };
+    const char *text = input->text;
+    size_t length = input->length;
+    char *owned = NULL;
+
+    memset(job, 0, sizeof *job);
+    fill_defaults(&r);
+    if (text == NULL)
+        text = owned = read_file(&r, &length);
+    if (text != NULL)
+        resolve_tree(&r, text, length);
+    free(owned);
+    if (r.status == FSDP_OK && report->no_memory)
+        r.status = FSDP_ERR_NOMEM;
+    if (r.status == FSDP_OK && report->n_found > 0)
+        r.status = FSDP_ERR_CONFIG;
+    if (r.status != FSDP_OK)
+        job_free(job);
+    return r.status;
+}

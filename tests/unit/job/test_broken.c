@@ -1,0 +1,274 @@
+/*
+ * Broken job files, each with the exact lines it must give.
+ */
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+
+#include "shard_runtime/job/tree.h"
+#include "tests/unit/job/resolve_text.h"
+
+#define DATA "data: {path: d}\n"
+
+static const struct broken {
+    const char *name, *text, *lines;
+} broken[] = {
+    { "unknown key", DATA "model:\n  dimm: 4\n",
+      "t.yaml:3:3: model.dimm: is no key of a job file; did you mean dim?" },
+    { "unknown section", DATA "modle: {dim: 4}\n",
+      "t.yaml:2:1: modle: is no section of a job file; did you mean model?" },
+    { "nothing near", DATA "model: {zebra: 4}\n",
+      "t.yaml:2:9: model.zebra: is no key of a job file" },
+    { "key of another section", DATA "train: {dim: 64}\n",
+      "t.yaml:2:9: train.dim: is no key of a job file; did you mean model.dim?" },
+    { "key without its section", DATA "steps: 4\n",
+      "t.yaml:2:1: steps: is no section of a job file; did you mean train.steps?" },
+    { "swapped letters", DATA "train: {setps: 4}\n",
+      "t.yaml:2:9: train.setps: is no key of a job file; did you mean steps?" },
+    { "key twice", DATA "train:\n  steps: 4\n  batch: 2\n  steps: 5\n",
+      "t.yaml:5:3: train.steps: is there twice (first in line 3)" },
+    { "section twice", DATA "train: {steps: 4}\nrun: {seed: 1}\ntrain: {steps: 5}\n",
+      "t.yaml:4:1: train: is there twice (first in line 2)" },
+    { "text for a count", DATA "train: {steps: many}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not many" },
+    { "quoted count", DATA "train: {steps: \"4\"}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not \"4\"" },
+    { "fraction for a count", DATA "train: {steps: 1.5}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not 1.5" },
+    { "exponent for a count", DATA "train: {steps: 1e3}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not 1e3" },
+    { "negative count", DATA "train: {steps: -1}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not -1" },
+    { "below the range", DATA "model: {layers: 0}\n",
+      "t.yaml:2:17: model.layers: must be a whole number from 1 to 10000, not 0" },
+    { "above the range", DATA "launch: {nproc_per_node: 5000}\n",
+      "t.yaml:2:26: launch.nproc_per_node: must be a whole number from 1 to 4096, not 5000" },
+    { "beyond 64 bits", DATA "run: {seed: 99999999999999999999999}\n",
+      "t.yaml:2:13: run.seed: must be a whole number from 0 to 9007199254740991, not 99999999999999999999999" },
+    { "underscore in a number", DATA "train: {steps: 1_000}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not 1_000" },
+    { "octal", DATA "train: {steps: 010}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not 010" },
+    { "hexadecimal", DATA "train: {steps: 0x10}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not 0x10" },
+    { "infinite", DATA "optimizer: {lr: .inf}\n",
+      "t.yaml:2:17: optimizer.lr: must be a number from 0 to 1000000, not .inf" },
+    { "overflowing", DATA "optimizer: {lr: 1e999}\n",
+      "t.yaml:2:17: optimizer.lr: must be a number from 0 to 1000000, not 1e999" },
+    { "text for a number", DATA "optimizer: {lr: fast}\n",
+      "t.yaml:2:17: optimizer.lr: must be a number from 0 to 1000000, not fast" },
+    { "open end of a range", DATA "model: {dropout: 1.0}\n",
+      "t.yaml:2:18: model.dropout: must be a number from 0 to below 1, not 1.0" },
+    { "yes for true", DATA "model: {causal: yes}\n",
+      "t.yaml:2:17: model.causal: must be true or false, not yes" },
+    { "quoted true", DATA "parallel: {reshard_after_forward: \"true\"}\n",
+      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false (not supported yet: a number), not \"true\"" },
+    { "null for a count", DATA "train: {steps: null}\n",
+      "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not null" },
+    { "empty value", DATA "train:\n  steps:\n  batch: 4\n",
+      "t.yaml:3:9: train.steps: must be a whole number from 0 to 99999999, not null" },
+    { "number for text", "data: {path: 12}\n",
+      "t.yaml:1:14: data.path: must be text (in quotes if it looks like something else), not 12" },
+    { "empty text", "data: {path: \"\"}\n",
+      "t.yaml:1:14: data.path: must not be empty" },
+    { "slash in a name", DATA "run: {name: a/b}\n",
+      "t.yaml:2:13: run.name: must be the name of a directory, without / and not starting with . or -, not a/b" },
+    { "control character in text", DATA "run: {dir: \"a\\tb\"}\n",
+      "t.yaml:2:12: run.dir: must be text without control characters, not a?b" },
+    { "zero byte in text", DATA "run: {dir: \"a\\0b\"}\n",
+      "t.yaml:2:12: run.dir: text must not hold a zero byte" },
+    { "wrong word", DATA "optimizer: {kind: adam}\n",
+      "t.yaml:2:19: optimizer.kind: must be adamw or sgd, not adam" },
+    { "list for a value", DATA "model: {dim: [4]}\n",
+      "t.yaml:2:14: model.dim: must be one value, not a list" },
+    { "map for a value", DATA "model: {dim: {a: 4}}\n",
+      "t.yaml:2:14: model.dim: must be one value, not a map" },
+    { "value for a list", DATA "optimizer: {betas: 0.9}\n",
+      "t.yaml:2:20: optimizer.betas: must be a list of two numbers, like [0.9, 0.95]" },
+    { "short list", DATA "optimizer: {betas: [0.9]}\n",
+      "t.yaml:2:20: optimizer.betas: must be a list of two numbers, like [0.9, 0.95]" },
+    { "long list", DATA "optimizer: {betas: [0.9, 0.9, 0.9, 0.9, 0.9]}\n",
+      "t.yaml:2:20: optimizer.betas: must be a list of two numbers, like [0.9, 0.95]" },
+    { "one of a list out of range", DATA "optimizer: {betas: [0.9, 1]}\n",
+      "t.yaml:2:20: optimizer.betas: must be a number from 0 to below 1, not 1" },
+    { "list in a list", DATA "optimizer: {betas: [[0.9], 0.9]}\n",
+      "t.yaml:2:20: optimizer.betas: must not be a list of lists" },
+    { "value for a section", DATA "model: 4\n",
+      "t.yaml:2:8: model: must be a map of keys and values" },
+    { "list for a section", DATA "model: [dim, 4]\n",
+      "t.yaml:2:8: model: must be a map of keys and values" },
+    { "list for the file", "- data\n- model\n",
+      "t.yaml:1:1: a job file is a map of sections" },
+    { "text for the file", "hello\n",
+      "t.yaml:1:1: a job file is a map of sections" },
+    { "anchor and alias", DATA "model: {dim: &d 64, heads: *d}\n",
+      "t.yaml:2:14: model.dim: anchors (&) are not allowed\n"
+      "t.yaml:2:28: model.heads: aliases (*) are not allowed" },
+    { "alias bomb", "a: &a [x, x]\nb: &b [*a, *a]\ndata: {path: d}\n",
+      "t.yaml:1:1: a: is no section of a job file\n"
+      "t.yaml:1:4: a: anchors (&) are not allowed\n"
+      "t.yaml:2:1: b: is no section of a job file\n"
+      "t.yaml:2:4: b: anchors (&) are not allowed\n"
+      "t.yaml:2:8: b[0]: aliases (*) are not allowed\n"
+      "t.yaml:2:12: b[1]: aliases (*) are not allowed" },
+    { "merge key", DATA "model:\n  <<: {dim: 64}\n",
+      "t.yaml:3:3: model.<<: merge keys are not allowed: write the keys out" },
+    { "tag", DATA "model: {dim: !!int 64}\n",
+      "t.yaml:2:14: model.dim: tags (!) are not allowed" },
+    { "tag on a map", DATA "model: !m {dim: 64}\n",
+      "t.yaml:2:8: model: tags (!) are not allowed" },
+    { "directive", "%YAML 1.1\n---\n" DATA,
+      "t.yaml:1:1: directives (%) are not allowed" },
+    { "two documents", DATA "---\n" DATA,
+      "t.yaml:2:1: a job file is one document: this is a second one" },
+    { "too deep", DATA "model: [[[[[[[[[[[[[[[[[[[[4]]]]]]]]]]]]]]]]]]]]\n",
+      "t.yaml:2:8: model: must be a map of keys and values\n"
+      "t.yaml:2:23: model[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]: is nested too deeply" },
+    { "key that is a list", DATA "model: {[dim]: 4}\n",
+      "t.yaml:2:9: model: a key must be text" },
+    { "empty file", "",
+      "t.yaml:1:1: the job file is empty" },
+    { "only comments", "# nothing\n\n",
+      "t.yaml:1:1: the job file is empty" },
+    { "not UTF-8", DATA "run: {dir: a\xff}\n",
+      "t.yaml:2:13: is not UTF-8 text (byte 0xff)" },
+    { "overlong UTF-8", DATA "run: {dir: \xc0\xaf}\n",
+      "t.yaml:2:12: is not UTF-8 text (byte 0xc0)" },
+    { "UTF-16", "\xff\xfe" "d",
+      "t.yaml:1:1: is not UTF-8 text (byte 0xff)" },
+    { "control character", DATA "run: {dir: a\001b}\n",
+      "t.yaml:2:13: control characters are not allowed" },
+    { "tab for indentation", DATA "model:\n\tdim: 64\n",
+      "t.yaml:3:1: a tab: indent with spaces" },
+    { "tab deeper", DATA "model:\n  dim: 64\n\theads: 4\n",
+      "t.yaml:4:1: a tab: indent with spaces" },
+    { "open brace", DATA "model: {dim: 64\n",
+      "t.yaml:3:1: expected , or }: a brace is not closed, or a comma is missing (begun in line 2)" },
+    { "open bracket", DATA "optimizer: {betas: [0.9, 0.95}\n",
+      "t.yaml:2:30: expected , or ]: a bracket is not closed, or a comma is missing" },
+    { "open quote", DATA "run: {dir: \"abc\n",
+      "t.yaml:3:1: a quote is not closed (begun in line 2)" },
+    { "wrong indentation", DATA "model:\n   dim: 64\n  heads: 4\n",
+      "t.yaml:4:3: the indentation does not fit the lines above" },
+    { "two colons", DATA "model: dim: 64\n",
+      "t.yaml:2:8: model: must be a map of keys and values\n"
+      "t.yaml:2:11: a second ': ' in one line, or a wrong indentation" },
+    { "no colon", DATA "model\n",
+      "t.yaml:3:1: expected ':' after a key" },
+    { "no data.path", "train: {steps: 4}\n",
+      "t.yaml:1:1: data.path: must be given" },
+    { "no data.path in data", "data:\n  order: sequential\n",
+      "t.yaml:1:1: data.path: must be given" },
+    { "heads do not divide", DATA "model:\n  dim: 100\n  heads: 3\n",
+      "t.yaml:4:10: model.heads: 3 heads do not divide model.dim 100" },
+    { "default heads do not divide", DATA "model:\n  dim: 100\n",
+      "t.yaml:3:8: model.heads: 8 heads do not divide model.dim 100" },
+    { "small vocab", DATA "model: {vocab: 255}\n",
+      "t.yaml:2:16: model.vocab: must be at least 256 for data.tokenizer byte, not 255" },
+    { "long warm-up", DATA "train: {steps: 10}\noptimizer: {warmup_steps: 11}\n",
+      "t.yaml:3:27: optimizer.warmup_steps: 11 is more than train.steps 10" },
+    { "momentum of adamw", DATA "optimizer: {momentum: 0.9}\n",
+      "t.yaml:2:23: optimizer.momentum: is sgd's: adamw has betas" },
+    { "batch split", DATA "launch: {nproc_per_node: 4}\ntrain: {global_batch: 10}\n",
+      "t.yaml:3:23: train.global_batch: 10 sequences cannot be split evenly over 4 ranks" },
+    { "both batches", DATA "train: {global_batch: 8, grad_accumulation: 2}\n",
+      "t.yaml:2:23: train.global_batch: stands in place of train.grad_accumulation: give one of them" },
+    { "later device", DATA "run: {device: cuda}\n",
+      "t.yaml:2:15: run.device: cuda is not supported yet; use auto or cpu" },
+    { "later collectives", DATA "run: {collectives: nccl}\n",
+      "t.yaml:2:20: run.collectives: nccl is not supported yet; use auto or cpu" },
+    { "unknown device", DATA "run: {device: tpu}\n",
+      "t.yaml:2:15: run.device: must be auto or cpu (not supported yet: cuda), not tpu" },
+    { "later copies", DATA "parallel: {replicate: 2}\n",
+      "t.yaml:2:23: parallel.replicate: 2 is not supported yet; use 1" },
+    { "later dtypes", DATA "parallel: {param_dtype: bfloat16, reduce_dtype: float16, output_dtype: float32}\n",
+      "t.yaml:2:25: parallel.param_dtype: bfloat16 is not supported yet; use float32\n"
+      "t.yaml:2:49: parallel.reduce_dtype: float16 is not supported yet; use float32\n"
+      "t.yaml:2:72: parallel.output_dtype: float32 is not supported yet; use null" },
+    { "later offload", DATA "parallel: {offload: params}\n",
+      "t.yaml:2:21: parallel.offload: params is not supported yet; use none" },
+    { "later recomputation", DATA "parallel: {activation_checkpoint: full}\n",
+      "t.yaml:2:35: parallel.activation_checkpoint: full is not supported yet; use none" },
+    { "later group size", DATA "parallel: {reshard_after_forward: 2}\n",
+      "t.yaml:2:35: parallel.reshard_after_forward: 2 is not supported yet; use auto, true or false" },
+    { "later validation share", "data: {path: d, validation: 0.1}\n",
+      "t.yaml:1:29: data.validation: 0.1 is not supported yet; use 0.0" },
+    { "later model", DATA "model: {kind: llama}\n",
+      "t.yaml:2:15: model.kind: llama is not supported yet; use transformer" },
+    { "later tokenizer", "data: {path: d, tokenizer: bpe.json}\n",
+      "t.yaml:1:28: data.tokenizer: bpe.json is not supported yet; use byte" },
+    { "later export", DATA "checkpoint: {export: hf}\n",
+      "t.yaml:2:22: checkpoint.export: hf is not supported yet; use none" },
+    { "several at once", DATA "model:\n  dim: x\n  dimm: 4\ntrain:\n  steps: -1\nrun: {seed: y}\n",
+      "t.yaml:3:8: model.dim: must be a whole number from 1 to 1048576, not x\n"
+      "t.yaml:4:3: model.dimm: is no key of a job file; did you mean dim?\n"
+      "t.yaml:6:10: train.steps: must be a whole number from 0 to 99999999, not -1\n"
+      "t.yaml:7:13: run.seed: must be a whole number from 0 to 9007199254740991, not y" },
+};
+
+Test(broken_job, names_are_unique_and_more_than_forty)
+{
+    cr_assert(ge(sz, sizeof broken / sizeof *broken, 40));
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        for (size_t j = 0; j < i; j++)
+            cr_assert(ne(str, (char *)broken[i].name, (char *)broken[j].name));
+}
+
+Test(broken_job, each_file_gives_its_lines)
+{
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        struct job_origins origins;
+        struct job job;
+        char lines[8192];
+
+        enum fsdp_status status =
+            resolve_text(&job, &origins, broken[i].text, strlen(broken[i].text), NULL, 0, lines, sizeof lines);
+
+        cr_expect(eq(int, status, FSDP_ERR_CONFIG), "%s", broken[i].name);
+        cr_expect(eq(str, lines, (char *)broken[i].lines), "%s", broken[i].name);
+    }
+}
+
+Test(broken_job, twenty_problems_are_kept_in_the_order_of_the_file)
+{
+    struct job_origins origins;
+    struct job job;
+    char text[4096] = DATA "model:\n", lines[8192];
+    size_t used = strlen(text), n_lines = 1;
+
+    for (int i = 0; i < 30; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "  zebra%d: 1\n", i);
+    resolve_text(&job, &origins, text, used, NULL, 0, lines, sizeof lines);
+
+    for (const char *c = lines; *c != '\0'; c++)
+        n_lines += *c == '\n';
+    cr_assert(eq(sz, n_lines, JOB_REPORT_MAX));
+    cr_assert_not_null(strstr(lines, "t.yaml:3:3: model.zebra0: "));
+    cr_assert_not_null(strstr(lines, "t.yaml:22:3: model.zebra19: "));
+    cr_assert_null(strstr(lines, "zebra20"));
+}
+
+Test(broken_job, a_file_too_large_is_one_line)
+{
+    static char text[TREE_MAX_BYTES + 2];
+    struct job_origins origins;
+    struct job job;
+    char lines[4096];
+
+    memset(text, '#', sizeof text);
+    resolve_text(&job, &origins, text, sizeof text, NULL, 0, lines, sizeof lines);
+
+    cr_assert(eq(str, lines, "t.yaml:1:1: is too large for a job file (1048578 bytes)"));
+}
+
+Test(broken_job, ten_thousand_nested_lists_end_at_once, .timeout = 20)
+{
+    struct job_origins origins;
+    struct job job;
+    char text[10200] = DATA "model: ", lines[4096];
+    size_t used = strlen(text);
+
+    memset(text + used, '[', 10000);
+    resolve_text(&job, &origins, text, used + 10000, NULL, 0, lines, sizeof lines);
+
+    cr_assert_not_null(strstr(lines, "is nested too deeply"));
+}
