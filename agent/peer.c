@@ -16,6 +16,7 @@ struct peer {
     uv_connect_t connecting;
     struct peer_config config;
     struct peer_listener *listener; /* NULL: we connected */
+    struct peer *next, **link;      /* among the listener's unproven ones; link NULL: not one of them */
     struct tls *tls;                /* NULL: clear text */
     struct frame_parser parser;
     struct fsdp_err why;
@@ -31,7 +32,8 @@ struct peer_listener {
     uv_tcp_t tcp;
     struct peer_config config;
     unsigned char key[TLS_KEY_BYTES];
-    int n_unproven; /* accepted and not admitted yet */
+    struct peer *unproven; /* accepted and not admitted yet */
+    int n_unproven;
     int n_peers;    /* accepted and not gone: they point here */
     bool closed;
 };
@@ -53,6 +55,29 @@ static void free_listener_when_done(struct peer_listener *listener)
         free(listener);
 }
 
+static void add_unproven(struct peer *peer)
+{
+    struct peer_listener *listener = peer->listener;
+
+    peer->next = listener->unproven;
+    peer->link = &listener->unproven;
+    if (peer->next != NULL)
+        peer->next->link = &peer->next;
+    listener->unproven = peer;
+    listener->n_unproven++;
+}
+
+static void remove_unproven(struct peer *peer)
+{
+    if (peer->link == NULL)
+        return;
+    *peer->link = peer->next;
+    if (peer->next != NULL)
+        peer->next->link = peer->link;
+    peer->link = NULL;
+    peer->listener->n_unproven--;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct peer *peer = handle->data;
@@ -60,8 +85,7 @@ static void on_closed(uv_handle_t *handle)
 
     if (--peer->n_open > 0)
         return;
-    if (listener != NULL && !peer->admitted)
-        listener->n_unproven--;
+    remove_unproven(peer);
     if (peer->config.handlers.closed != NULL)
         peer->config.handlers.closed(peer->config.arg, peer, &peer->why);
     tls_destroy(peer->tls);
@@ -422,7 +446,9 @@ static void on_connection(uv_stream_t *server, int status)
     if (peer == NULL)
         return; /* the connection stays in the backlog until there is memory */
     listener->n_peers++;
-    listener->n_unproven++;
+    add_unproven(peer);
+    if (peer->config.handlers.accepted != NULL)
+        peer->config.handlers.accepted(peer->config.arg, peer);
     status = uv_accept(server, (uv_stream_t *)&peer->tcp);
     if (status < 0)
         fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status));
@@ -480,8 +506,11 @@ int peer_listener_port(const struct peer_listener *listener)
 
 void peer_listener_close(struct peer_listener *listener)
 {
-    if (listener != NULL && !uv_is_closing((uv_handle_t *)&listener->tcp))
-        uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
+    if (listener == NULL || uv_is_closing((uv_handle_t *)&listener->tcp))
+        return;
+    uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
+    for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next)
+        fail_peer(peer, FSDP_ERR_PEER, "came too late"); /* leaves the list later, from its close callback */
 }
 
 void peer_admit(struct peer *peer)
@@ -489,8 +518,7 @@ void peer_admit(struct peer *peer)
     if (peer->admitted)
         return;
     peer->admitted = true;
-    if (peer->listener != NULL)
-        peer->listener->n_unproven--;
+    remove_unproven(peer);
     frame_parser_limit(&peer->parser, FRAME_MAX_BYTES);
 }
 

@@ -22,6 +22,7 @@ struct peer;
 struct peer_listener;
 
 struct peer_handlers {
+    void (*accepted)(void *arg, struct peer *peer); /* a listener took a connection; nothing is proven; may be NULL */
     void (*opened)(void *arg, struct peer *peer); /* the other side holds the key; frames may be sent */
     void (*frame)(void *arg, struct peer *peer, const struct frame *frame);
     void (*closed)(void *arg, struct peer *peer, const struct fsdp_err *why);
@@ -47,7 +48,7 @@ enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const 
                              const struct peer_config *config, struct fsdp_err *err);
 /** The port that is listened on. */
 int peer_listener_port(const struct peer_listener *listener);
-/** Take no more connections; those there are stay. The listener is gone when the loop has run. */
+/** Take no more connections and cut those that were not admitted; the others stay. Gone when the loop has run. */
 void peer_listener_close(struct peer_listener *listener);
 
 /** Begin to connect, once; a failure is told by closed(). */

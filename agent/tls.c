@@ -177,7 +177,7 @@ static enum fsdp_status judge(struct tls *tls, int result, const char *what, str
     case SSL_ERROR_ZERO_RETURN:
         return fsdp_fail(err, FSDP_ERR_PEER, "the other side closed the connection");
     default:
-        return fail_openssl(err, FSDP_ERR_PEER, what);
+        return fail_openssl(err, FSDP_ERR_MISMATCH, what);
     }
 }
 

@@ -36,8 +36,9 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err);
 
 /**
  * Take ciphertext from the network and move the handshake on.
- *   FSDP_ERR_PEER  the other side does not hold the key, or the bytes are no TLS or were changed: close, but send
- *                  what tls_take() gives first (the alert)
+ *   FSDP_ERR_MISMATCH  the other side does not hold the key, or the bytes are no TLS or were changed: close, but
+ *                      send what tls_take() gives first (the alert)
+ *   FSDP_ERR_PEER      the other side ended the connection in good order
  */
 enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err);
 

@@ -117,10 +117,10 @@ static void set_up(struct fixture *fixture, const char *client_secret)
     fixture->server.key = fixture->server_key;
     fixture->server.job = JOB;
     fixture->server.arg = fixture;
-    fixture->server.handlers = (struct peer_handlers){ server_opened, server_frame, server_closed };
+    fixture->server.handlers = (struct peer_handlers){ NULL, server_opened, server_frame, server_closed };
     fixture->client = fixture->server;
     fixture->client.key = fixture->client_key;
-    fixture->client.handlers = (struct peer_handlers){ client_opened, client_frame, client_closed };
+    fixture->client.handlers = (struct peer_handlers){ NULL, client_opened, client_frame, client_closed };
 }
 
 static int listen_here(struct fixture *fixture)
@@ -190,8 +190,8 @@ Test(peer, a_wrong_secret_opens_nothing, .timeout = 60)
 
     cr_assert(eq(int, fixture.n_server_opened, 0));
     cr_assert(eq(int, fixture.n_hellos, 0));
-    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_PEER));
-    cr_assert(eq(int, fixture.client_why.status, FSDP_ERR_PEER));
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_MISMATCH));
+    cr_assert(eq(int, fixture.client_why.status, FSDP_ERR_MISMATCH));
 }
 
 Test(peer, another_jobs_frame_closes_the_connection, .timeout = 60)
@@ -252,7 +252,7 @@ Test(peer, garbage_is_cut_at_once, .timeout = 60)
     cr_assert(eq(long, write(fd, "GET /metrics HTTP/1.1\r\n\r\n", 25), 25));
     run(&fixture);
 
-    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_PEER));
+    cr_assert(eq(int, fixture.server_why.status, FSDP_ERR_MISMATCH));
     close(fd);
 }
 

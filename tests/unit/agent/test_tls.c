@@ -77,7 +77,7 @@ Test(tls, a_wrong_secret_never_establishes)
     struct pair pair = make_pair("one secret", "another secret", "job");
     struct fsdp_err err = { 0 };
 
-    cr_assert(eq(int, shake(&pair, 4096, &err), FSDP_ERR_PEER));
+    cr_assert(eq(int, shake(&pair, 4096, &err), FSDP_ERR_MISMATCH));
     cr_assert(not(tls_established(pair.server)));
     free_pair(&pair);
 }
@@ -87,7 +87,7 @@ Test(tls, the_same_secret_for_another_job_never_establishes)
     struct pair pair = make_pair("one secret", "one secret", "another job");
     struct fsdp_err err = { 0 };
 
-    cr_assert(eq(int, shake(&pair, 4096, &err), FSDP_ERR_PEER));
+    cr_assert(eq(int, shake(&pair, 4096, &err), FSDP_ERR_MISMATCH));
     cr_assert(not(tls_established(pair.server)));
     free_pair(&pair);
 }
@@ -105,7 +105,7 @@ Test(tls, a_changed_record_is_refused)
     bytes[n - 1] ^= 1;
     cr_assert(eq(int, tls_feed(pair.server, bytes, n, NULL), FSDP_OK));
 
-    cr_assert(eq(int, tls_read(pair.server, text, sizeof text, &n, NULL), FSDP_ERR_PEER));
+    cr_assert(eq(int, tls_read(pair.server, text, sizeof text, &n, NULL), FSDP_ERR_MISMATCH));
     free_pair(&pair);
 }
 
@@ -143,7 +143,7 @@ Test(tls, garbage_is_refused)
 {
     struct pair pair = make_pair("a secret", "a secret", "job");
 
-    cr_assert(eq(int, tls_feed(pair.server, "GET / HTTP/1.1\r\n\r\n", 18, NULL), FSDP_ERR_PEER));
+    cr_assert(eq(int, tls_feed(pair.server, "GET / HTTP/1.1\r\n\r\n", 18, NULL), FSDP_ERR_MISMATCH));
     free_pair(&pair);
 }
 
