@@ -64,7 +64,7 @@ struct console_source_spec {
     const char *path;   /* for the cut mark; copied */
     const char *prefix; /* put before every line; NULL or "" for none; copied */
     enum console_sink sink;
-    void (*shown)(void *data); /* everything up to its end is written (or swallowed); the source is gone. May be NULL */
+    void (*shown)(void *data); /* all of it was taken over; the source is gone, `fd` is not needed any more. Or NULL */
     void *data;
 };
 
@@ -75,6 +75,9 @@ enum fsdp_status console_add(struct console *console, struct console_source **ou
 void console_grew(struct console_source *source, uint64_t size);
 /** It grows no more: what is left of it is shown, then `shown` is called from the loop. Call once. */
 void console_end(struct console_source *source);
+
+/** Forget it now, shown or not; `shown` is not called. */
+void console_drop(struct console_source *source);
 
 /** Bytes of all sources that were not written yet, and bytes written so far (prefixes and marks not counted). */
 uint64_t console_backlog(const struct console *console);

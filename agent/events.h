@@ -61,7 +61,4 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
 size_t events_format(char *out, size_t size, int64_t time_us, int generation, const char *event,
                      const struct events_field *fields);
 
-/** `text` as a JSON string with its quotes. Returns the length without the final zero, or 0 when it does not fit. */
-size_t events_quote(char *out, size_t size, const char *text, size_t length);
-
 #endif

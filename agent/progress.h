@@ -3,7 +3,7 @@
  * width come in, text goes out; console_status() shows it. The world calls it on its one timer (at most 4 a second)
  * when agent_output.bar is set and console_is_tty().
  *
- *   step 120/200  60% [############--------] loss 2.4312  3.1k tok/s  0:42 left
+ *   step 120/200  60% [##############----------]  loss 2.4312  0:42 left  3.1k tok/s
  */
 #ifndef AGENT_PROGRESS_H
 #define AGENT_PROGRESS_H

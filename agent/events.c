@@ -1,0 +1,221 @@
+#include "agent/events.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/json_text.h"
+
+struct events {
+    int fd;
+    bool torn;   /* the last write was cut short: the next line must begin on a line of its own */
+    bool failed; /* said once; forgotten when a line is written again */
+    char name[64];
+};
+
+enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err)
+{
+    struct events *events;
+
+    *out = NULL;
+    events = calloc(1, sizeof *events);
+    if (events == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", name);
+    snprintf(events->name, sizeof events->name, "%s", name);
+    events->fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (events->fd < 0) {
+        const int error = errno;
+
+        free(events);
+        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(error));
+    }
+    *out = events;
+    return FSDP_OK;
+}
+
+void events_close(struct events *events)
+{
+    if (events == NULL)
+        return;
+    close(events->fd);
+    free(events);
+}
+
+static int64_t now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Append to out[*end...size); false once it does not fit. */
+__attribute__((format(printf, 4, 5))) static bool put(char *out, size_t size, size_t *end, const char *format, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(out + *end, size - *end, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= size - *end)
+        return false;
+    *end += (size_t)n;
+    return true;
+}
+
+static bool put_text(char *out, size_t size, size_t *end, const char *text)
+{
+    size_t n;
+
+    if (text == NULL)
+        return put(out, size, end, "null");
+    n = json_quote(out + *end, size - *end, text, strlen(text));
+    *end += n;
+    return n > 0;
+}
+
+static bool put_field(char *out, size_t size, size_t *end, const struct events_field *field)
+{
+    if (!put(out, size, end, ", ") || !put_text(out, size, end, field->key) || !put(out, size, end, ": "))
+        return false;
+    switch (field->kind) {
+    case EVENTS_INT:
+        return put(out, size, end, "%" PRId64, field->integer);
+    case EVENTS_REAL:
+        return isfinite(field->real) ? put(out, size, end, "%.9g", field->real) : put(out, size, end, "null");
+    case EVENTS_TEXT:
+        return put_text(out, size, end, field->text);
+    case EVENTS_JSON:
+        return put(out, size, end, "%s", field->text);
+    case EVENTS_BOOL:
+        return put(out, size, end, "%s", field->integer != 0 ? "true" : "false");
+    case EVENTS_END:
+        break;
+    }
+    return false;
+}
+
+size_t events_format(char *out, size_t size, int64_t time_us, int generation, const char *event,
+                     const struct events_field *fields)
+{
+    size_t end = 0;
+
+    if (!put(out, size, &end, "{\"time\": %" PRId64 ".%06d, \"event\": ", time_us / 1000000, (int)(time_us % 1000000)) ||
+        !put_text(out, size, &end, event) || !put(out, size, &end, ", \"generation\": %d", generation))
+        return 0;
+    for (; fields != NULL && fields->kind != EVENTS_END; fields++)
+        if (!put_field(out, size, &end, fields))
+            return 0;
+    return put(out, size, &end, "}\n") ? end : 0;
+}
+
+/* One write: line[0] is a spare byte in front, used to close a torn line. */
+static enum fsdp_status append(struct events *events, char *line, size_t length, bool sync, struct fsdp_err *err)
+{
+    const char *from = events->torn ? line : line + 1;
+    const size_t n = events->torn ? length + 1 : length;
+    ssize_t written;
+
+    line[0] = '\n';
+    do
+        written = write(events->fd, from, n);
+    while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)n && (!sync || fsync(events->fd) == 0 || errno == EINVAL || errno == EROFS)) {
+        events->torn = events->failed = false; /* EINVAL: a device or pipe that cannot be synced */
+        return FSDP_OK;
+    }
+    if (written > 0)
+        events->torn = from[written - 1] != '\n';
+    if (events->failed)
+        return FSDP_OK;
+    events->failed = true;
+    return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", events->name,
+                     written >= 0 && written < (ssize_t)n ? "No space left on device" : strerror(errno));
+}
+
+enum fsdp_status events_emit(struct events *events, int generation, const char *event,
+                             const struct events_field *fields, struct fsdp_err *err)
+{
+    char line[1 + EVENTS_LINE_BYTES];
+    size_t length;
+
+    if (events == NULL)
+        return FSDP_OK;
+    length = events_format(line + 1, sizeof line - 1, now_us(), generation, event, fields);
+    if (length == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
+    return append(events, line, length, strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0, err);
+}
+
+/* What stands in the object apart from what the agent itself says, as fields: ", \"step\": 7". */
+static bool put_members(char *out, size_t size, size_t *end, const cJSON *object)
+{
+    const cJSON *member;
+
+    cJSON_ArrayForEach (member, object) {
+        static const char *const ours[] = { "time", "event", "generation", "rank" };
+        bool skip = false;
+        char *text;
+        bool fits;
+
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+            skip = skip || strcmp(member->string, ours[i]) == 0;
+        if (skip)
+            continue;
+        text = cJSON_PrintUnformatted(member);
+        fits = text != NULL && put(out, size, end, ", ") && put_text(out, size, end, member->string) &&
+               put(out, size, end, ": %s", text);
+        cJSON_free(text);
+        if (!fits)
+            return false;
+    }
+    return true;
+}
+
+enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json, size_t length,
+                              struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    char line[1 + EVENTS_LINE_BYTES];
+    size_t clean_length = 0, end;
+    char *clean = json_clean_copy(json, length, &clean_length);
+    cJSON *object = NULL;
+    const cJSON *event;
+    struct events_field fields[2] = { EVENT_INT("rank", rank), EVENT_END };
+
+    if (clean == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for an event of %zu bytes", length);
+    object = cJSON_ParseWithLengthOpts(clean, clean_length + 1, NULL, 1);
+    event = cJSON_GetObjectItemCaseSensitive(object, "event");
+    if (!cJSON_IsObject(object) || !cJSON_IsString(event) || event->valuestring[0] == '\0') {
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is no JSON object with an \"event\"", rank);
+        goto done;
+    }
+    if (events == NULL) {
+        status = FSDP_OK;
+        goto done;
+    }
+    end = events_format(line + 1, sizeof line - 1, now_us(), generation, event->valuestring, rank < 0 ? NULL : fields);
+    if (end > 0) {
+        end -= 2; /* "}\n" comes back behind the members */
+        if (!put_members(line + 1, sizeof line - 1, &end, object) || !put(line + 1, sizeof line - 1, &end, "}\n"))
+            end = 0;
+    }
+    status = end == 0 ? fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,
+                                  EVENTS_LINE_BYTES)
+                      : append(events, line, end, false, err);
+done:
+    cJSON_Delete(object);
+    free(clean);
+    return status;
+}
