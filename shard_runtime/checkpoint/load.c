@@ -1,0 +1,194 @@
+#include "shard_runtime/checkpoint/load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shard_runtime/checkpoint/reshard.h"
+#include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/shardfile/commit.h"
+
+/* "(4, 3) float32", cut where it does not fit. */
+static void shape_words(enum fsdp_dtype dtype, const uint64_t *shape, size_t n_dims, char out[160])
+{
+    size_t at = 0;
+
+    for (size_t d = 0; d < n_dims && at < 120; d++)
+        at += (size_t)snprintf(out + at, 160 - at, "%s%llu", d == 0 ? "(" : ", ", (unsigned long long)shape[d]);
+    snprintf(out + at, 160 - at, "%s %s", n_dims == 0 ? "()" : ")", fsdp_dtype_name(dtype));
+}
+
+static enum fsdp_status check_tensor(const struct checkpoint_tensor *wanted, const struct manifest_tensor *saved,
+                                     struct fsdp_err *err)
+{
+    char want_words[160], saved_words[160];
+
+    if (wanted->dtype == saved->dtype && wanted->n_dims == saved->n_dims &&
+        memcmp(wanted->shape, saved->shape, wanted->n_dims * sizeof *wanted->shape) == 0)
+        return FSDP_OK;
+    shape_words(wanted->dtype, wanted->shape, wanted->n_dims, want_words);
+    shape_words(saved->dtype, saved->shape, saved->n_dims, saved_words);
+    return fsdp_fail(err, FSDP_ERR_MISMATCH, "%.120s is %s here and %s in the checkpoint", wanted->name, want_words,
+                     saved_words);
+}
+
+/* A tensor of the checkpoint that nobody asked for, or NULL. `asked` has one flag for each. */
+static const char *first_unasked(const struct contents *contents, const bool *asked)
+{
+    for (size_t i = 0; i < contents->manifest.n_tensors; i++)
+        if (!asked[i])
+            return contents->manifest.tensors[i].name;
+    return NULL;
+}
+
+/* Match the wanted tensors to those saved; `wants` and `asked` have room for all. */
+static enum fsdp_status match(const struct contents *contents, int W, int rank,
+                              const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
+                              struct reshard_want *wants, bool *asked, struct fsdp_err *err)
+{
+    const char *unasked;
+
+    for (size_t i = 0; i < n_tensors; i++) {
+        struct checkpoint_rows rows;
+        enum fsdp_status status = checkpoint_tensor_rows(&tensors[i], W, rank, &rows, err);
+        const int64_t found = status == FSDP_OK ? contents_find(contents, tensors[i].name) : -1;
+
+        if (status != FSDP_OK)
+            return status;
+        if (found < 0)
+            return fsdp_fail(err, FSDP_ERR_MISMATCH, "%.200s is not in the checkpoint", tensors[i].name);
+        status = check_tensor(&tensors[i], &contents->manifest.tensors[found], err);
+        if (status != FSDP_OK)
+            return status;
+        asked[found] = true;
+        wants[i] = (struct reshard_want){ .tensor = (uint32_t)found, .first = rows.first, .n_rows = rows.n_rows,
+                                          .to = tensors[i].rows };
+    }
+    unasked = (flags & CHECKPOINT_SUBSET) != 0 ? NULL : first_unasked(contents, asked);
+    if (unasked != NULL)
+        return fsdp_fail(err, FSDP_ERR_MISMATCH, "the checkpoint holds %.200s, which is not there here", unasked);
+    return FSDP_OK;
+}
+
+/* Run the plan, one file after another. */
+static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory, const struct contents *contents,
+                                 const struct reshard_read *reads, size_t n_reads, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (size_t i = 0; i < n_reads && status == FSDP_OK;) {
+        const struct manifest_file *file = &contents->manifest.files[reads[i].file];
+        const uint32_t index = reads[i].file;
+        char path[IO_PATH_BYTES];
+        uint64_t size_bytes;
+        int fd;
+
+        status = io_join(path, step_directory, file->name, err);
+        if (status == FSDP_OK)
+            status = io_open_read(io, path, &fd, &size_bytes, err);
+        if (status != FSDP_OK)
+            return status;
+        for (; i < n_reads && reads[i].file == index && status == FSDP_OK; i++)
+            status = io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes, reads[i].offset, path, err);
+        io->close(io, fd);
+    }
+    return status;
+}
+
+static double seconds_since(const struct timespec *start)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
+}
+
+enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory, int W, int rank,
+                                 const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
+                                 struct manifest *manifest, struct checkpoint_loaded *loaded, struct fsdp_err *err)
+{
+    struct contents contents = { 0 };
+    struct reshard_want *wants = NULL;
+    struct reshard_read *reads = NULL;
+    struct timespec start;
+    enum fsdp_status status;
+    uint64_t size_bytes = 0;
+    bool *asked = NULL;
+    size_t n_reads = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    io = io == NULL ? &io_posix : io;
+    if (manifest != NULL)
+        *manifest = (struct manifest){ 0 };
+    if ((flags & CHECKPOINT_VERIFY) != 0) {
+        status = verify_step(io, step_directory, VERIFY_CHECKSUMS, NULL, err);
+        if (status != FSDP_OK)
+            goto done;
+    }
+    status = contents_read(io, step_directory, &contents, err);
+    if (status != FSDP_OK)
+        goto done;
+    wants = calloc(n_tensors + 1, sizeof *wants);
+    asked = calloc(contents.manifest.n_tensors + 1, sizeof *asked);
+    if (wants == NULL || asked == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", n_tensors);
+        goto done;
+    }
+    status = match(&contents, W, rank, tensors, n_tensors, flags, wants, asked, err);
+    if (status == FSDP_OK)
+        status = reshard_plan(&contents, wants, n_tensors, &reads, &n_reads, err);
+    if (status == FSDP_OK)
+        status = read_all(io, step_directory, &contents, reads, n_reads, err);
+    if (status != FSDP_OK)
+        goto done;
+    for (size_t i = 0; i < n_reads; i++)
+        size_bytes += reads[i].size_bytes;
+    if (loaded != NULL)
+        *loaded = (struct checkpoint_loaded){ size_bytes, n_reads, seconds_since(&start) };
+    if (manifest != NULL) {
+        *manifest = contents.manifest;
+        contents.manifest = (struct manifest){ 0 };
+    }
+done:
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "loading %s", step_directory);
+    free(reads);
+    free(wants);
+    free(asked);
+    contents_free(&contents);
+    return status;
+}
+
+enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, char out[IO_PATH_BYTES],
+                                           struct fsdp_err *err)
+{
+    char name[COMMIT_NAME_BYTES];
+
+    commit_step_name(step, name);
+    return io_join(out, directory, name, err);
+}
+
+enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory, int64_t *step,
+                                 const struct verify_log *log, struct fsdp_err *err)
+{
+    const struct fsdp_link_hello *hello = link_hello(link);
+    char own[IO_PATH_BYTES];
+    enum fsdp_status status;
+
+    *step = hello->resume_step;
+    if (!link_alone(link))
+        return FSDP_OK;
+    *step = -1;
+    if (directory == NULL) {
+        if (hello->run_dir[0] == '\0')
+            return FSDP_OK;
+        status = io_join(own, hello->run_dir, "checkpoints", err);
+        if (status != FSDP_OK)
+            return status;
+        directory = own;
+    }
+    io = io == NULL ? &io_posix : io;
+    status = commit_clean(io, directory, log, err);
+    return status == FSDP_OK ? verify_newest(io, directory, VERIFY_CHECKSUMS, step, log, err) : status;
+}

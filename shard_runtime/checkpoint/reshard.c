@@ -1,0 +1,106 @@
+#include "shard_runtime/checkpoint/reshard.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct plan {
+    struct reshard_read *reads;
+    size_t n;
+};
+
+static bool add(struct plan *plan, struct reshard_read read)
+{
+    if ((plan->n & (plan->n - 1)) == 0) {
+        struct reshard_read *grown = reallocarray(plan->reads, plan->n == 0 ? 1 : plan->n * 2, sizeof *grown);
+
+        if (grown == NULL)
+            return false;
+        plan->reads = grown;
+    }
+    plan->reads[plan->n++] = read;
+    return true;
+}
+
+/* Cut one want along the files that hold its rows. The contents are proven to cover every row once. */
+static bool add_want(struct plan *plan, const struct contents *contents, const struct reshard_want *want)
+{
+    const uint64_t row_bytes = contents_row_bytes(&contents->manifest.tensors[want->tensor]);
+    const uint64_t end = want->first + want->n_rows;
+    uint64_t row = want->first;
+
+    for (size_t i = contents->starts[want->tensor]; i < contents->starts[want->tensor + 1] && row < end; i++) {
+        const struct contents_piece *piece = &contents->pieces[i];
+        const uint64_t piece_end = piece->first + piece->n_rows;
+        const uint64_t stop = piece_end < end ? piece_end : end;
+
+        if (piece_end <= row)
+            continue;
+        if (row_bytes > 0 && !add(plan, (struct reshard_read){ .file = piece->file,
+                                                               .offset = piece->offset + (row - piece->first) * row_bytes,
+                                                               .size_bytes = (stop - row) * row_bytes,
+                                                               .to = want->to + (row - want->first) * row_bytes }))
+            return false;
+        row = stop;
+    }
+    assert(row == end);
+    return true;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct reshard_read *one = a, *two = b;
+
+    if (one->file != two->file)
+        return one->file < two->file ? -1 : 1;
+    return (one->offset > two->offset) - (one->offset < two->offset);
+}
+
+/* Join reads that follow one another both in the file and in memory. */
+static void join(struct plan *plan)
+{
+    size_t kept = 0;
+
+    for (size_t i = 1; i < plan->n; i++) {
+        struct reshard_read *last = &plan->reads[kept];
+        const struct reshard_read *next = &plan->reads[i];
+
+        if (next->file == last->file && next->offset == last->offset + last->size_bytes &&
+            next->to == last->to + last->size_bytes)
+            last->size_bytes += next->size_bytes;
+        else
+            plan->reads[++kept] = *next;
+    }
+    plan->n = plan->n == 0 ? 0 : kept + 1;
+}
+
+enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants, size_t n_wants,
+                              struct reshard_read **reads, size_t *n_reads, struct fsdp_err *err)
+{
+    struct plan plan = { 0 };
+
+    *reads = NULL;
+    *n_reads = 0;
+    for (size_t i = 0; i < n_wants; i++) {
+        const struct reshard_want *want = &wants[i];
+        uint64_t end;
+
+        if (want->tensor >= contents->manifest.n_tensors ||
+            __builtin_add_overflow(want->first, want->n_rows, &end) ||
+            end > contents_rows(&contents->manifest.tensors[want->tensor])) {
+            free(plan.reads);
+            return fsdp_fail(err, FSDP_ERR_ARG, "rows are wanted that tensor %lu does not have",
+                             (unsigned long)want->tensor);
+        }
+        if (!add_want(&plan, contents, want)) {
+            free(plan.reads);
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the plan of %zu reads", plan.n);
+        }
+    }
+    if (plan.n > 1)
+        qsort(plan.reads, plan.n, sizeof *plan.reads, compare);
+    join(&plan);
+    *reads = plan.reads;
+    *n_reads = plan.n;
+    return FSDP_OK;
+}

@@ -1,0 +1,35 @@
+/*
+ * Which bytes of which file go where when a state saved by some number of ranks is loaded by another: pure. A
+ * dim-0 shard is one range of bytes, so that each wanted shard becomes a few ranges, read exactly once.
+ */
+#ifndef CHECKPOINT_RESHARD_H
+#define CHECKPOINT_RESHARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/shardfile/contents.h"
+
+/** Rows first .. first + n_rows - 1 of a tensor, wanted at `to`. */
+struct reshard_want {
+    uint32_t tensor; /* index in the contents' manifest */
+    uint64_t first, n_rows;
+    unsigned char *to;
+};
+
+struct reshard_read {
+    uint32_t file; /* index in the contents' manifest */
+    uint64_t offset, size_bytes;
+    unsigned char *to;
+};
+
+/**
+ * The reads that fill all of `wants`, in order of file and offset, neighbours joined. *reads is to be freed.
+ *   FSDP_ERR_ARG  a want that reaches out of its tensor
+ */
+enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants, size_t n_wants,
+                              struct reshard_read **reads, size_t *n_reads, struct fsdp_err *err);
+
+#endif

@@ -1,0 +1,243 @@
+#include "shard_runtime/checkpoint/save.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/shardfile/contents.h"
+#include "shard_runtime/shardfile/safetensors.h"
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* --- the two halves ---------------------------------------------------------------------------------------- */
+
+enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t generation, int W,
+                                 const struct checkpoint_tensor *tensors, size_t n_tensors, char **text,
+                                 size_t *length, struct fsdp_err *err)
+{
+    struct manifest head = { .step = (uint64_t)state->step, .world_size = (uint64_t)W, .generation = generation,
+                             .seed = state->seed, .cursor = state->cursor, .optimizer_step = state->optimizer_step,
+                             .numerics = state->numerics, .job = state->job, .extra = state->extra,
+                             .n_tensors = n_tensors };
+    enum fsdp_status status;
+
+    *text = NULL;
+    head.tensors = calloc(n_tensors + 1, sizeof *head.tensors);
+    if (head.tensors == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", n_tensors);
+    for (size_t i = 0; i < n_tensors; i++) {
+        struct manifest_tensor *tensor = &head.tensors[i];
+
+        tensor->name = tensors[i].name;
+        tensor->dtype = tensors[i].dtype;
+        tensor->n_dims = tensors[i].n_dims;
+        memcpy(tensor->shape, tensors[i].shape, sizeof tensor->shape);
+    }
+    status = manifest_head_text(&head, text, length, err);
+    free(head.tensors);
+    return status;
+}
+
+/* This rank's shards of `tensors`, those without rows left out. */
+static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors, size_t n_tensors, int W, int rank,
+                                        struct safetensors_tensor *shards, size_t *n_shards, struct fsdp_err *err)
+{
+    *n_shards = 0;
+    for (size_t i = 0; i < n_tensors; i++) {
+        const struct checkpoint_tensor *tensor = &tensors[i];
+        struct safetensors_tensor *shard = &shards[*n_shards];
+        struct checkpoint_rows rows;
+        const enum fsdp_status status = checkpoint_tensor_rows(tensor, W, rank, &rows, err);
+
+        if (status != FSDP_OK)
+            return status;
+        if (rows.n_rows == 0)
+            continue;
+        *shard = (struct safetensors_tensor){ .name = tensor->name, .dtype = tensor->dtype, .n_dims = tensor->n_dims,
+                                              .has_offsets = true, .has_global_shape = true, .data = tensor->rows };
+        memcpy(shard->shape, tensor->shape, sizeof shard->shape);
+        memcpy(shard->global_shape, tensor->shape, sizeof shard->global_shape);
+        shard->shape[0] = rows.n_rows;
+        shard->offsets[0] = rows.first;
+        ++*n_shards;
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory, const char *temporary,
+                                       const struct checkpoint_state *state, uint32_t generation, int W, int rank,
+                                       const struct checkpoint_tensor *tensors, size_t n_tensors,
+                                       struct checkpoint_part *part, struct fsdp_err *err)
+{
+    char marks[4][24], folder[IO_PATH_BYTES], path[IO_PATH_BYTES];
+    const struct safetensors_metadata metadata[] = { { CONTENTS_STEP_KEY, marks[0] },
+                                                     { CONTENTS_GENERATION_KEY, marks[1] },
+                                                     { CONTENTS_WORLD_KEY, marks[2] },
+                                                     { CONTENTS_RANK_KEY, marks[3] } };
+    struct safetensors_tensor *shards;
+    struct safetensors_written written = { 0 };
+    enum fsdp_status status;
+    size_t n_shards = 0;
+
+    *part = (struct checkpoint_part){ 0 };
+    snprintf(marks[0], sizeof marks[0], "%lld", (long long)state->step);
+    snprintf(marks[1], sizeof marks[1], "%lu", (unsigned long)generation);
+    snprintf(marks[2], sizeof marks[2], "%d", W);
+    snprintf(marks[3], sizeof marks[3], "%d", rank);
+    manifest_shard_name((uint32_t)rank, part->file);
+    shards = calloc(n_tensors + 1, sizeof *shards);
+    if (shards == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", n_tensors);
+    status = describe_shards(tensors, n_tensors, W, rank, shards, &n_shards, err);
+    if (status == FSDP_OK)
+        status = commit_begin(io, directory, temporary, err);
+    if (status == FSDP_OK)
+        status = io_join(folder, directory, temporary, err);
+    if (status == FSDP_OK)
+        status = io_join(path, folder, part->file, err);
+    if (status == FSDP_OK && n_shards > 0)
+        status = safetensors_write(io, path, shards, n_shards, metadata, sizeof metadata / sizeof *metadata,
+                                   SAFETENSORS_ALIGNMENT, &written, err);
+    part->size_bytes = written.size_bytes;
+    memcpy(part->checksum, written.checksum, sizeof part->checksum);
+    free(shards);
+    return status;
+}
+
+/* --- publishing -------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status publish_alone(const struct checkpoint_save_options *options, struct fsdp_io *io,
+                                      const char *directory, const char *temporary, const struct commit_fence *fence,
+                                      const char *head, size_t head_length, const struct checkpoint_part *part,
+                                      struct fsdp_err *err)
+{
+    const struct manifest_file file = { .name = part->file, .size_bytes = part->size_bytes,
+                                        .checksum = { part->checksum[0], part->checksum[1] } };
+    struct fsdp_err why = { 0 };
+    enum fsdp_status status;
+
+    status = commit_publish(io, directory, temporary, fence, head, head_length, &file, part->size_bytes > 0, err);
+    if (status != FSDP_OK)
+        return status;
+    /* Deleting old ones is not part of this one's success. */
+    if (commit_retain(io, directory, options->keep, options->loaded_step, options->log, &why) != FSDP_OK)
+        verify_log_line(options->log, "event=checkpoint_retention_failed reason=\"%s\"", why.message);
+    return FSDP_OK;
+}
+
+/* A memfd with the head, for the coordinator to read from its start. */
+static enum fsdp_status head_memfd(const char *head, size_t length, int *out, struct fsdp_err *err)
+{
+    const int fd = memfd_create("fsdp-manifest-head", MFD_CLOEXEC);
+    enum fsdp_status status;
+
+    *out = -1;
+    if (fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "memfd_create: %s", strerror(errno));
+    status = io_write_all(&io_posix, fd, head, length, 0, "the manifest's head", err);
+    if (status != FSDP_OK) {
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return FSDP_OK;
+}
+
+/* Tell the coordinator how this rank's part went (`status`, `err`), and hear what became of the whole. */
+static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *options,
+                                         const struct checkpoint_state *state, const char *temporary,
+                                         const char *head, size_t head_length, const struct checkpoint_part *part,
+                                         int64_t started_ns, enum fsdp_status status, struct fsdp_err *err)
+{
+    struct fsdp_link_saved saved = { .step = state->step, .keep = options->keep, .started_ns = started_ns };
+    struct fsdp_link_published published = { 0 };
+    struct fsdp_err mine = { 0 }, link_err = { 0 };
+    int head_fd = -1;
+
+    if (status != FSDP_OK)
+        fsdp_fail(&mine, status, "%s", err->message);
+    else if (head != NULL)
+        status = head_memfd(head, head_length, &head_fd, &mine);
+    saved.status = (uint32_t)status;
+    if (status == FSDP_OK) {
+        saved.size_bytes = part->size_bytes;
+        memcpy(saved.checksum, part->checksum, sizeof saved.checksum);
+    }
+    snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
+    snprintf(saved.file, sizeof saved.file, "%s", part->file);
+    snprintf(saved.words, sizeof saved.words, "%s", mine.message);
+    status = link_saved(options->link, &saved, head_fd, &link_err);
+    if (head_fd >= 0)
+        close(head_fd);
+    if (status == FSDP_OK)
+        status = link_published(options->link, state->step, &published, &link_err);
+    if (status != FSDP_OK)
+        return fsdp_fail(err, status, "%s", link_err.message);
+    if (published.status >= FSDP_STATUS_COUNT)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "the agent answered with status %lu", (unsigned long)published.status);
+    published.words[sizeof published.words - 1] = '\0';
+    return published.status == FSDP_OK ? FSDP_OK
+                                       : fsdp_fail(err, (enum fsdp_status)published.status, "%s", published.words);
+}
+
+static enum fsdp_status directory_of(const struct checkpoint_save_options *options, char out[IO_PATH_BYTES],
+                                     struct fsdp_err *err)
+{
+    const char *run_dir = link_hello(options->link)->run_dir;
+
+    if (options->directory == NULL)
+        return run_dir[0] == '\0' ? fsdp_fail(err, FSDP_ERR_ARG, "there is no run directory to save in")
+                                  : io_join(out, run_dir, "checkpoints", err);
+    if (snprintf(out, IO_PATH_BYTES, "%s", options->directory) >= IO_PATH_BYTES)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the path of the checkpoints is too long");
+    return FSDP_OK;
+}
+
+enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options, const struct checkpoint_state *state,
+                                 const struct checkpoint_tensor *tensors, size_t n_tensors,
+                                 struct checkpoint_saved *saved, struct fsdp_err *err)
+{
+    const struct fsdp_link_hello *hello = link_hello(options->link);
+    const struct commit_fence fence = { state->step, hello->generation, hello->world_size };
+    struct fsdp_io *io = options->io == NULL ? &io_posix : options->io;
+    char directory[IO_PATH_BYTES], temporary[COMMIT_NAME_BYTES], *head = NULL;
+    const int64_t started_ns = now_ns();
+    struct checkpoint_part part = { 0 };
+    struct fsdp_err why = { 0 };
+    enum fsdp_status status;
+    size_t head_length = 0;
+
+    if (state->step < 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "step %lld", (long long)state->step);
+    commit_temporary_name(state->step, hello->generation, hello->token, sizeof hello->token, temporary);
+    status = directory_of(options, directory, &why);
+    if (status == FSDP_OK && hello->rank == 0)
+        status = checkpoint_head(state, hello->generation, (int)hello->world_size, tensors, n_tensors, &head,
+                                 &head_length, &why);
+    if (status == FSDP_OK)
+        status = checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
+                                       (int)hello->rank, tensors, n_tensors, &part, &why);
+    if (!link_alone(options->link)) /* also after a failure: the others wait for this rank's word */
+        status = publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
+    else if (status == FSDP_OK)
+        status = publish_alone(options, io, directory, temporary, &fence, head, head_length, &part, &why);
+    if (status != FSDP_OK && link_alone(options->link))
+        (void)commit_abort(io, directory, temporary, NULL);
+    if (status == FSDP_OK && saved != NULL)
+        *saved = (struct checkpoint_saved){ part.size_bytes, (double)(now_ns() - started_ns) * 1e-9 };
+    if (status != FSDP_OK)
+        fsdp_fail(err, status, "saving step %lld: %s", (long long)state->step, why.message);
+    free(head);
+    return status;
+}

@@ -1,0 +1,588 @@
+#include "tests/unit/shardfile/memory_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/rng.h"
+
+enum { MAX_ENTRIES = 64, NAME = 128, BLOCK = 4096 };
+
+struct bytes {
+    unsigned char *at;
+    size_t n;
+};
+
+struct entry {
+    char name[NAME];
+    struct memory_node *node;
+};
+
+struct entries {
+    struct entry at[MAX_ENTRIES];
+    int n;
+};
+
+/* One unsynced change of a directory. */
+struct change {
+    enum { ADD, REMOVE, RENAME, EXCHANGE } kind;
+    char one[NAME], two[NAME];
+    struct memory_node *node;
+};
+
+struct memory_node {
+    bool directory;
+    struct bytes now, synced;          /* of a file */
+    struct entries entries, durable;   /* of a directory */
+    struct change *changes;
+    int n_changes;
+    struct memory_node *next, *copy;
+};
+
+/* --- nodes and paths --------------------------------------------------------------------------------------- */
+
+static struct memory_node *make_node(struct memory_io *io, bool directory)
+{
+    struct memory_node *node = calloc(1, sizeof *node);
+
+    if (node == NULL)
+        abort();
+    node->directory = directory;
+    node->next = io->nodes;
+    io->nodes = node;
+    return node;
+}
+
+static void set_bytes(struct bytes *bytes, const unsigned char *from, size_t n)
+{
+    unsigned char *at = malloc(n + 1);
+
+    if (at == NULL)
+        abort();
+    if (n > 0)
+        memcpy(at, from, n);
+    free(bytes->at);
+    *bytes = (struct bytes){ at, n };
+}
+
+static void resize(struct bytes *bytes, size_t n)
+{
+    bytes->at = realloc(bytes->at, n + 1);
+    if (bytes->at == NULL)
+        abort();
+    if (n > bytes->n)
+        memset(bytes->at + bytes->n, 0, n - bytes->n);
+    bytes->n = n;
+}
+
+static int find(const struct entries *entries, const char *name)
+{
+    for (int i = 0; i < entries->n; i++)
+        if (strcmp(entries->at[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Apply one change to a list of entries; the running list and the replay after a crash share it. */
+static void apply(struct entries *entries, const struct change *change)
+{
+    int one = find(entries, change->one), two;
+
+    switch (change->kind) {
+    case ADD:
+        if (entries->n == MAX_ENTRIES)
+            abort();
+        snprintf(entries->at[entries->n].name, NAME, "%s", change->one);
+        entries->at[entries->n++].node = change->node;
+        break;
+    case REMOVE:
+        entries->at[one] = entries->at[--entries->n];
+        break;
+    case RENAME:
+        two = find(entries, change->two);
+        if (two >= 0) {
+            entries->at[two] = entries->at[--entries->n];
+            one = find(entries, change->one);
+        }
+        snprintf(entries->at[one].name, NAME, "%s", change->two);
+        break;
+    case EXCHANGE: {
+        struct memory_node *node = entries->at[one].node;
+
+        two = find(entries, change->two);
+        entries->at[one].node = entries->at[two].node;
+        entries->at[two].node = node;
+        break;
+    }
+    }
+}
+
+static void change(struct memory_node *directory, int kind, const char *one, const char *two, struct memory_node *node)
+{
+    struct change *grown = reallocarray(directory->changes, (size_t)directory->n_changes + 1, sizeof *grown);
+    struct change *last;
+
+    if (grown == NULL)
+        abort();
+    directory->changes = grown;
+    last = &grown[directory->n_changes++];
+    *last = (struct change){ .kind = kind, .node = node };
+    snprintf(last->one, NAME, "%s", one);
+    snprintf(last->two, NAME, "%s", two == NULL ? "" : two);
+    apply(&directory->entries, last);
+}
+
+/* The node of `path`, or NULL with errno. *parent and `name` are its last step, set also where it is not there. */
+static struct memory_node *walk(struct memory_io *io, const char *path, struct memory_node **parent, char name[NAME])
+{
+    struct memory_node *node = io->root;
+
+    *parent = NULL;
+    name[0] = '\0';
+    while (*path != '\0') {
+        const size_t n = strcspn(path, "/");
+        int index;
+
+        if (n == 0 || (n == 1 && path[0] == '.')) {
+            path++;
+            continue;
+        }
+        if (node == NULL || !node->directory || n >= NAME) {
+            errno = node == NULL ? ENOENT : ENOTDIR;
+            *parent = NULL;
+            return NULL;
+        }
+        snprintf(name, NAME, "%.*s", (int)n, path);
+        path += n;
+        *parent = node;
+        index = find(&node->entries, name);
+        node = index < 0 ? NULL : node->entries.at[index].node;
+    }
+    if (node == NULL)
+        errno = ENOENT;
+    return node;
+}
+
+/* --- the calls --------------------------------------------------------------------------------------------- */
+
+/* Every call begins here: false when it must fail, errno set. */
+static bool begin(struct fsdp_io *base, const char *name)
+{
+    struct memory_io *io = (struct memory_io *)base;
+
+    io->calls++;
+    io->last = name;
+    if (io->stop_at > 0 && io->calls >= io->stop_at) {
+        errno = EIO;
+        return false;
+    }
+    if (io->calls == io->fail_at) {
+        errno = io->fail_errno;
+        return false;
+    }
+    return true;
+}
+
+static struct memory_file *file_of(struct memory_io *io, int fd)
+{
+    return fd >= 3 && fd < 3 + 64 && io->open_files[fd - 3].node != NULL ? &io->open_files[fd - 3] : NULL;
+}
+
+static int memory_open(struct fsdp_io *base, const char *path, int flags, mode_t mode)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_node *parent, *node;
+    char name[NAME];
+    int slot = 0;
+
+    (void)mode;
+    if (!begin(base, "open"))
+        return -1;
+    if (io->short_calls && io->calls % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    node = walk(io, path, &parent, name);
+    if (node == NULL && ((flags & O_CREAT) == 0 || parent == NULL))
+        return -1;
+    if ((flags & O_DIRECT) != 0 && !io->takes_direct) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (node != NULL && (flags & O_CREAT) != 0 && (flags & O_EXCL) != 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    if (node != NULL && (flags & O_DIRECTORY) != 0 && !node->directory) {
+        errno = ENOTDIR;
+        return -1;
+    }
+    while (slot < 64 && io->open_files[slot].node != NULL)
+        slot++;
+    if (slot == 64) {
+        errno = EMFILE;
+        return -1;
+    }
+    if (node == NULL) {
+        node = make_node(io, false);
+        change(parent, ADD, name, NULL, node);
+    }
+    io->open_files[slot] = (struct memory_file){ node, (flags & O_DIRECT) != 0 };
+    io->n_open++;
+    return slot + 3;
+}
+
+static int memory_close(struct fsdp_io *base, int fd)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_file *file = file_of(io, fd);
+    const bool fine = begin(base, "close");
+
+    if (file == NULL)
+        abort(); /* closing what is not open is a bug that must not pass as a failed call */
+    file->node = NULL; /* as on Linux the descriptor is gone even when close() fails */
+    io->n_open--;
+    return fine ? 0 : -1;
+}
+
+static ssize_t memory_pwrite(struct fsdp_io *base, int fd, const void *bytes, size_t n, uint64_t offset)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_file *file = file_of(io, fd);
+
+    if (!begin(base, "pwrite"))
+        return -1;
+    if (file == NULL)
+        abort();
+    if (file->direct && ((uintptr_t)bytes % BLOCK != 0 || n % BLOCK != 0 || offset % BLOCK != 0)) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (io->short_calls && io->calls % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    if (io->short_calls && n > 1)
+        n /= 2;
+    if (file->node->now.n < offset + n)
+        resize(&file->node->now, offset + n);
+    memcpy(file->node->now.at + offset, bytes, n);
+    return (ssize_t)n;
+}
+
+static ssize_t memory_pread(struct fsdp_io *base, int fd, void *bytes, size_t n, uint64_t offset)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_file *file = file_of(io, fd);
+    size_t left;
+
+    if (!begin(base, "pread"))
+        return -1;
+    if (file == NULL)
+        abort();
+    if (io->short_calls && io->calls % 3 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    left = offset < file->node->now.n ? file->node->now.n - offset : 0;
+    n = n < left ? n : left;
+    if (io->short_calls && n > 1)
+        n /= 2;
+    if (n > 0)
+        memcpy(bytes, file->node->now.at + offset, n);
+    return (ssize_t)n;
+}
+
+static int memory_allocate(struct fsdp_io *base, int fd, uint64_t n)
+{
+    struct memory_file *file = file_of((struct memory_io *)base, fd);
+
+    if (!begin(base, "allocate"))
+        return -1;
+    if (file->node->now.n < n)
+        resize(&file->node->now, n);
+    return 0;
+}
+
+static int memory_ftruncate(struct fsdp_io *base, int fd, uint64_t n)
+{
+    struct memory_file *file = file_of((struct memory_io *)base, fd);
+
+    if (!begin(base, "ftruncate"))
+        return -1;
+    resize(&file->node->now, n);
+    return 0;
+}
+
+static int memory_fsync(struct fsdp_io *base, int fd)
+{
+    struct memory_file *file = file_of((struct memory_io *)base, fd);
+
+    if (!begin(base, "fsync"))
+        return -1;
+    if (file->node->directory) {
+        file->node->durable = file->node->entries;
+        file->node->n_changes = 0;
+    } else {
+        set_bytes(&file->node->synced, file->node->now.at, file->node->now.n);
+    }
+    return 0;
+}
+
+static int describe(const struct memory_node *node, struct io_stat *out)
+{
+    if (node == NULL)
+        return -1;
+    *out = (struct io_stat){ node->directory ? IO_DIRECTORY : IO_FILE, node->now.n };
+    return 0;
+}
+
+static int memory_fstat(struct fsdp_io *base, int fd, struct io_stat *out)
+{
+    return begin(base, "fstat") ? describe(file_of((struct memory_io *)base, fd)->node, out) : -1;
+}
+
+static int memory_stat(struct fsdp_io *base, const char *path, struct io_stat *out)
+{
+    struct memory_node *parent;
+    char name[NAME];
+
+    return begin(base, "stat") ? describe(walk((struct memory_io *)base, path, &parent, name), out) : -1;
+}
+
+static int memory_mkdir(struct fsdp_io *base, const char *path, mode_t mode)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_node *parent;
+    char name[NAME];
+
+    (void)mode;
+    if (!begin(base, "mkdir"))
+        return -1;
+    if (walk(io, path, &parent, name) != NULL) {
+        errno = EEXIST;
+        return -1;
+    }
+    if (parent == NULL)
+        return -1;
+    change(parent, ADD, name, NULL, make_node(io, true));
+    return 0;
+}
+
+static int memory_remove(struct fsdp_io *base, const char *path, bool directory)
+{
+    struct memory_node *parent, *node;
+    char name[NAME];
+
+    node = walk((struct memory_io *)base, path, &parent, name);
+    if (node == NULL)
+        return -1;
+    if (node->directory != directory || node->entries.n > 0) {
+        errno = node->directory ? (directory ? ENOTEMPTY : EISDIR) : ENOTDIR;
+        return -1;
+    }
+    change(parent, REMOVE, name, NULL, NULL);
+    return 0;
+}
+
+static int memory_rmdir(struct fsdp_io *base, const char *path)
+{
+    return begin(base, "rmdir") ? memory_remove(base, path, true) : -1;
+}
+
+static int memory_unlink(struct fsdp_io *base, const char *path)
+{
+    return begin(base, "unlink") ? memory_remove(base, path, false) : -1;
+}
+
+/* Renames stay within one directory here, as they do in what is tested. */
+static int memory_rename(struct fsdp_io *base, const char *from, const char *to)
+{
+    struct memory_node *from_parent, *to_parent, *node, *target;
+    char from_name[NAME], to_name[NAME];
+
+    if (!begin(base, "rename"))
+        return -1;
+    node = walk((struct memory_io *)base, from, &from_parent, from_name);
+    if (node == NULL)
+        return -1;
+    target = walk((struct memory_io *)base, to, &to_parent, to_name);
+    if (from_parent != to_parent)
+        abort();
+    if (target != NULL && (node->directory != target->directory || target->entries.n > 0)) {
+        errno = node->directory == target->directory ? EEXIST : ENOTDIR;
+        return -1;
+    }
+    change(from_parent, RENAME, from_name, to_name, NULL);
+    return 0;
+}
+
+static int memory_exchange(struct fsdp_io *base, const char *one, const char *two)
+{
+    struct memory_io *io = (struct memory_io *)base;
+    struct memory_node *one_parent, *two_parent;
+    char one_name[NAME], two_name[NAME];
+
+    if (!begin(base, "exchange"))
+        return -1;
+    if (io->cannot_exchange) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (walk(io, one, &one_parent, one_name) == NULL || walk(io, two, &two_parent, two_name) == NULL)
+        return -1;
+    if (one_parent != two_parent)
+        abort();
+    change(one_parent, EXCHANGE, one_name, two_name, NULL);
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int memory_list(struct fsdp_io *base, const char *path, struct io_names *out)
+{
+    struct memory_node *parent, *node;
+    char name[NAME];
+
+    *out = (struct io_names){ 0 };
+    if (!begin(base, "list"))
+        return -1;
+    node = walk((struct memory_io *)base, path, &parent, name);
+    if (node == NULL)
+        return -1;
+    if (!node->directory) {
+        errno = ENOTDIR;
+        return -1;
+    }
+    out->names = calloc((size_t)node->entries.n + 1, sizeof *out->names);
+    for (int i = 0; i < node->entries.n; i++)
+        out->names[out->n++] = strdup(node->entries.at[i].name);
+    qsort(out->names, out->n, sizeof *out->names, compare_names);
+    return 0;
+}
+
+static const struct fsdp_io memory_calls = {
+    .open = memory_open,
+    .close = memory_close,
+    .pwrite = memory_pwrite,
+    .pread = memory_pread,
+    .allocate = memory_allocate,
+    .ftruncate = memory_ftruncate,
+    .fsync = memory_fsync,
+    .fstat = memory_fstat,
+    .stat = memory_stat,
+    .mkdir = memory_mkdir,
+    .rmdir = memory_rmdir,
+    .rename = memory_rename,
+    .exchange = memory_exchange,
+    .unlink = memory_unlink,
+    .list = memory_list,
+};
+
+/* --- life, copies and crashes ------------------------------------------------------------------------------ */
+
+void memory_io_init(struct memory_io *io)
+{
+    *io = (struct memory_io){ .base = memory_calls, .takes_direct = true, .fail_errno = EIO };
+    io->root = make_node(io, true);
+}
+
+void memory_io_fini(struct memory_io *io)
+{
+    while (io->nodes != NULL) {
+        struct memory_node *node = io->nodes;
+
+        io->nodes = node->next;
+        free(node->now.at);
+        free(node->synced.at);
+        free(node->changes);
+        free(node);
+    }
+}
+
+static void redirect(struct entries *entries)
+{
+    for (int i = 0; i < entries->n; i++)
+        entries->at[i].node = entries->at[i].node->copy;
+}
+
+void memory_io_copy(struct memory_io *to, const struct memory_io *from)
+{
+    memory_io_init(to);
+    for (struct memory_node *node = from->nodes; node != NULL; node = node->next) {
+        struct memory_node *copy = node == from->root ? to->root : make_node(to, node->directory);
+
+        node->copy = copy;
+        set_bytes(&copy->now, node->now.at, node->now.n);
+        set_bytes(&copy->synced, node->synced.at, node->synced.n);
+        copy->entries = node->entries;
+        copy->durable = node->durable;
+        copy->n_changes = node->n_changes;
+        copy->changes = calloc((size_t)node->n_changes + 1, sizeof *copy->changes);
+        for (int i = 0; i < node->n_changes; i++)
+            copy->changes[i] = node->changes[i];
+    }
+    for (struct memory_node *node = from->nodes; node != NULL; node = node->next) {
+        redirect(&node->copy->entries);
+        redirect(&node->copy->durable);
+        for (int i = 0; i < node->n_changes; i++)
+            if (node->copy->changes[i].node != NULL)
+                node->copy->changes[i].node = node->copy->changes[i].node->copy;
+    }
+    to->takes_direct = from->takes_direct;
+    to->cannot_exchange = from->cannot_exchange;
+}
+
+/* Any block of a file may have been written back, or none; a file may have its new length without its bytes. */
+static void crash_file(struct memory_node *node, enum memory_crash kind, uint64_t *random, uint64_t seed)
+{
+    struct bytes now = { 0 };
+
+    if (kind == CRASH_KEEP_ALL)
+        return;
+    set_bytes(&now, node->synced.at, node->synced.n);
+    if (kind == CRASH_KEEP_NAMES || (kind == CRASH_KEEP_RANDOM && rng_below(seed, (*random)++, 2) == 0))
+        resize(&now, node->now.n);
+    for (size_t at = 0; kind == CRASH_KEEP_RANDOM && at < now.n && at < node->now.n; at += BLOCK) {
+        const size_t end = at + BLOCK < now.n ? at + BLOCK : now.n, n = (end < node->now.n ? end : node->now.n) - at;
+
+        if (rng_below(seed, (*random)++, 2) == 0)
+            memcpy(now.at + at, node->now.at + at, n);
+    }
+    free(node->now.at);
+    node->now = now;
+}
+
+static void crash_directory(struct memory_node *node, enum memory_crash kind, uint64_t *random, uint64_t seed)
+{
+    const int kept = kind == CRASH_KEEP_SYNCED  ? 0
+                     : kind == CRASH_KEEP_RANDOM ? (int)rng_below(seed, (*random)++, (uint64_t)node->n_changes + 1)
+                                                 : node->n_changes;
+
+    node->entries = node->durable;
+    for (int i = 0; i < kept; i++)
+        apply(&node->entries, &node->changes[i]);
+}
+
+void memory_io_crash(struct memory_io *io, enum memory_crash kind, uint64_t seed)
+{
+    uint64_t random = 0;
+
+    for (struct memory_node *node = io->nodes; node != NULL; node = node->next) {
+        if (node->directory)
+            crash_directory(node, kind, &random, seed);
+        else
+            crash_file(node, kind, &random, seed);
+        /* What came up is what is on the disk. */
+        node->durable = node->entries;
+        node->n_changes = 0;
+        set_bytes(&node->synced, node->now.at, node->now.n);
+    }
+    memset(io->open_files, 0, sizeof io->open_files);
+    io->n_open = io->calls = io->fail_at = io->stop_at = 0;
+}
