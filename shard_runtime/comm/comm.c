@@ -136,8 +136,9 @@ static enum fsdp_status check_config(const struct comm_config *config, struct fs
 
 static const struct comm_ops *backend_for(const struct comm_places *places, int size)
 {
-    (void)places;
-    return size == 1 ? &comm_self_ops : NULL;
+    if (size == 1)
+        return &comm_self_ops;
+    return places->n_nodes == 1 ? &comm_shm_ops : NULL;
 }
 
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err)

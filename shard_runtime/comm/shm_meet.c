@@ -1,0 +1,152 @@
+/*
+ * How the ranks of a host meet: one counter, one futex word. The last to come opens the way for all.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shard_runtime/comm/shm_segment.h"
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void wake_all(struct shm_head *head)
+{
+    syscall(SYS_futex, &head->released, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void shm_arrive(struct shm *shm)
+{
+    struct shm_head *head = shm->head;
+    const uint32_t mine = ++shm->meeting;
+
+    if (atomic_fetch_add(&head->arrived, 1) + 1 != mine * (uint32_t)shm->n)
+        return;
+    /*
+     * Either this store comes before a sleeper's look at `released`, which then does not sleep, or the sleeper's
+     * count comes before our look at it: all four are sequentially consistent.
+     */
+    atomic_store(&head->released, mine);
+    if (atomic_load(&head->sleepers) != 0)
+        wake_all(head);
+}
+
+static bool is_open(const struct shm *shm)
+{
+    return (int32_t)(atomic_load_explicit(&shm->head->released, memory_order_acquire) - shm->meeting) >= 0;
+}
+
+/* Another rank of this host gave up: its status and words, unless the meeting was over before. */
+static enum fsdp_status check_failed(const struct shm *shm, struct fsdp_err *err)
+{
+    const struct shm_head *head = shm->head;
+
+    if (atomic_load_explicit(&head->failed, memory_order_acquire) != SHM_FAILED || is_open(shm))
+        return FSDP_OK;
+    return fsdp_fail(err, (enum fsdp_status)head->failed_status, "%.*s", SHM_WORDS_BYTES, head->failed_words);
+}
+
+static enum fsdp_status sleep_until_open(struct shm *shm, struct fsdp_err *err)
+{
+    static const struct timespec slice = { .tv_nsec = WATCH_SLICE_MS * 1000000L };
+    struct shm_head *head = shm->head;
+    enum fsdp_status status = FSDP_OK;
+
+    atomic_fetch_add(&head->sleepers, 1);
+    while (status == FSDP_OK && !is_open(shm)) {
+        const uint32_t seen = atomic_load(&head->released);
+        long woken = 0;
+
+        status = check_failed(shm, err);
+        if (status == FSDP_OK && (int32_t)(seen - shm->meeting) < 0)
+            woken = syscall(SYS_futex, &head->released, FUTEX_WAIT, seen, &slice, NULL, 0);
+        if (woken < 0 && errno == ETIMEDOUT && status == FSDP_OK) {
+            struct fsdp_err words = { 0 };
+
+            status = watch_check(shm->watch, &words);
+            if (status != FSDP_OK && is_open(shm))
+                status = FSDP_OK; /* it came to this meeting before it ended */
+            else if (status != FSDP_OK && check_failed(shm, err) != FSDP_OK)
+                status = (enum fsdp_status)head->failed_status; /* it said why before it ended */
+            else if (status != FSDP_OK)
+                fsdp_fail(err, status, "%s", words.message);
+        }
+    }
+    atomic_fetch_sub(&head->sleepers, 1);
+    return status;
+}
+
+static enum fsdp_status compare_calls(struct shm *shm, struct fsdp_err *err)
+{
+    for (int r = 0; r < shm->n; r++) {
+        const struct comm_call *theirs = &shm->marks[r].calls[shm->n_calls & 1];
+        enum fsdp_status status = comm_call_compare(&shm->call, shm->first + shm->self, theirs, shm->first + r, err);
+
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status shm_await(struct shm *shm, struct fsdp_err *err)
+{
+    struct fsdp_err own = { 0 };
+    enum fsdp_status status = FSDP_OK;
+
+    for (int i = 0; i < shm->n_spins && !is_open(shm); i++)
+        pause_briefly();
+    if (!is_open(shm))
+        status = sleep_until_open(shm, &own);
+    if (status == FSDP_OK && shm->call_pending) {
+        shm->call_pending = false;
+        status = compare_calls(shm, &own);
+    }
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    shm_fail(shm, status, own.message);
+    return fsdp_fail(err, status, "%s", own.message);
+}
+
+void shm_fail(struct shm *shm, enum fsdp_status status, const char *words)
+{
+    struct shm_head *head = shm->head;
+    uint32_t whole = SHM_WHOLE;
+
+    if (!atomic_compare_exchange_strong(&head->failed, &whole, SHM_FAILING))
+        return;
+    /* What only this process suffers from is for the others a peer that left. */
+    head->failed_status = status == FSDP_ERR_MISMATCH ? FSDP_ERR_MISMATCH : FSDP_ERR_PEER;
+    snprintf(head->failed_words, sizeof head->failed_words, "rank %d left: %s", shm->first + shm->self, words);
+    atomic_store(&head->failed, SHM_FAILED);
+    wake_all(head);
+}
+
+enum fsdp_status shm_meet(struct shm *shm, struct fsdp_err *err)
+{
+    shm_arrive(shm);
+    return shm_await(shm, err);
+}
+
+void shm_enter(struct shm *shm, const struct comm_call *call)
+{
+    shm->n_calls++;
+    shm->call = *call;
+    shm->marks[shm->self].calls[shm->n_calls & 1] = *call;
+    shm->call_pending = true;
+}
+
+enum fsdp_status shm_leave(struct shm *shm, struct fsdp_err *err)
+{
+    return shm->call_pending ? shm_meet(shm, err) : FSDP_OK;
+}

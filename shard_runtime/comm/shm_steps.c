@@ -1,0 +1,149 @@
+/*
+ * The data of the collectives, chunk by chunk through the slots.
+ */
+#include <string.h>
+
+#include "shard_runtime/comm/reduce.h"
+#include "shard_runtime/comm/shm_segment.h"
+
+/* Up to this size every rank reads everything and reduces it all: one meeting in place of two. */
+enum { SMALL_BYTES = 8192 };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+enum fsdp_status shm_gather(struct shm *shm, const void *send, void *recv, size_t bytes, struct fsdp_err *err)
+{
+    const char *from = send;
+    char *to = recv, *own = to + (size_t)shm->self * bytes;
+
+    for (size_t at = 0; at < bytes; at += shm->chunk_bytes) {
+        const size_t n = least(bytes - at, shm->chunk_bytes);
+        enum fsdp_status status;
+
+        memcpy(shm_slot(shm, shm->self), from + at, n);
+        shm_arrive(shm);
+        if (own != from)
+            memcpy(own + at, from + at, n); /* while the others arrive */
+        status = shm_await(shm, err);
+        if (status != FSDP_OK)
+            return status;
+        for (int i = 1; i < shm->n; i++) {
+            const int r = (shm->self + i) % shm->n; /* not all from the same slot at once */
+
+            memcpy(to + (size_t)r * bytes + at, shm_slot(shm, r), n);
+        }
+        shm->n_chunks++;
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status shm_reduce_rows(struct shm *shm, const void *send, size_t stride, void *recv,
+                                 enum fsdp_dtype out_dtype, size_t n_elems, enum fsdp_dtype dtype,
+                                 enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
+{
+    const size_t size = fsdp_dtype_size(dtype), row_bytes = shm->chunk_bytes / (size_t)shm->n / 64 * 64;
+    const size_t per_chunk = row_bytes / size;
+    const char *from = send;
+
+    for (size_t at = 0; at < n_elems; at += per_chunk) {
+        const size_t n = least(n_elems - at, per_chunk);
+        enum fsdp_status status;
+
+        for (int r = 0; r < shm->n; r++)
+            if (r != shm->self)
+                memcpy(shm_slot(shm, shm->self) + (size_t)r * row_bytes, from + ((size_t)r * stride + at) * size,
+                       n * size);
+        status = shm_meet(shm, err);
+        if (status != FSDP_OK)
+            return status;
+        for (int r = 0; r < shm->n; r++)
+            shm->sources[r] = shm_slot(shm, r) + (size_t)shm->self * row_bytes;
+        shm->sources[shm->self] = from + ((size_t)shm->self * stride + at) * size;
+        reduce_sources((char *)recv + at * fsdp_dtype_size(out_dtype), out_dtype, shm->sources, dtype, shm->n, n, op,
+                       divisor);
+        shm->n_chunks++;
+    }
+    return FSDP_OK;
+}
+
+/* Every rank reduces everything: the same sums in the same order, so the same bits. */
+static enum fsdp_status reduce_small(struct shm *shm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                     enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    memcpy(shm_slot(shm, shm->self), buffer, n_elems * fsdp_dtype_size(dtype));
+    status = shm_meet(shm, err);
+    if (status != FSDP_OK)
+        return status;
+    for (int r = 0; r < shm->n; r++)
+        shm->sources[r] = shm_slot(shm, r);
+    reduce_sources(buffer, dtype, shm->sources, dtype, shm->n, n_elems, op, divisor);
+    shm->n_chunks++;
+    return FSDP_OK;
+}
+
+/* Each rank reduces its part of the chunk, leaves it in its own slot, and takes the other parts from there. */
+static enum fsdp_status reduce_chunk(struct shm *shm, char *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                     enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
+{
+    const size_t size = fsdp_dtype_size(dtype), part = (n_elems + (size_t)shm->n - 1) / (size_t)shm->n;
+    const size_t own_at = least((size_t)shm->self * part, n_elems), own_n = least(part, n_elems - own_at);
+    enum fsdp_status status;
+
+    memcpy(shm_slot(shm, shm->self), buffer, n_elems * size);
+    status = shm_meet(shm, err);
+    if (status != FSDP_OK)
+        return status;
+    for (int r = 0; r < shm->n; r++)
+        shm->sources[r] = shm_slot(shm, r) + own_at * size;
+    reduce_sources(buffer + own_at * size, dtype, shm->sources, dtype, shm->n, own_n, op, divisor);
+    memcpy(shm_slot(shm, shm->self) + own_at * size, buffer + own_at * size, own_n * size);
+    status = shm_meet(shm, err);
+    if (status != FSDP_OK)
+        return status;
+    for (int r = 0; r < shm->n; r++) {
+        const size_t at = least((size_t)r * part, n_elems), n = least(part, n_elems - at);
+
+        if (r != shm->self)
+            memcpy(buffer + at * size, shm_slot(shm, r) + at * size, n * size);
+    }
+    shm->n_chunks++;
+    return FSDP_OK;
+}
+
+enum fsdp_status shm_reduce_all(struct shm *shm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
+{
+    const size_t size = fsdp_dtype_size(dtype), per_chunk = shm->chunk_bytes / size;
+    enum fsdp_status status = FSDP_OK;
+
+    if (n_elems > 0 && n_elems * size <= least(SMALL_BYTES, shm->chunk_bytes))
+        return reduce_small(shm, buffer, n_elems, dtype, op, divisor, err);
+    for (size_t at = 0; at < n_elems && status == FSDP_OK; at += per_chunk)
+        status = reduce_chunk(shm, (char *)buffer + at * size, least(n_elems - at, per_chunk), dtype, op, divisor, err);
+    return status;
+}
+
+enum fsdp_status shm_spread(struct shm *shm, void *buffer, size_t bytes, int root, struct fsdp_err *err)
+{
+    char *data = buffer;
+
+    for (size_t at = 0; at < bytes; at += shm->chunk_bytes) {
+        const size_t n = least(bytes - at, shm->chunk_bytes);
+        enum fsdp_status status;
+
+        if (shm->self == root)
+            memcpy(shm_slot(shm, root), data + at, n);
+        status = shm_meet(shm, err);
+        if (status != FSDP_OK)
+            return status;
+        if (shm->self != root)
+            memcpy(data + at, shm_slot(shm, root), n);
+        shm->n_chunks++;
+    }
+    return FSDP_OK;
+}
