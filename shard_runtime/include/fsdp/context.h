@@ -70,6 +70,10 @@ struct fsdp_beat {
 /** Store `beat` into the progress page: plain stores, no system call but the clock's. */
 FSDP_API void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *beat);
 FSDP_API void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase);
+/** Called at the beginning of each phase, on the thread that computes: to measure, not to compute. */
+typedef void (*fsdp_phase_fn)(enum fsdp_phase phase, void *user);
+/** Have `fn` called from now on, in place of the one before; NULL: none. */
+FSDP_API void fsdp_context_on_phase(struct fsdp_context *context, fsdp_phase_fn fn, void *user);
 /** Append a JSON object to the run's events.jsonl; nothing happens in a process without an agent. */
 FSDP_API enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object,
                                              struct fsdp_err *err);
