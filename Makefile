@@ -32,7 +32,10 @@ LDFLAGS  += $(SANFLAGS)
 LIBS_UV    := $(shell pkg-config --libs libuv)
 LIBS_JOB   := $(shell pkg-config --libs yaml-0.1 libcjson)
 LIBS_TLS   := $(shell pkg-config --libs openssl)
-LIBS_TRAIN := -ldnnl
+# ONEDNN=0: without oneDNN, the products in plain C (slow; what the thread sanitizer runs).
+ONEDNN     ?= 1
+LIBS_TRAIN := $(if $(filter 1,$(ONEDNN)),-ldnnl)
+CPPFLAGS   += $(if $(filter 1,$(ONEDNN)),,-DFSDP_WITHOUT_ONEDNN)
 
 # --- sources: a new file in one of these folders is built without a word here --------------------------------
 RUNTIME := core plan shard numerics device comm optim nn data shardfile checkpoint engine
@@ -40,7 +43,8 @@ src      = $(wildcard $(1)/*.c)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 JOB_SRC     := $(call src,shard_runtime/job)
-FSDP_SRC    := $(foreach d,$(RUNTIME),$(call src,shard_runtime/$(d)))
+FSDP_SRC    := $(filter-out $(if $(filter 1,$(ONEDNN)),,shard_runtime/numerics/onednn%),\
+               $(foreach d,$(RUNTIME),$(call src,shard_runtime/$(d))))
 TRAINER_SRC := $(call src,shard_runtime/trainer)
 # What launcher and agent share with the workers: no numerics library is ever loaded by them.
 SHARED_SRC  := $(call src,shard_runtime/core) $(call src,shard_runtime/shardfile)
@@ -65,6 +69,8 @@ ISAS := base avx2 avx512
 else
 ISAS := base
 endif
+# Nothing here reads errno or floating-point traps; products are fused only where the source says so (vf_fma).
+ISA_CFLAGS       := -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
 ISA_FLAGS_base   :=
 ISA_FLAGS_avx2   := -mavx2 -mfma
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512
@@ -72,7 +78,7 @@ ISA_OBJ  := $(foreach i,$(ISAS),$(patsubst %.c,$(BUILD)/obj/%.$(i).o,$(ISA_SRC))
 define isa_rule
 $$(BUILD)/obj/shard_runtime/numerics/isa/%.$(1).o: shard_runtime/numerics/isa/%.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) -DISA=$(1) $$(ALL_CFLAGS) -O3 $$(ISA_FLAGS_$(1)) -MMD -MP -c $$< -o $$@
+	$$(CC) $$(CPPFLAGS) -DISA=$(1) $$(ALL_CFLAGS) $$(ISA_CFLAGS) $$(ISA_FLAGS_$(1)) -MMD -MP -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 

@@ -8,6 +8,10 @@
 
 /* The first is what "auto" takes. */
 static const struct numerics_ops *const rows[] = {
+#ifndef FSDP_WITHOUT_ONEDNN
+    &numerics_onednn_ops,
+#endif
+    &numerics_plain_ops,
     &numerics_ref_ops,
 };
 

@@ -11,6 +11,14 @@ const size_t n_odd_sizes = sizeof odd_sizes / sizeof *odd_sizes;
 
 static const struct row_case cases[] = {
     { "ref", "", 1 },
+    { "plain", "base", 1 },
+    { "plain", "avx2", 1 },
+    { "plain", "avx512", 1 },
+    { "plain", "", 3 },
+#ifndef FSDP_WITHOUT_ONEDNN
+    { "onednn", "", 1 },
+    { "onednn", "", 2 },
+#endif
 };
 
 struct criterion_test_params row_cases(void)

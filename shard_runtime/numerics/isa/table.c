@@ -1,0 +1,18 @@
+#include "shard_runtime/numerics/isa/kernels.h"
+
+const struct row_kernels ISA_NAME(row_kernels) = {
+    .isa = ISA_STRING(ISA),
+    .add = row_add,
+    .column_sum = row_column_sum,
+    .dropout = row_dropout,
+    .layer_norm = row_layer_norm,
+    .layer_norm_backward = row_layer_norm_backward,
+    .gelu = row_gelu,
+    .gelu_backward = row_gelu_backward,
+    .softmax = row_softmax,
+    .softmax_backward = row_softmax_backward,
+    .cross_entropy = row_cross_entropy,
+    .adamw = row_adamw,
+    .sgd = row_sgd,
+    .sum_squares = row_sum_squares,
+};
