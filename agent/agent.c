@@ -1,8 +1,33 @@
 #include "agent/agent.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "agent/descendants.h"
+#include "agent/guard.h"
+#include "agent/run.h"
 
 enum { DEFAULT_GRACE_MS = 30000, DEFAULT_HANG_TIMEOUT_MS = 600000 };
+
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP };
+enum { N_SIGNALS = sizeof signals / sizeof *signals };
+
+struct agent {
+    const struct agent_config *config;
+    uv_loop_t loop;
+    struct run *run;
+    uv_signal_t signals[N_SIGNALS];
+    uv_poll_t guard;
+    int status;
+};
 
 void agent_config_init(struct agent_config *config)
 {
@@ -15,4 +40,97 @@ void agent_config_init(struct agent_config *config)
     config->n_nodes = 1;
     config->grace_ms = DEFAULT_GRACE_MS;
     config->hang_timeout_ms = DEFAULT_HANG_TIMEOUT_MS;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Ctrl-Z: stand still with everything below; the guard sees that we do, and does the same. Then fg. */
+static void suspend(struct agent *agent)
+{
+    const int64_t began = now_ns();
+
+    /* STOP, because TERMinal stops do nothing to sessions without a terminal. Twice, for what was being forked. */
+    descendants_signal(SIGSTOP, NULL, 0);
+    descendants_signal(SIGSTOP, NULL, 0);
+    raise(SIGSTOP);
+    descendants_signal(SIGCONT, NULL, 0);
+    run_suspended(agent->run, now_ns() - began);
+}
+
+static void on_signal(uv_signal_t *handle, int signal)
+{
+    struct agent *agent = handle->data;
+
+    if (agent->run == NULL)
+        return; /* the end has begun already */
+    if (signal == SIGTSTP)
+        suspend(agent);
+    else
+        run_signal(agent->run, signal);
+}
+
+/* The guard was killed: nobody is left to answer to. */
+static void on_guard_gone(uv_poll_t *poll, int status, int events)
+{
+    (void)poll;
+    (void)status;
+    (void)events;
+    descendants_end(GUARD_CLEANUP_MS, NULL, 0);
+    _exit(128 + SIGKILL);
+}
+
+static void on_done(void *arg, int status, bool stuck)
+{
+    struct agent *agent = arg;
+
+    agent->run = NULL;
+    agent->status = status;
+    if (stuck)
+        _exit(status);
+    for (int i = 0; i < N_SIGNALS; i++)
+        uv_close((uv_handle_t *)&agent->signals[i], NULL);
+    uv_close((uv_handle_t *)&agent->guard, NULL);
+}
+
+static int run_agent(void *arg, const struct guard_inside *inside)
+{
+    struct agent agent = { .config = arg };
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
+
+    prctl(PR_SET_NAME, "fsdprun-agent");
+    os_raise_nofile();
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of a write, not the end of the job */
+    if (uv_loop_init(&agent.loop) != 0) {
+        dprintf(2, "fsdprun: no event loop can be made\n");
+        return FSDP_EXIT_BUG;
+    }
+    for (int i = 0; i < N_SIGNALS; i++) {
+        uv_signal_init(&agent.loop, &agent.signals[i]);
+        agent.signals[i].data = &agent;
+        if (sigismember(&inside->baseline->ignored, signals[i]) != 1)
+            uv_signal_start(&agent.signals[i], on_signal, signals[i]);
+    }
+    uv_poll_init(&agent.loop, &agent.guard, inside->guard_pidfd);
+    uv_poll_start(&agent.guard, UV_READABLE, on_guard_gone);
+    status = run_start(&agent.run, &agent.loop, agent.config, inside->baseline, on_done, &agent, &err);
+    if (status != FSDP_OK) {
+        dprintf(agent.config->stdio[2], "fsdprun: %s\n", err.message);
+        on_done(&agent, run_start_status(status), false);
+    }
+    sigprocmask(SIG_SETMASK, &inside->mask, NULL); /* what came meanwhile arrives now */
+    uv_run(&agent.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&agent.loop);
+    return agent.status;
+}
+
+int agent_run(const struct agent_config *config)
+{
+    return guard_run(run_agent, (void *)config, config->grace_ms);
 }

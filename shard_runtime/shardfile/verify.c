@@ -68,19 +68,17 @@ static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directo
     return FSDP_OK;
 }
 
-static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, struct fsdp_err *err)
+static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory,
+                                         const struct manifest *manifest, struct fsdp_err *err)
 {
+    enum fsdp_status status = FSDP_OK;
     unsigned char *buffer = malloc(BUFFER_BYTES);
     XXH3_state_t *state = XXH3_createState();
-    struct manifest manifest;
-    enum fsdp_status status;
 
-    status = manifest_read(io, step_directory, &manifest, err);
-    if (status == FSDP_OK && (buffer == NULL || state == NULL))
+    if (buffer == NULL || state == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to verify with", BUFFER_BYTES);
-    for (size_t i = 0; i < manifest.n_files && status == FSDP_OK; i++)
-        status = verify_file(io, step_directory, &manifest.files[i], buffer, state, err);
-    manifest_free(&manifest);
+    for (size_t i = 0; i < manifest->n_files && status == FSDP_OK; i++)
+        status = verify_file(io, step_directory, &manifest->files[i], buffer, state, err);
     XXH3_freeState(state);
     free(buffer);
     return status;
@@ -94,21 +92,17 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
 
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
-    /* Checksums first: they say which file is damaged where its header would only not fit to the others'. */
-    if (depth == VERIFY_CHECKSUMS) {
-        status = verify_checksums(io, step_directory, err);
-        if (status != FSDP_OK)
-            return status;
-    }
     status = contents_read(io, step_directory, &contents, err);
     if (status != FSDP_OK)
         return status;
-    if (manifest != NULL) {
+    if (depth == VERIFY_CHECKSUMS)
+        status = verify_checksums(io, step_directory, &contents.manifest, err);
+    if (status == FSDP_OK && manifest != NULL) {
         *manifest = contents.manifest;
         contents.manifest = (struct manifest){ 0 };
     }
     contents_free(&contents);
-    return FSDP_OK;
+    return status;
 }
 
 static int newest_first(const void *a, const void *b)

@@ -1,0 +1,79 @@
+/*
+ * The one owner of a run: it forms generations, is told of every exit, decides whether to go on, publishes
+ * checkpoints, and writes the run's events. On one node it stands in that node's agent and has one member, the
+ * world of the same process; with more, each other node is a member behind a connection.
+ *
+ * Thread: the loop's. Members may report from within the calls made to them.
+ */
+#ifndef AGENT_COORDINATOR_H
+#define AGENT_COORDINATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/agent.h"
+#include "agent/console.h"
+#include "agent/errors.h"
+#include "agent/events.h"
+#include "agent/first_cause.h"
+#include "agent/worker.h"
+#include "shard_runtime/shardfile/io.h"
+
+struct coordinator;
+
+/* What the coordinator tells a node; `member` is what coordinator_attach() was given. */
+struct coordinator_member {
+    void (*form)(void *member, const struct world_plan *plan);
+    void (*stop)(void *member, bool now);
+    void (*notify)(void *member, const struct fsdp_link_notice *notice);
+    void (*publish)(void *member, const struct fsdp_link_published *published);
+    void (*put)(void *member, int generation, const char *key, const void *value, size_t size_bytes);
+    /* The run is over with this exit status; `line` is the first cause in words, empty when all went well. */
+    void (*finish)(void *member, int status, const char *line);
+};
+
+struct coordinator_services {
+    uv_loop_t *loop;
+    const struct agent_os *os;
+    struct fsdp_io *io;
+    struct rundir *rundir;   /* NULL: none */
+    struct events *events;   /* NULL: none */
+    struct console *console; /* NULL: lines go to descriptor 2 */
+};
+
+enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
+                                    const struct coordinator_services *services, struct fsdp_err *err);
+/** After every member's finish(); NULL is a no-op. False, and nothing is freed, while the disk is still busy. */
+bool coordinator_destroy(struct coordinator *coordinator);
+
+/** The last stderr lines of the rank that ended the run; NULL when it was none, or they were not captured. */
+const struct errors_tail *coordinator_tail(const struct coordinator *coordinator);
+
+/** Node `node` (0 ... n_nodes - 1) is there. With the last one the first generation begins. */
+void coordinator_attach(struct coordinator *coordinator, int node, const struct coordinator_member *ops,
+                        void *member, int n_workers, const char *address);
+/** The nodes did not come together: the run ends with `status`. */
+void coordinator_refused(struct coordinator *coordinator, int status, const char *words);
+
+/* Reports of a node. `tail` (the last stderr lines of a rank that failed) may be NULL. */
+void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
+                        const struct errors_tail *tail);
+void coordinator_stopped(struct coordinator *coordinator, int node, int generation);
+void coordinator_lost(struct coordinator *coordinator, int node, const char *words);
+void coordinator_event(struct coordinator *coordinator, int node, int generation, int rank, const char *json,
+                       size_t length);
+void coordinator_record(struct coordinator *coordinator, int node, int generation, const char *event,
+                        const struct events_field *fields);
+void coordinator_saved(struct coordinator *coordinator, int node, int generation, int rank,
+                       const struct fsdp_link_saved *saved, int manifest_fd);
+void coordinator_put(struct coordinator *coordinator, int node, int generation, const char *key, const void *value,
+                     size_t size_bytes);
+
+/** A signal of the user's: stop within the grace, or (now) without it. The exit status is 128 + signal. */
+void coordinator_stop(struct coordinator *coordinator, int signal, bool now);
+/** A signal that asks for a checkpoint first: 77 when every rank has left, 128 + signal when they did not. */
+void coordinator_notice(struct coordinator *coordinator, int signal);
+
+#endif

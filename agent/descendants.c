@@ -1,0 +1,250 @@
+#include "agent/descendants.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct pids {
+    pid_t *items;
+    size_t n, capacity;
+};
+
+struct process {
+    pid_t parent;
+    char state;
+    unsigned long long started; /* in ticks since boot: with the pid it names one process for ever */
+};
+
+static bool add(struct pids *pids, pid_t pid)
+{
+    if (pids->n == pids->capacity) {
+        size_t capacity = pids->capacity == 0 ? 64 : pids->capacity * 2;
+        pid_t *items = realloc(pids->items, capacity * sizeof *items);
+
+        if (items == NULL)
+            return false;
+        pids->items = items;
+        pids->capacity = capacity;
+    }
+    pids->items[pids->n++] = pid;
+    return true;
+}
+
+static void drop(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < pids->n; i++) {
+        bool dropped = false;
+
+        for (size_t j = 0; j < n_except; j++)
+            dropped = dropped || pids->items[i] == except[j];
+        if (!dropped)
+            pids->items[kept++] = pids->items[i];
+    }
+    pids->n = kept;
+}
+
+static bool read_process(pid_t pid, struct process *out)
+{
+    char path[64], text[1024], *end;
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    end = strrchr(text, ')'); /* the name may hold anything, parentheses too */
+    return end != NULL && sscanf(end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                                 &out->state, &out->parent, &out->started) == 3;
+}
+
+/* The kernel keeps a list of children per thread; one file for each. False where it offers none. */
+static bool add_children(pid_t pid, struct pids *pids)
+{
+    char path[400], text[4096];
+    struct dirent *entry;
+    bool offered = false;
+    DIR *tasks;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    tasks = opendir(path);
+    if (tasks == NULL)
+        return errno == ENOENT; /* it is gone, and its children are somebody else's */
+    while ((entry = readdir(tasks)) != NULL) {
+        FILE *file;
+        int child;
+
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", (int)pid, entry->d_name);
+        file = fopen(path, "re");
+        if (file == NULL) {
+            offered = offered || errno == ESRCH;
+            continue;
+        }
+        setvbuf(file, text, _IOFBF, sizeof text);
+        offered = true;
+        while (fscanf(file, "%d", &child) == 1)
+            add(pids, child);
+        fclose(file);
+    }
+    closedir(tasks);
+    return offered;
+}
+
+/* A kernel without those files: look at everybody's parent until nobody new is found. */
+static void add_by_parent(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    struct pids all = { 0 };
+    struct dirent *entry;
+    DIR *proc = opendir("/proc");
+    bool grown = true;
+
+    if (proc == NULL)
+        return;
+    while ((entry = readdir(proc)) != NULL)
+        if (isdigit((unsigned char)entry->d_name[0]))
+            add(&all, (pid_t)atoi(entry->d_name));
+    closedir(proc);
+    drop(&all, except, n_except);
+    while (grown) {
+        grown = false;
+        for (size_t i = 0; i < all.n; i++) {
+            struct process process;
+            bool ours;
+
+            if (all.items[i] == 0 || !read_process(all.items[i], &process))
+                continue;
+            ours = process.parent == getpid();
+            for (size_t j = 0; j < pids->n && !ours; j++)
+                ours = pids->items[j] == process.parent;
+            if (!ours)
+                continue;
+            add(pids, all.items[i]);
+            all.items[i] = 0;
+            grown = true;
+        }
+    }
+    free(all.items);
+}
+
+static void collect(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    if (!add_children(getpid(), pids)) {
+        add_by_parent(pids, except, n_except);
+        return;
+    }
+    drop(pids, except, n_except);
+    for (size_t i = 0; i < pids->n; i++)
+        add_children(pids->items[i], pids);
+}
+
+/* Through a pidfd taken before the look, so that a number that was given away meanwhile is not hit. */
+static bool signal_one(pid_t pid, int signal)
+{
+    struct process process;
+    bool alive = false;
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    if (pidfd < 0)
+        return false;
+    if (read_process(pid, &process) && process.state != 'Z' && process.state != 'X') {
+        struct process again;
+
+        alive = syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
+        alive = alive && read_process(pid, &again) && again.state != 'Z' && again.state != 'X' &&
+                again.started == process.started;
+    }
+    close(pidfd);
+    return alive;
+}
+
+size_t descendants_signal(int signal, const pid_t *except, size_t n_except)
+{
+    struct pids pids = { 0 };
+    size_t n = 0;
+
+    collect(&pids, except, n_except);
+    for (size_t i = 0; i < pids.n; i++)
+        n += signal_one(pids.items[i], signal);
+    free(pids.items);
+    return n;
+}
+
+size_t descendants_children(pid_t *out, size_t capacity)
+{
+    struct pids pids = { 0 };
+    size_t n = 0;
+
+    if (!add_children(getpid(), &pids))
+        add_by_parent(&pids, NULL, 0);
+    for (size_t i = 0; i < pids.n && n < capacity; i++)
+        out[n++] = pids.items[i];
+    free(pids.items);
+    return n;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Take the zombies away; false once there is no child at all. */
+static bool reap(void)
+{
+    siginfo_t info;
+
+    for (;;) {
+        memset(&info, 0, sizeof info);
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0) {
+            if (errno == EINTR)
+                continue;
+            return false;
+        }
+        if (info.si_pid == 0)
+            return true;
+    }
+}
+
+size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except)
+{
+    const int64_t deadline = now_ms() + limit_ms;
+    int pause_ms = 1;
+
+    for (;;) {
+        struct pids left = { 0 };
+        size_t n;
+
+        descendants_signal(SIGKILL, except, n_except);
+        if (!reap())
+            return 0;
+        collect(&left, except, n_except);
+        n = left.n;
+        free(left.items);
+        if (n == 0 || now_ms() >= deadline)
+            return n;
+        poll(NULL, 0, pause_ms);
+        pause_ms = pause_ms < 20 ? pause_ms * 2 : 20;
+    }
+}

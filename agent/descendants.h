@@ -1,0 +1,27 @@
+/*
+ * Every process below this one. Both processes of a launcher are child subreapers, so that whatever a worker
+ * leaves behind (double-forked, in a session of its own) comes to be a child of theirs; these functions end it.
+ */
+#ifndef AGENT_DESCENDANTS_H
+#define AGENT_DESCENDANTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/**
+ * Send `signal` to every living descendant of this process, except the children named and what is below them;
+ * returns how many there were (zombies do not count). One pass: what is forked meanwhile needs another.
+ */
+size_t descendants_signal(int signal, const pid_t *except, size_t n_except);
+
+/**
+ * Kill and reap until no child but the excepted is left, at most `limit_ms`. Returns 0, or how many would not
+ * die. For a process that does nothing else any more.
+ */
+size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except);
+
+/** The children of this process, at most `capacity` of them. */
+size_t descendants_children(pid_t *pids, size_t capacity);
+
+#endif

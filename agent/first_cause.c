@@ -1,0 +1,98 @@
+#include "agent/first_cause.h"
+
+#include <signal.h>
+
+static bool blames_another(const struct death *death)
+{
+    return death->kind == DEATH_EXIT && (death->code == FSDP_EXIT_PEER || death->code == FSDP_EXIT_LINK);
+}
+
+bool first_cause_is_consequence(const struct death *death)
+{
+    if (blames_another(death))
+        return true;
+    if (death->kind == DEATH_EXIT)
+        return death->sent_signal != 0;
+    /* After TERM, some runtimes end themselves by INT or by the abort of a handler; only what we sent counts. */
+    if (death->kind == DEATH_SIGNAL)
+        return (death->code == SIGTERM && death->sent_signal != 0) ||
+               (death->code == SIGKILL && death->sent_signal == SIGKILL);
+    return false;
+}
+
+/* Lower comes first: a cause, then who blames another, then who was stopped. */
+static int order(const struct death *death)
+{
+    if (!first_cause_is_consequence(death))
+        return 0;
+    return death->sent_signal == 0 ? 1 : blames_another(death) ? 2 : 3;
+}
+
+int first_cause_find(const struct death *deaths, size_t n)
+{
+    int best = -1;
+
+    for (size_t i = 0; i < n; i++) {
+        if (deaths[i].kind == DEATH_NONE)
+            continue;
+        if (best < 0 || order(&deaths[i]) < order(&deaths[best]) ||
+            (order(&deaths[i]) == order(&deaths[best]) && deaths[i].when_ns < deaths[best].when_ns))
+            best = (int)i;
+    }
+    return best;
+}
+
+int first_cause_status(const struct death *death)
+{
+    switch (death->kind) {
+    case DEATH_NONE:
+        return 0;
+    case DEATH_EXIT:
+    case DEATH_SPAWN:
+        return death->code;
+    case DEATH_SIGNAL:
+    case DEATH_HANG:
+        return 128 + death->code;
+    case DEATH_NODE:
+        return FSDP_EXIT_LINK;
+    }
+    return FSDP_EXIT_BUG;
+}
+
+bool first_cause_is_final(const struct death *death, bool job)
+{
+    if (death->kind == DEATH_SPAWN)
+        return death->code == 126 || death->code == 127;
+    if (death->kind == DEATH_NODE)
+        return true;
+    if (!job || death->kind != DEATH_EXIT)
+        return false;
+    return death->code == FSDP_EXIT_USAGE || death->code == FSDP_EXIT_INPUT || death->code == FSDP_EXIT_IO ||
+           death->code == FSDP_EXIT_CONFIG;
+}
+
+const char *first_cause_phase_name(int phase)
+{
+    switch (phase) {
+    case FSDP_PHASE_START:
+        return "start";
+    case FSDP_PHASE_LOAD:
+        return "load";
+    case FSDP_PHASE_DATA:
+        return "data";
+    case FSDP_PHASE_FORWARD:
+        return "forward";
+    case FSDP_PHASE_BACKWARD:
+        return "backward";
+    case FSDP_PHASE_OPTIMIZER:
+        return "optimizer";
+    case FSDP_PHASE_COLLECTIVE:
+        return "collective";
+    case FSDP_PHASE_SAVE:
+        return "save";
+    case FSDP_PHASE_DONE:
+        return "done";
+    default:
+        return NULL;
+    }
+}

@@ -1,0 +1,63 @@
+/*
+ * Which of many deaths began it, what status it means, and whether trying again can help. Pure.
+ *
+ * A death is a consequence, never the first cause while there is another, when
+ *   - it came after we had asked the worker to stop and looks like it: killed by the signal we sent, or any
+ *     exit code (a program's handler of TERM may return what it likes);
+ *   - the worker says so itself: it left with 75 or 76 because a peer or its link was gone.
+ * A signal that we never sent is a cause whenever it is seen: the kernel announces a death only once its memory
+ * is freed, which for a big process is long after its peers have noticed.
+ */
+#ifndef AGENT_FIRST_CAUSE_H
+#define AGENT_FIRST_CAUSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/link.h>
+
+enum death_kind {
+    DEATH_NONE, /* it ended well: exit code 0 (or 77 after a notice) */
+    DEATH_EXIT,
+    DEATH_SIGNAL,
+    DEATH_SPAWN, /* it could not be started: `code` is 126, 127, or 75 where the system refused */
+    DEATH_HANG,  /* no progress: `code` is the signal that will end it */
+    DEATH_NODE,  /* its node, or the link to it, is lost */
+};
+
+enum { DEATH_WORDS_BYTES = 256, DEATH_HOST_BYTES = 65 };
+
+struct death {
+    enum death_kind kind;
+    int rank, local_rank, node_rank;
+    int pid;
+    int code;           /* exit code, or signal */
+    int sent_signal;    /* the strongest signal we had sent it before: 0, SIGTERM or SIGKILL */
+    int64_t when_ns;    /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
+    int64_t step;       /* -1: unknown */
+    int phase;          /* enum fsdp_phase; -1: unknown */
+    char host[DEATH_HOST_BYTES];
+    char words[DEATH_WORDS_BYTES]; /* more about it; may be empty */
+};
+
+/** The index of the first cause, or -1 when none of them failed. */
+int first_cause_find(const struct death *deaths, size_t n);
+
+/** Did it die only because something else had happened? */
+bool first_cause_is_consequence(const struct death *death);
+
+/** fsdprun's exit status for this cause. */
+int first_cause_status(const struct death *death);
+
+/**
+ * Would the next generation end the same way, or not begin? A program that cannot be executed; a node that is
+ * lost (nobody joins a running job); and of our own trainer usage, input, I/O and configuration errors, which it
+ * has told.
+ */
+bool first_cause_is_final(const struct death *death, bool job);
+
+/** "forward", ... for enum fsdp_phase; NULL when out of range. */
+const char *first_cause_phase_name(int phase);
+
+#endif

@@ -1,0 +1,199 @@
+#include "agent/guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/descendants.h"
+
+/* What the agent may need beyond the grace: to reap, to report, to bring the last of the output out. */
+enum { SLACK_MS = 15000, INTERRUPTS_THAT_KILL = 3, MAX_STRANGERS = 64 };
+
+struct guard {
+    pid_t agent;
+    int agent_pidfd, signals;
+    int n_interrupts;
+    int64_t grace_ms, deadline_ms; /* 0: nothing is to end yet */
+    bool over;
+    int status;
+    /* Children that this process had before it was ours: `exec fsdprun > >(tee log)`. They are let be. */
+    pid_t strangers[MAX_STRANGERS];
+    size_t n_strangers;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void relay(const struct guard *guard, int signal)
+{
+    syscall(SYS_pidfd_send_signal, guard->agent_pidfd, signal, NULL, 0);
+}
+
+/* The agent has ended, or stopped itself after Ctrl-Z once its workers stood still: then so do we. */
+static void look_at_agent(struct guard *guard)
+{
+    siginfo_t info = { 0 };
+
+    if (waitid(P_PIDFD, (id_t)guard->agent_pidfd, &info, WEXITED | WSTOPPED | WNOHANG) < 0 || info.si_pid == 0)
+        return;
+    if (info.si_code == CLD_STOPPED) {
+        raise(SIGSTOP);
+        /* Here again: SIGCONT woke us, and waits in the signal descriptor to be relayed. */
+        return;
+    }
+    guard->over = true;
+    if (info.si_code == CLD_EXITED) {
+        guard->status = info.si_status;
+        return;
+    }
+    guard->status = 128 + info.si_status;
+    fprintf(stderr, "fsdprun: the agent (pid %d) was killed by SIG%s; its workers are being ended\n",
+            (int)guard->agent, sigabbrev_np(info.si_status) != NULL ? sigabbrev_np(info.si_status) : "?");
+}
+
+static void take_signal(struct guard *guard)
+{
+    struct signalfd_siginfo info;
+
+    while (read(guard->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int signal = (int)info.ssi_signo;
+
+        if (signal == SIGCHLD) {
+            look_at_agent(guard);
+            continue;
+        }
+        relay(guard, signal);
+        if (signal == SIGINT && ++guard->n_interrupts >= INTERRUPTS_THAT_KILL)
+            relay(guard, SIGKILL);
+        if ((signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT) &&
+            guard->deadline_ms == 0)
+            guard->deadline_ms = now_ms() + guard->grace_ms + SLACK_MS;
+    }
+}
+
+static int wait_timeout(const struct guard *guard)
+{
+    int64_t left;
+
+    if (guard->deadline_ms == 0)
+        return -1;
+    left = guard->deadline_ms - now_ms();
+    return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+static int watch(struct guard *guard)
+{
+    while (!guard->over) {
+        struct pollfd fds[2] = { { .fd = guard->signals, .events = POLLIN },
+                                 { .fd = guard->agent_pidfd, .events = POLLIN } };
+        int n = poll(fds, 2, wait_timeout(guard));
+
+        if (n < 0 && errno != EINTR)
+            break;
+        take_signal(guard);
+        if (fds[1].revents != 0)
+            look_at_agent(guard);
+        if (!guard->over && n == 0 && guard->deadline_ms != 0) {
+            fprintf(stderr, "fsdprun: the agent (pid %d) did not stop in time and is killed\n", (int)guard->agent);
+            guard->deadline_ms = 0;
+            relay(guard, SIGKILL);
+        }
+    }
+    if (descendants_end(GUARD_CLEANUP_MS, guard->strangers, guard->n_strangers) > 0)
+        fprintf(stderr, "fsdprun: processes of this run could not be killed and are left behind\n");
+    return guard->status;
+}
+
+static void set_of_signals(sigset_t *set, const struct os_baseline *baseline)
+{
+    static const int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2 };
+
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    /* What was ignored when we were started stays so (nohup; a background job of a script). */
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        if (sigismember(&baseline->ignored, signals[i]) != 1)
+            sigaddset(set, signals[i]);
+}
+
+static _Noreturn void be_agent(int (*inner)(void *, const struct guard_inside *), void *arg,
+                               const struct guard_inside *inside, pid_t guard)
+{
+    /* A session of its own: the terminal's signals reach the guard alone, and come relayed, once each. */
+    setsid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (getppid() != guard)
+        _exit(128 + SIGKILL);
+    exit(inner(arg, inside));
+}
+
+/* A standard descriptor that is closed would become that of the next file: a worker would write into it. */
+static void fill_standard_descriptors(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY); /* the lowest free number: this one */
+}
+
+int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg, int64_t grace_ms)
+{
+    struct guard guard = { .grace_ms = grace_ms, .status = 70 };
+    struct os_baseline baseline;
+    struct guard_inside inside = { .baseline = &baseline };
+    sigset_t set, before;
+    const pid_t self = getpid();
+
+    os_baseline_capture(&baseline);
+    fill_standard_descriptors();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would take our children's statuses away */
+    set_of_signals(&set, &baseline);
+    sigprocmask(SIG_BLOCK, &set, &before);
+    guard.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    /* Opened before the fork, so that it can never name another process. */
+    inside.guard_pidfd = (int)syscall(SYS_pidfd_open, self, 0);
+    if (guard.signals < 0 || inside.guard_pidfd < 0) {
+        fprintf(stderr, "fsdprun: %s\n", strerror(errno));
+        return 70;
+    }
+    for (int i = 1; i < 32; i++)
+        if (sigismember(&set, i) == 1)
+            sigdelset(&before, i); /* relayed, they must arrive, whatever the mask was at the start */
+    inside.mask = before;
+    guard.n_strangers = descendants_children(guard.strangers, MAX_STRANGERS);
+    fflush(NULL);
+    guard.agent = fork();
+    if (guard.agent < 0) {
+        fprintf(stderr, "fsdprun: fork: %s\n", strerror(errno));
+        return 70;
+    }
+    if (guard.agent == 0) {
+        close(guard.signals);
+        be_agent(inner, arg, &inside, self);
+    }
+    close(inside.guard_pidfd);
+    guard.agent_pidfd = (int)syscall(SYS_pidfd_open, guard.agent, 0); /* our child, not reaped: it is itself */
+    if (guard.agent_pidfd < 0) {
+        kill(guard.agent, SIGKILL);
+        fprintf(stderr, "fsdprun: pidfd_open: %s\n", strerror(errno));
+        descendants_end(GUARD_CLEANUP_MS, guard.strangers, guard.n_strangers);
+        return 70;
+    }
+    return watch(&guard);
+}

@@ -1,0 +1,36 @@
+/*
+ * The outer of the launcher's two processes. It is the one a user sees: it relays signals, job control and the
+ * exit status, and does nothing else. The inner one, its child, is the agent and the parent of all workers.
+ *
+ * Both are child subreapers and each watches the other by pidfd. Whichever is left when the other is killed
+ * kills and reaps every descendant, sessions and double forks included, and ends. Killed both at once (one
+ * SIGKILL to each before either has acted), the workers die by their parent-death signal; what those had
+ * started themselves is then nobody's: that is the limit.
+ */
+#ifndef AGENT_GUARD_H
+#define AGENT_GUARD_H
+
+#include <stdint.h>
+
+#include "agent/os.h"
+
+enum { GUARD_CLEANUP_MS = 5000 };
+
+/* What the inner process gets. */
+struct guard_inside {
+    int guard_pidfd; /* readable once the guard is gone: then descendants_end() and leave */
+    const struct os_baseline *baseline;
+    sigset_t mask; /* to set once handlers are in place: until then relayed signals wait, blocked */
+};
+
+/**
+ * Fork; run `inner` in the child, which exits with what it returns; in the caller relay until it has ended.
+ * Call it before any thread exists.
+ *
+ *   grace_ms  how long the agent may take after a signal that stops it; a slack later the guard ends it itself
+ *
+ * Returns, in the guard only, the exit status to leave with: the agent's, or 128 + n when signal n killed it.
+ */
+int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg, int64_t grace_ms);
+
+#endif

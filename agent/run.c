@@ -1,0 +1,408 @@
+#include "agent/run.h"
+
+#include <cjson/cJSON.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/console.h"
+#include "agent/coordinator.h"
+#include "agent/errors.h"
+#include "agent/events.h"
+#include "agent/logs.h"
+#include "agent/rundir.h"
+#include "agent/world.h"
+
+enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20, LINE_BYTES = 1024, TAIL_SHOWN = 8 };
+
+struct run {
+    uv_loop_t *loop;
+    const struct agent_config *config;
+    void (*done)(void *arg, int status, bool stuck);
+    void *done_arg;
+
+    struct rundir *rundir;
+    struct events *events;
+    struct console *console;
+    struct logs *logs;
+    struct coordinator *coordinator;
+    struct world *world;
+    uv_signal_t children;
+    uv_timer_t disk;
+    int n_handles;
+    int disk_waited_ms;
+    bool job_written, stuck, captured;
+    int n_interrupts;
+    int status;
+    char line[LINE_BYTES];
+    struct errors_tail tail;
+};
+
+int run_start_status(enum fsdp_status status)
+{
+    switch (status) {
+    case FSDP_OK:
+        return 0;
+    case FSDP_ERR_BUSY:
+    case FSDP_ERR_CONFIG:
+    case FSDP_ERR_UNSUPPORTED:
+        return FSDP_EXIT_CONFIG;
+    case FSDP_ERR_IO:
+    case FSDP_ERR_NOMEM:
+        return FSDP_EXIT_IO;
+    default:
+        return FSDP_EXIT_BUG;
+    }
+}
+
+/* --- job.json ----------------------------------------------------------------------------------------------------- */
+
+/* What a program's run was, for whoever finds its directory. */
+static char *describe_program(const struct agent_config *config)
+{
+    cJSON *root = cJSON_CreateObject(), *program = cJSON_AddObjectToObject(root, "program"),
+          *argv = cJSON_AddArrayToObject(program, "argv"), *launch = cJSON_AddObjectToObject(root, "launch");
+    char *text;
+
+    for (char *const *arg = config->argv; *arg != NULL; arg++)
+        cJSON_AddItemToArray(argv, cJSON_CreateString(*arg));
+    cJSON_AddStringToObject(launch, "run_id", config->run_id);
+    cJSON_AddNumberToObject(launch, "nproc_per_node", config->n_workers);
+    cJSON_AddNumberToObject(launch, "nnodes", config->n_nodes);
+    cJSON_AddNumberToObject(launch, "max_restarts", config->max_restarts);
+    text = cJSON_Print(root);
+    cJSON_Delete(root);
+    return text;
+}
+
+/* With the first generation, and not before: a run that is refused leaves the directory as it was. */
+static void write_job(struct run *run)
+{
+    struct fsdp_err err = { 0 };
+    char *text = NULL;
+    const char *job = run->config->job_json;
+
+    if (run->job_written || run->rundir == NULL)
+        return;
+    run->job_written = true;
+    if (job == NULL)
+        job = text = describe_program(run->config);
+    if (job != NULL && rundir_write(run->rundir, "job.json", job, strlen(job), &err) != FSDP_OK)
+        console_say(run->console, "fsdprun: %s", err.message);
+    free(text);
+}
+
+/* --- the coordinator's member on this node ------------------------------------------------------------------------ */
+
+static void member_form(void *member, const struct world_plan *plan)
+{
+    struct run *run = member;
+
+    write_job(run);
+    world_form(run->world, plan);
+}
+
+static void member_stop(void *member, bool now)
+{
+    struct run *run = member;
+
+    world_stop(run->world, now);
+}
+
+static void member_notify(void *member, const struct fsdp_link_notice *notice)
+{
+    struct run *run = member;
+
+    world_notify(run->world, notice);
+}
+
+static void member_publish(void *member, const struct fsdp_link_published *published)
+{
+    struct run *run = member;
+
+    world_publish(run->world, published);
+}
+
+static void member_put(void *member, int generation, const char *key, const void *value, size_t size_bytes)
+{
+    struct run *run = member;
+
+    world_put(run->world, generation, key, value, size_bytes);
+}
+
+static void member_finish(void *member, int status, const char *line)
+{
+    struct run *run = member;
+    const struct errors_tail *tail = coordinator_tail(run->coordinator);
+
+    run->status = status;
+    snprintf(run->line, sizeof run->line, "%s", line);
+    if (tail != NULL) {
+        run->tail = *tail;
+        for (int i = 0; i < tail->n_lines; i++)
+            run->tail.lines[i] = run->tail.bytes + (tail->lines[i] - tail->bytes);
+    }
+    world_end(run->world);
+}
+
+static const struct coordinator_member local_member = {
+    .form = member_form,       .stop = member_stop, .notify = member_notify,
+    .publish = member_publish, .put = member_put,   .finish = member_finish,
+};
+
+/* --- the world's listener ----------------------------------------------------------------------------------------- */
+
+static void on_exited(void *arg, int generation, const struct death *death)
+{
+    struct run *run = arg;
+    struct errors_tail tail = { 0 };
+    const bool wanted = death->kind != DEATH_NONE && death->kind != DEATH_SPAWN && !first_cause_is_consequence(death);
+    const bool have = wanted && world_stderr_tail(run->world, death->rank, &tail);
+
+    coordinator_exited(run->coordinator, run->config->node_rank, generation, death, have ? &tail : NULL);
+}
+
+static void on_stopped(void *arg, int generation)
+{
+    struct run *run = arg;
+
+    coordinator_stopped(run->coordinator, run->config->node_rank, generation);
+}
+
+static void on_event(void *arg, int generation, int rank, const char *json, size_t length)
+{
+    struct run *run = arg;
+
+    coordinator_event(run->coordinator, run->config->node_rank, generation, rank, json, length);
+}
+
+static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+{
+    struct run *run = arg;
+
+    coordinator_saved(run->coordinator, run->config->node_rank, generation, rank, saved, manifest_fd);
+}
+
+static void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
+{
+    struct run *run = arg;
+
+    coordinator_record(run->coordinator, run->config->node_rank, generation, event, fields);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+/* The first cause is the last line, so that it is what stands above the prompt. */
+static void say_last(const struct run *run)
+{
+    const int first = run->tail.n_lines > TAIL_SHOWN ? run->tail.n_lines - TAIL_SHOWN : 0;
+
+    if (run->line[0] == '\0' || (run->config->quiet && run->status == FSDP_EXIT_NOTICE))
+        return;
+    if (run->tail.n_lines > 0) {
+        dprintf(run->config->stdio[2], "fsdprun: its last lines on stderr:\n");
+        for (int i = first; i < run->tail.n_lines; i++)
+            dprintf(run->config->stdio[2], "  %s\n", run->tail.lines[i]);
+    }
+    dprintf(run->config->stdio[2], "fsdprun: %s\n", run->line);
+}
+
+static void finish(struct run *run)
+{
+    void (*done)(void *, int, bool) = run->done;
+    void *arg = run->done_arg;
+    const int status = run->status;
+    const bool stuck = run->stuck;
+
+    say_last(run);
+    events_close(run->events);
+    rundir_close(run->rundir, !run->captured && status == 0);
+    free(run);
+    done(arg, status, stuck);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct run *run = handle->data;
+
+    if (--run->n_handles == 0)
+        finish(run);
+}
+
+static void close_all(struct run *run)
+{
+    world_destroy(run->world);
+    logs_destroy(run->logs);
+    console_destroy(run->console);
+    uv_close((uv_handle_t *)&run->children, on_closed);
+    uv_close((uv_handle_t *)&run->disk, on_closed);
+}
+
+/* A publication or a look at the checkpoints may be under way; a disk that hangs must not hold the end up. */
+static void on_disk(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+
+    run->disk_waited_ms += DISK_LOOK_MS;
+    if (!coordinator_destroy(run->coordinator)) {
+        if (run->disk_waited_ms < DISK_WAIT_MS)
+            return;
+        console_say(run->console, "fsdprun: the disk does not answer; leaving without it");
+        run->stuck = true; /* the coordinator stays for the thread that may still come back */
+    }
+    run->coordinator = NULL;
+    uv_timer_stop(&run->disk);
+    close_all(run);
+}
+
+static void on_drained(void *arg)
+{
+    struct run *run = arg;
+
+    uv_timer_start(&run->disk, on_disk, 0, DISK_LOOK_MS);
+}
+
+static void on_world_ended(void *arg)
+{
+    struct run *run = arg;
+
+    if (run->logs != NULL)
+        logs_drain(run->logs, on_drained, run);
+    else
+        on_drained(run);
+}
+
+/* --- from outside ------------------------------------------------------------------------------------------------- */
+
+void run_signal(struct run *run, int signal)
+{
+    const unsigned save = run->config->save_on_signal;
+
+    switch (signal) {
+    case SIGINT:
+        coordinator_stop(run->coordinator, signal, ++run->n_interrupts > 1);
+        return;
+    case SIGTERM:
+        if ((save & AGENT_SAVE_TERM) != 0)
+            coordinator_notice(run->coordinator, signal);
+        else
+            coordinator_stop(run->coordinator, signal, false);
+        return;
+    case SIGHUP:
+    case SIGQUIT:
+        coordinator_stop(run->coordinator, signal, false);
+        return;
+    case SIGUSR1:
+        if ((save & AGENT_SAVE_USR1) != 0) {
+            coordinator_notice(run->coordinator, signal);
+            return;
+        }
+        /* fall through */
+    default:
+        world_forward(run->world, signal);
+    }
+}
+
+void run_suspended(struct run *run, int64_t slept_ns)
+{
+    world_suspended(run->world, slept_ns);
+}
+
+static void on_child(uv_signal_t *handle, int signal)
+{
+    struct run *run = handle->data;
+
+    (void)signal;
+    world_reap(run->world);
+}
+
+static bool is_captured(const struct agent_config *config)
+{
+    for (int i = 0; i < config->n_workers; i++)
+        if (worker_log_mode(config, i, AGENT_STDOUT) != LOGS_INHERIT ||
+            worker_log_mode(config, i, AGENT_STDERR) != LOGS_INHERIT)
+            return true;
+    return false;
+}
+
+static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
+{
+    const struct rundir_spec spec = { .kind = run->config->job_json != NULL ? RUNDIR_JOB : RUNDIR_PROGRAM,
+                                      .path = run->config->run_dir,
+                                      .lock = true };
+    enum fsdp_status status;
+
+    if (run->config->run_dir == NULL)
+        return FSDP_OK;
+    status = rundir_open(&run->rundir, &spec, err);
+    return status != FSDP_OK ? status : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
+}
+
+static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
+{
+    const struct agent_config *config = run->config;
+    enum fsdp_status status;
+
+    run->captured = is_captured(config);
+    if (!run->captured && config->job_json == NULL)
+        return FSDP_OK; /* everything is inherited: nothing stands between the workers and the terminal */
+    status = console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
+    if (status != FSDP_OK)
+        return status;
+    return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console, err);
+}
+
+static enum fsdp_status open_machines(struct run *run, const struct os_baseline *baseline, struct fsdp_err *err)
+{
+    const struct coordinator_services coordinator = { .loop = run->loop, .os = &agent_os_linux, .io = &io_posix,
+                                                      .rundir = run->rundir, .events = run->events,
+                                                      .console = run->console };
+    const struct world_services world = { .loop = run->loop, .os = &agent_os_linux, .baseline = baseline,
+                                          .rundir = run->rundir, .logs = run->logs, .console = run->console };
+    const struct world_listener listener = { .arg = run, .exited = on_exited, .stopped = on_stopped,
+                                             .event = on_event, .saved = on_saved, .record = on_record,
+                                             .ended = on_world_ended };
+    enum fsdp_status status;
+
+    status = coordinator_create(&run->coordinator, run->config, &coordinator, err);
+    return status != FSDP_OK ? status : world_create(&run->world, run->config, &world, &listener, err);
+}
+
+enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
+                           const struct os_baseline *baseline, void (*done)(void *arg, int status, bool stuck),
+                           void *arg, struct fsdp_err *err)
+{
+    struct run *run = calloc(1, sizeof *run);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (run == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    run->loop = loop;
+    run->config = config;
+    run->done = done;
+    run->done_arg = arg;
+    if (config->n_nodes > 1)
+        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "more than one node is not supported by this build");
+    else if ((status = open_directory(run, err)) == FSDP_OK && (status = open_output(run, err)) == FSDP_OK)
+        status = open_machines(run, baseline, err);
+    if (status != FSDP_OK) {
+        coordinator_destroy(run->coordinator);
+        logs_destroy(run->logs);
+        console_destroy(run->console);
+        events_close(run->events);
+        rundir_close(run->rundir, true);
+        free(run);
+        return status;
+    }
+    uv_signal_init(loop, &run->children);
+    uv_timer_init(loop, &run->disk);
+    run->children.data = run->disk.data = run;
+    run->n_handles = 2;
+    uv_signal_start(&run->children, on_child, SIGCHLD);
+    *out = run;
+    coordinator_attach(run->coordinator, config->node_rank, &local_member, run, config->n_workers, "127.0.0.1");
+    return FSDP_OK;
+}

@@ -1,0 +1,443 @@
+#include "agent/save.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/manifest.h"
+#include "shard_runtime/shardfile/verify.h"
+
+enum { LINES_BYTES = 8192 };
+
+/* One step that is being collected, or published. */
+struct part {
+    bool reported;
+    struct fsdp_link_saved saved;
+};
+
+struct collection {
+    int64_t step;
+    uint32_t generation;
+    int world_size, n_reported;
+    int64_t loaded_step;
+    bool refused; /* every rank was told; when all have reported, what they wrote is removed */
+    int head_fd;  /* rank 0's; -1 until it came */
+    char temporary[FSDP_LINK_NAME_BYTES]; /* empty until one named it */
+    struct part parts[];
+};
+
+/* What a thread does, with all it needs, so that it touches nothing of the loop's. */
+struct work {
+    uv_work_t request;
+    struct save *save;
+    struct fsdp_io *io;
+    char directory[IO_PATH_BYTES];
+    struct collection *collection; /* publishing; NULL: preparing */
+    struct fsdp_err err;
+    int64_t step; /* prepared */
+    uint64_t size_bytes;
+    double seconds;
+    char lines[LINES_BYTES]; /* said by the thread, each ended by a newline, brought out on the loop */
+    size_t lines_bytes;
+};
+
+struct save {
+    uv_loop_t *loop;
+    struct fsdp_io *io;
+    char directory[IO_PATH_BYTES]; /* RUN/checkpoints; empty: none */
+    struct save_handlers handlers;
+    uint32_t generation;
+    int world_size;
+    int64_t loaded_step;
+    struct collection *collecting;       /* of this generation, at most one */
+    struct collection *ready;            /* complete, waiting for the thread */
+    bool working;
+    save_prepared *prepared; /* asked for, not begun or not done yet */
+    void *prepared_arg;
+};
+
+enum fsdp_status save_create(struct save **out, uv_loop_t *loop, struct fsdp_io *io, const char *run_dir,
+                             const struct save_handlers *handlers, struct fsdp_err *err)
+{
+    struct save *save = calloc(1, sizeof *save);
+
+    *out = NULL;
+    if (save == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    if (run_dir != NULL && io_join(save->directory, run_dir, "checkpoints", err) != FSDP_OK) {
+        free(save);
+        return FSDP_ERR_ARG;
+    }
+    save->loop = loop;
+    save->io = io;
+    save->handlers = *handlers;
+    *out = save;
+    return FSDP_OK;
+}
+
+static void free_collection(struct collection *collection)
+{
+    if (collection == NULL)
+        return;
+    if (collection->head_fd >= 0)
+        close(collection->head_fd);
+    free(collection);
+}
+
+void save_abandon(struct save *save)
+{
+    free_collection(save->collecting);
+    free_collection(save->ready);
+    save->collecting = save->ready = NULL;
+}
+
+void save_destroy(struct save *save)
+{
+    if (save == NULL)
+        return;
+    save_abandon(save);
+    free(save);
+}
+
+void save_begin(struct save *save, uint32_t generation, int world_size, int64_t loaded_step)
+{
+    save_abandon(save);
+    save->generation = generation;
+    save->world_size = world_size;
+    save->loaded_step = loaded_step;
+}
+
+bool save_idle(const struct save *save)
+{
+    return !save->working;
+}
+
+static void tell(struct save *save, int64_t step, const struct fsdp_err *err, uint64_t size_bytes, double seconds)
+{
+    struct fsdp_link_published published = { .step = step, .status = (uint32_t)err->status };
+
+    if (err->status != FSDP_OK)
+        snprintf(published.words, sizeof published.words, "%s", err->message);
+    save->handlers.published(save->handlers.arg, &published, size_bytes, seconds);
+}
+
+/* At once: nobody need wait for the rest of a save that cannot be. */
+static void refuse(struct save *save, struct collection *collection, int64_t step, enum fsdp_status status,
+                   const char *words)
+{
+    struct fsdp_err err = { 0 };
+
+    if (collection != NULL) {
+        if (collection->refused)
+            return;
+        collection->refused = true;
+    }
+    fsdp_fail(&err, status, "%s", words);
+    tell(save, step, &err, 0, 0);
+}
+
+/* --- on a thread -------------------------------------------------------------------------------------------------- */
+
+static void keep_line(void *context, const char *words)
+{
+    struct work *work = context;
+    int n = snprintf(work->lines + work->lines_bytes, sizeof work->lines - work->lines_bytes, "%s\n", words);
+
+    if (n > 0 && (size_t)n < sizeof work->lines - work->lines_bytes)
+        work->lines_bytes += (size_t)n;
+    else
+        work->lines[work->lines_bytes] = '\0'; /* no room: the first lines say enough */
+}
+
+static enum fsdp_status read_head(int fd, char **out, size_t *length, struct fsdp_err *err)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    char *text;
+    off_t at = 0;
+
+    *out = NULL;
+    if (size <= 0 || size > MANIFEST_MAX_BYTES)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "the manifest's head has %lld bytes", (long long)size);
+    text = malloc((size_t)size);
+    if (text == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    while (at < size) {
+        ssize_t n = pread(fd, text + at, (size_t)(size - at), at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            free(text);
+            return fsdp_fail(err, FSDP_ERR_IO, "the manifest's head cannot be read");
+        }
+        at += n;
+    }
+    *out = text;
+    *length = (size_t)size;
+    return FSDP_OK;
+}
+
+static double seconds_since(int64_t started_ns)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - started_ns) / 1e9;
+}
+
+static void publish(struct work *work)
+{
+    struct collection *collection = work->collection;
+    const struct commit_fence fence = { .step = collection->step, .generation = collection->generation,
+                                        .world_size = (uint32_t)collection->world_size };
+    const char *temporary = collection->temporary;
+    const struct verify_log log = { keep_line, work };
+    struct manifest_file *files = calloc((size_t)collection->world_size, sizeof *files);
+    int64_t started_ns = collection->parts[0].saved.started_ns;
+    size_t n_files = 0, head_length = 0;
+    char *head = NULL;
+
+    if (collection->refused) {
+        if (temporary[0] != '\0')
+            commit_abort(work->io, work->directory, temporary, NULL);
+        goto done;
+    }
+    if (files == NULL) {
+        fsdp_fail(&work->err, FSDP_ERR_NOMEM, "out of memory");
+        goto done;
+    }
+    for (int rank = 0; rank < collection->world_size; rank++) {
+        const struct fsdp_link_saved *saved = &collection->parts[rank].saved;
+
+        if (saved->size_bytes == 0)
+            continue; /* it owns no rows */
+        files[n_files++] = (struct manifest_file){ .name = saved->file, .rank = (uint32_t)rank,
+                                                   .size_bytes = saved->size_bytes,
+                                                   .checksum = { saved->checksum[0], saved->checksum[1] } };
+        work->size_bytes += saved->size_bytes;
+    }
+    if (read_head(collection->head_fd, &head, &head_length, &work->err) == FSDP_OK &&
+        commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files, &work->err) ==
+            FSDP_OK) {
+        struct fsdp_err ignored = { 0 };
+
+        work->seconds = seconds_since(started_ns);
+        if (commit_retain(work->io, work->directory, collection->parts[0].saved.keep, collection->loaded_step, &log,
+                          &ignored) != FSDP_OK)
+            verify_log_line(&log, "event=retain_failed reason=\"%s\"", ignored.message);
+    } else {
+        commit_abort(work->io, work->directory, temporary, NULL);
+    }
+done:
+    free(files);
+    free(head);
+}
+
+static void prepare(struct work *work)
+{
+    const struct verify_log log = { keep_line, work };
+
+    if (work->directory[0] == '\0')
+        return; /* step -1 */
+    if (commit_clean(work->io, work->directory, &log, &work->err) != FSDP_OK)
+        return;
+    verify_newest(work->io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err);
+}
+
+static void do_work(uv_work_t *request)
+{
+    struct work *work = request->data;
+
+    if (work->collection != NULL)
+        publish(work);
+    else
+        prepare(work);
+}
+
+/* --- back on the loop --------------------------------------------------------------------------------------------- */
+
+static void go_on(struct save *save);
+
+static void bring_lines(struct save *save, struct work *work)
+{
+    char *at = work->lines, *end;
+
+    while ((end = strchr(at, '\n')) != NULL) {
+        *end = '\0';
+        save->handlers.line(save->handlers.arg, at);
+        at = end + 1;
+    }
+}
+
+static void work_done(uv_work_t *request, int status)
+{
+    struct work *work = request->data;
+    struct save *save = work->save;
+    struct collection *collection = work->collection;
+
+    (void)status; /* never cancelled */
+    save->working = false;
+    bring_lines(save, work);
+    if (collection != NULL) {
+        /* The verdict of an older generation has nobody left to hear it, but the event has. */
+        if (!collection->refused)
+            tell(save, collection->step, &work->err, work->size_bytes, work->seconds);
+        free_collection(collection);
+    } else {
+        save_prepared *done = save->prepared;
+
+        save->prepared = NULL;
+        done(save->prepared_arg, work->err.status == FSDP_OK ? work->step : -1, &work->err);
+    }
+    free(work);
+    go_on(save);
+}
+
+static void start_work(struct save *save, struct collection *collection)
+{
+    struct work *work = calloc(1, sizeof *work);
+    struct fsdp_err err = { 0 };
+
+    if (work == NULL) {
+        fsdp_fail(&err, FSDP_ERR_NOMEM, "out of memory");
+    } else {
+        work->save = save;
+        work->io = save->io;
+        memcpy(work->directory, save->directory, sizeof work->directory);
+        work->collection = collection;
+        work->step = -1;
+        work->request.data = work;
+        if (uv_queue_work(save->loop, &work->request, do_work, work_done) == 0) {
+            save->working = true;
+            return;
+        }
+        fsdp_fail(&err, FSDP_ERR_NOMEM, "no thread can be started");
+        free(work);
+    }
+    if (collection != NULL) {
+        if (!collection->refused)
+            tell(save, collection->step, &err, 0, 0);
+        free_collection(collection);
+    } else {
+        save_prepared *done = save->prepared;
+
+        save->prepared = NULL;
+        done(save->prepared_arg, -1, &err);
+    }
+}
+
+static void go_on(struct save *save)
+{
+    if (save->working)
+        return;
+    if (save->ready != NULL) {
+        struct collection *collection = save->ready;
+
+        save->ready = NULL;
+        start_work(save, collection);
+    } else if (save->prepared != NULL) {
+        start_work(save, NULL);
+    }
+}
+
+void save_prepare(struct save *save, save_prepared *done, void *arg)
+{
+    save->prepared = done;
+    save->prepared_arg = arg;
+    go_on(save);
+}
+
+static struct collection *begin_collection(struct save *save, int64_t step)
+{
+    struct collection *collection = calloc(1, sizeof *collection + (size_t)save->world_size * sizeof *collection->parts);
+
+    if (collection == NULL)
+        return NULL;
+    collection->step = step;
+    collection->generation = save->generation;
+    collection->world_size = save->world_size;
+    collection->loaded_step = save->loaded_step;
+    collection->head_fd = -1;
+    save->collecting = collection;
+    return collection;
+}
+
+/* NULL, or what is wrong with this report as part of the others'. */
+static const char *add_part(struct collection *collection, int rank, const struct fsdp_link_saved *saved,
+                            int *manifest_fd)
+{
+    struct part *part = &collection->parts[rank];
+
+    if (part->reported)
+        return "a rank reported the same save twice";
+    part->reported = true;
+    part->saved = *saved;
+    collection->n_reported++;
+    if (collection->temporary[0] == '\0')
+        snprintf(collection->temporary, sizeof collection->temporary, "%s", saved->temporary);
+    if (saved->status != FSDP_OK || collection->refused)
+        return NULL;
+    if (strcmp(collection->temporary, saved->temporary) != 0)
+        return "the ranks saved into different directories";
+    if ((rank == 0) != (*manifest_fd >= 0))
+        return rank == 0 ? "rank 0 sent no head of the manifest" : "a rank other than 0 sent a head of the manifest";
+    if (rank == 0) {
+        collection->head_fd = *manifest_fd;
+        *manifest_fd = -1;
+    }
+    return NULL;
+}
+
+static void take(struct save *save, int rank, const struct fsdp_link_saved *saved, int *manifest_fd)
+{
+    struct collection *collection = save->collecting;
+    const char *wrong;
+
+    if (save->directory[0] == '\0') {
+        if (rank == 0)
+            refuse(save, NULL, saved->step, FSDP_ERR_CONFIG, "this run has no directory to save in");
+        return;
+    }
+    if (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL) {
+        refuse(save, NULL, saved->step, FSDP_ERR_NOMEM, "out of memory");
+        return;
+    }
+    if (collection->step != saved->step) {
+        refuse(save, NULL, saved->step, FSDP_ERR_BUSY, "the step before is not saved by every rank yet");
+        return;
+    }
+    wrong = add_part(collection, rank, saved, manifest_fd);
+    if (wrong != NULL)
+        refuse(save, collection, saved->step, FSDP_ERR_MISMATCH, wrong);
+    if (saved->status != FSDP_OK) {
+        char words[FSDP_LINK_WORDS_BYTES + 32];
+
+        snprintf(words, sizeof words, "rank %d: %s", rank, saved->words);
+        refuse(save, collection, saved->step,
+               saved->status < FSDP_STATUS_COUNT ? (enum fsdp_status)saved->status : FSDP_ERR_IO, words);
+    }
+    if (collection->n_reported < collection->world_size)
+        return;
+    if (save->ready != NULL) {
+        refuse(save, collection, saved->step, FSDP_ERR_BUSY, "a save waits to be published already");
+        save->collecting = NULL;
+        free_collection(collection);
+        return;
+    }
+    save->ready = collection;
+    save->collecting = NULL;
+    go_on(save);
+}
+
+void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+{
+    if (generation == save->generation && rank >= 0 && rank < save->world_size)
+        take(save, rank, saved, &manifest_fd);
+    if (manifest_fd >= 0)
+        close(manifest_fd);
+}

@@ -1,0 +1,77 @@
+/*
+ * One worker of this node in one generation: how it is started, what it is told, what became of it.
+ *
+ * Thread: the loop's.
+ */
+#ifndef AGENT_WORKER_H
+#define AGENT_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/agent.h"
+#include "agent/first_cause.h"
+#include "agent/link_server.h"
+#include "agent/logs.h"
+#include "agent/os.h"
+
+/* What the coordinator tells a node about a generation. */
+struct world_plan {
+    int generation, restart_count;
+    int world_size, first_rank; /* this node has first_rank ... first_rank + config->n_workers - 1 */
+    int n_nodes, node_rank;
+    int64_t resume_step;        /* -1: from initial weights */
+    char master_address[256], node_address[256];
+    int master_port;
+    unsigned char token[32];
+};
+
+struct worker {
+    int rank, local_rank;
+    struct os_child child; /* pidfd -1 once it is closed */
+    bool live;             /* started, and not reaped */
+    int sent_signal;       /* the strongest of TERM and KILL */
+    uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
+    int64_t changed_ns;
+    struct death death;    /* kind DEATH_NONE while it lives, and after a good end */
+    uv_poll_t poll;        /* on the pidfd; `data` is the worker */
+    bool polled;
+    void *world;
+};
+
+/* What starting one needs, the same for all workers of a generation. */
+struct worker_context {
+    const struct agent_config *config;
+    const struct agent_os *os;
+    const struct os_baseline *baseline;
+    const struct world_plan *plan;
+    struct link_server *links;
+    struct rundir *rundir; /* NULL: none */
+    struct logs *logs;     /* NULL: nothing is captured */
+    char *const *environment;
+    const char *program;   /* resolved */
+    int threads;
+    const char *host;
+};
+
+/**
+ * Start worker `local_rank`; on success it is live and has a pidfd (the caller polls it). On failure nothing of
+ * it runs and worker->death says why, in the words of a user.
+ */
+bool worker_start(struct worker *worker, const struct worker_context *context, int local_rank);
+
+/** Note how it ended. `noticed`: it had been asked to save and stop, so that 77 is a good end. */
+void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed, const struct fsdp_progress *page,
+                  int64_t now_ns);
+
+/** Signal its group, if it lives, and remember it. */
+void worker_signal(struct worker *worker, const struct agent_os *os, int signal);
+
+/** Where the stream of a rank goes. */
+enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank, unsigned stream);
+
+/** Fill in `death` for a program that cannot be started: `error` from os_find_program() or exec. */
+void worker_cannot_start(struct death *death, const char *program, int error, bool found);
+
+#endif

@@ -1,0 +1,167 @@
+#include "agent/worker_env.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_OURS_MAX = 32, TEXT_BYTES = 16384, NUMBER_BYTES = 12 };
+
+/* Our variables, one after another in `text`; names[i] points at "NAME=value". */
+struct ours {
+    char *names[N_OURS_MAX];
+    int n;
+    char *text;
+    size_t used, size;
+    bool full;
+};
+
+static __attribute__((format(printf, 2, 3))) void set(struct ours *ours, const char *format, ...)
+{
+    char *at = ours->text + ours->used;
+    size_t left = ours->size - ours->used;
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(at, left, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= left || ours->n == N_OURS_MAX) {
+        ours->full = true;
+        return;
+    }
+    ours->names[ours->n++] = at;
+    ours->used += (size_t)n + 1;
+}
+
+const char *worker_env_find(char *const *environment, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (; *environment != NULL; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
+
+/* One device for this worker: its place in the list the parent was given, else its number. */
+static void set_device(struct ours *ours, char *const *parent, int local_rank)
+{
+    const char *list = worker_env_find(parent, "CUDA_VISIBLE_DEVICES");
+
+    for (int i = 0; list != NULL && i < local_rank; i++) {
+        list = strchr(list, ',');
+        list = list == NULL ? NULL : list + 1;
+    }
+    if (list == NULL || *list == '\0')
+        set(ours, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+    else
+        set(ours, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
+}
+
+static void set_all(struct ours *ours, char *const *parent, const struct worker_identity *id)
+{
+    set(ours, "RANK=%d", id->rank);
+    set(ours, "WORLD_SIZE=%d", id->world_size);
+    set(ours, "LOCAL_RANK=%d", id->virtual_local_rank ? 0 : id->local_rank);
+    set(ours, "LOCAL_WORLD_SIZE=%d", id->local_world_size);
+    set(ours, "GROUP_RANK=%d", id->node_rank);
+    set(ours, "GROUP_WORLD_SIZE=%d", id->n_nodes);
+    set(ours, "ROLE_NAME=%s", id->role);
+    set(ours, "ROLE_RANK=%d", id->rank); /* one role: a rank in it is the rank */
+    set(ours, "ROLE_WORLD_SIZE=%d", id->world_size);
+    set(ours, "MASTER_ADDR=%s", id->master_address);
+    set(ours, "MASTER_PORT=%d", id->master_port);
+    set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);
+    set(ours, "TORCHELASTIC_RESTART_COUNT=%d", id->restart_count);
+    set(ours, "TORCHELASTIC_MAX_RESTARTS=%d", id->max_restarts);
+    set(ours, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 serves the store itself */
+    set(ours, "TORCHELASTIC_ERROR_FILE=%s", id->error_file == NULL ? "" : id->error_file);
+    if (worker_env_find(parent, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        set(ours, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (worker_env_find(parent, "OMP_NUM_THREADS") == NULL)
+        set(ours, "OMP_NUM_THREADS=%d", id->threads < 1 ? 1 : id->threads);
+    if (id->virtual_local_rank)
+        set_device(ours, parent, id->local_rank);
+    if (id->run_dir != NULL)
+        set(ours, "FSDP_RUN_DIR=%s", id->run_dir);
+    if (id->link_fd >= 0)
+        set(ours, "FSDP_LINK_FD=%d", id->link_fd);
+}
+
+/* A link or run directory of the parent's own (a launcher inside a worker) is never a worker's of ours. */
+static bool is_inherited(const char *variable)
+{
+    return strncmp(variable, "FSDP_LINK_FD=", strlen("FSDP_LINK_FD=")) != 0 &&
+           strncmp(variable, "FSDP_RUN_DIR=", strlen("FSDP_RUN_DIR=")) != 0;
+}
+
+static bool is_ours(const struct ours *ours, const char *variable)
+{
+    size_t length = strcspn(variable, "=");
+
+    for (int i = 0; i < ours->n; i++)
+        if (strncmp(ours->names[i], variable, length) == 0 && ours->names[i][length] == '=')
+            return true;
+    return false;
+}
+
+char **worker_env_build(char *const *parent, const struct worker_identity *identity)
+{
+    const size_t text_bytes = TEXT_BYTES + (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
+                              (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
+                              strlen(identity->run_id) + strlen(identity->role) + strlen(identity->master_address);
+    struct ours ours = { .size = text_bytes };
+    size_t n_parent = 0, n = 0;
+    char **out;
+
+    while (parent[n_parent] != NULL)
+        n_parent++;
+    /* Pointers, then the text they point to: one block. The parent's strings stay the parent's. */
+    out = malloc((n_parent + N_OURS_MAX + 1) * sizeof *out + text_bytes);
+    if (out == NULL)
+        return NULL;
+    ours.text = (char *)(out + n_parent + N_OURS_MAX + 1);
+    set_all(&ours, parent, identity);
+    if (ours.full) {
+        free(out);
+        return NULL;
+    }
+    for (size_t i = 0; i < n_parent; i++)
+        if (!is_ours(&ours, parent[i]) && is_inherited(parent[i]))
+            out[n++] = parent[i];
+    for (int i = 0; i < ours.n; i++)
+        out[n++] = ours.names[i];
+    out[n] = NULL;
+    return out;
+}
+
+char **worker_env_args(char *const *argv, int local_rank)
+{
+    static const char macro[] = "${local_rank}";
+    const size_t macro_length = sizeof macro - 1;
+    size_t n = 0, bytes = 0;
+    char **out, *text;
+
+    for (; argv[n] != NULL; n++)
+        bytes += strlen(argv[n]) + 1; /* a macro is longer than any number of a rank */
+    out = malloc((n + 1) * sizeof *out + bytes);
+    if (out == NULL)
+        return NULL;
+    text = (char *)(out + n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const char *from = argv[i], *at;
+
+        out[i] = text;
+        while (i > 0 && (at = strstr(from, macro)) != NULL) {
+            memcpy(text, from, (size_t)(at - from));
+            text += at - from;
+            text += snprintf(text, NUMBER_BYTES, "%d", local_rank);
+            from = at + macro_length;
+        }
+        memcpy(text, from, strlen(from) + 1);
+        text += strlen(from) + 1;
+    }
+    out[n] = NULL;
+    return out;
+}

@@ -1,0 +1,41 @@
+/*
+ * What a worker is told: its environment and its arguments. Pure: everything comes in through the struct.
+ * The names are torchrun's, so that unmodified PyTorch programs find what they look for, and two of ours.
+ */
+#ifndef AGENT_WORKER_ENV_H
+#define AGENT_WORKER_ENV_H
+
+#include <stdbool.h>
+
+struct worker_identity {
+    int rank, world_size;
+    int local_rank, local_world_size;
+    int node_rank, n_nodes;
+    bool virtual_local_rank; /* LOCAL_RANK 0 and one device for each */
+    const char *role;
+    const char *run_id;
+    const char *master_address;
+    int master_port;
+    int restart_count, max_restarts;
+    int threads;             /* OMP_NUM_THREADS where the parent does not set it */
+    const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: empty */
+    const char *run_dir;     /* FSDP_RUN_DIR; NULL: not set */
+    int link_fd;             /* FSDP_LINK_FD; -1: not set */
+};
+
+/**
+ * `parent` (zero-terminated, NAME=value each) with this worker's variables in place of what it had under the
+ * same names. One block to be freed with free(); NULL when memory ran out.
+ */
+char **worker_env_build(char *const *parent, const struct worker_identity *identity);
+
+/** The value of `name` in `environment`; NULL if it is not there. */
+const char *worker_env_find(char *const *environment, const char *name);
+
+/**
+ * A copy of `argv` in which "${local_rank}" is the local rank. Program names are copied as they are. Anything
+ * else with a dollar stays as it is. One block to be freed with free(); NULL when memory ran out.
+ */
+char **worker_env_args(char *const *argv, int local_rank);
+
+#endif
