@@ -81,11 +81,15 @@ struct agent_config {
     int rendezvous_port;
     const char *secret;        /* of secret_bytes; NULL: insecure, only where it was asked for */
     size_t secret_bytes;
+    /* MASTER_ADDR and MASTER_PORT where the user names them; NULL, 0: this host's loopback (or node 0), a free port. */
+    const char *master_address;
+    int master_port;
     const char *local_address; /* the address other nodes reach us by; NULL: the one the connection shows */
 
     /* Where the run is kept. Absolute path. Job: RUN itself. Program: <log-dir>/<run id>_<random>, created by
      * the launcher; NULL: none is needed (nothing captured, no --log-dir) and errors go to stderr only. */
     const char *run_dir;
+    bool run_dir_temporary;    /* a program's, in a fresh temporary directory: removed where nothing was kept in it */
     struct agent_output output;
     struct agent_observer observer;
     bool quiet;                /* only the first-cause line */

@@ -1,0 +1,57 @@
+/*
+ * From options and job to what the agent is told. Everything that struct agent_config borrows lives in struct launch.
+ */
+#ifndef LAUNCHER_LAUNCH_H
+#define LAUNCHER_LAUNCH_H
+
+#include <stdbool.h>
+
+#include "agent/agent.h"
+#include "agent/rundir.h"
+#include "launcher/options.h"
+#include "launcher/secret.h"
+#include "launcher/what.h"
+#include "shard_runtime/job/job.h"
+
+enum { LAUNCH_DEFAULT_PORT = 29400, LAUNCH_HOST_BYTES = 256, LAUNCH_JOB_RESTARTS = 3 };
+
+/* What the launcher finds around it. */
+struct surroundings {
+    const char *(*get_env)(void *arg, const char *name);
+    void *arg;
+    const struct what_files *files;
+    const char *own_path; /* of the running fsdprun; fsdp-train lies beside it */
+    bool out_is_terminal, err_is_terminal;
+};
+
+struct launch {
+    struct agent_config config;
+    struct secret secret;
+    char run_dir[RUNDIR_PATH_BYTES];
+    char endpoint_host[LAUNCH_HOST_BYTES];
+    char trainer[RUNDIR_PATH_BYTES];
+    unsigned char *redirects, *tees; /* per local rank */
+    char **argv;
+    char *job_json;
+};
+
+/**
+ * Fill `launch` for a job or a program. Returns 0, or the status fsdprun ends with, its line in `err`.
+ * launch_program() creates the program's directory (agent/rundir.h), launch_job() nothing.
+ */
+int launch_job(struct launch *launch, const struct options *options, const struct job *job,
+               const struct surroundings *around, struct fsdp_err *err);
+int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
+                   const struct surroundings *around, struct fsdp_err *err);
+
+/** Overwrites the secret too. */
+void launch_fini(struct launch *launch);
+
+/**
+ * argv of the workers of a program, as one zero-terminated array to be freed; the words are borrowed.
+ * NULL: no memory, or (an err of FSDP_ERR_NOT_FOUND) no Python.
+ */
+char **launch_program_argv(const struct options *options, enum what_kind kind, const struct surroundings *around,
+                           struct fsdp_err *err);
+
+#endif

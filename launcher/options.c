@@ -1,0 +1,444 @@
+#include "launcher/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct parsing {
+    struct options *options;
+    const struct options_input *input;
+    struct fsdp_err *err;
+    int next; /* argument to read */
+};
+
+const struct option *option_find(enum option_id id)
+{
+    for (size_t i = 0; i < option_table_size; i++)
+        if (option_table[i].id == id)
+            return &option_table[i];
+    return NULL;
+}
+
+const char *option_env_name(const struct option *option, const char *prefix, char out[OPTION_ORIGIN_BYTES])
+{
+    snprintf(out, OPTION_ORIGIN_BYTES, "%s%s", prefix, option->name);
+    for (char *c = out; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    return out;
+}
+
+bool options_has(const struct options *options, enum option_id id)
+{
+    const char *text = options->of[id].text;
+
+    return text != NULL && (option_find(id)->kind != OPTION_FLAG || strcmp(text, "1") == 0);
+}
+
+int64_t options_number(const struct options *options, enum option_id id, int64_t fallback)
+{
+    return options->of[id].text == NULL ? fallback : options->of[id].number;
+}
+
+bool options_names_job(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot != NULL && dot != name && dot[-1] != '/' && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
+/* --- values ---------------------------------------------------------------------------------------------------- */
+
+/* Decimal digits only, as far as they go; false when there are none or they are too many. */
+static bool read_digits(const char *text, const char **end, int64_t *out)
+{
+    char *stop;
+
+    if (!isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    *out = strtoll(text, &stop, 10);
+    *end = stop;
+    return errno == 0;
+}
+
+static enum fsdp_status check_count(const struct option *option, const char *origin, const char *text, int64_t *out,
+                                    struct fsdp_err *err)
+{
+    const char *end = text;
+
+    if (!read_digits(text, &end, out) || *end != '\0' || *out < option->low || *out > option->high)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be a whole number from %" PRId64 " to %" PRId64 ", not %.60s",
+                         origin, option->low, option->high, *text == '\0' ? "nothing" : text);
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_nodes(const struct option *option, const char *origin, const char *text, int64_t *out,
+                                    struct fsdp_err *err)
+{
+    const char *colon = strchr(text, ':');
+    int64_t most;
+    enum fsdp_status status;
+    char first[32];
+
+    if (colon == NULL)
+        return check_count(option, origin, text, out, err);
+    snprintf(first, sizeof first, "%.*s", (int)(colon - text < 30 ? colon - text : 30), text);
+    status = check_count(option, origin, first, out, err);
+    if (status == FSDP_OK)
+        status = check_count(option, origin, colon + 1, &most, err);
+    if (status == FSDP_OK && *out > most)
+        status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s: in MIN:MAX, MIN must not be more than MAX, as in %s", origin, text);
+    if (status == FSDP_OK && *out < most)
+        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s: a number of nodes that may change (%s) is not supported yet",
+                           origin, text);
+    return status;
+}
+
+static enum fsdp_status check_value(const struct parsing *parsing, const struct option *option, const char *origin,
+                                    const char *text, int64_t *number)
+{
+    unsigned char streams[1];
+
+    *number = 0;
+    switch (option->kind) {
+    case OPTION_FLAG:
+        if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s: must be 0 or 1, not %.60s", origin, text);
+        return FSDP_OK;
+    case OPTION_COUNT:
+        return check_count(option, origin, text, number, parsing->err);
+    case OPTION_NODES:
+        return check_nodes(option, origin, text, number, parsing->err);
+    case OPTION_PROCS:
+        if (strcmp(text, "auto") == 0 || strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
+            return fsdp_fail(parsing->err, FSDP_ERR_UNSUPPORTED, "%s: %s is not supported yet; use a number or cpu", origin,
+                             text);
+        if (strcmp(text, "cpu") != 0)
+            return check_count(option, origin, text, number, parsing->err);
+        *number = parsing->input->n_cpus;
+        return FSDP_OK;
+    case OPTION_STREAMS:
+        if (options_streams(text, 0, streams, parsing->err) == FSDP_OK)
+            return FSDP_OK;
+        fsdp_wrap(parsing->err, "%s", origin);
+        return FSDP_ERR_CONFIG;
+    default:
+        if (*text == '\0')
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s: must not be empty", origin);
+        return FSDP_OK;
+    }
+}
+
+static enum fsdp_status refuse_later(const struct parsing *parsing, const char *origin)
+{
+    return fsdp_fail(parsing->err, FSDP_ERR_UNSUPPORTED, "%s is not supported yet", origin);
+}
+
+static enum fsdp_status take(const struct parsing *parsing, const struct option *option, const char *origin,
+                             const char *text)
+{
+    struct option_value *value = &parsing->options->of[option->id];
+    enum fsdp_status status;
+
+    status = check_value(parsing, option, origin, text, &value->number);
+    if (status != FSDP_OK)
+        return status;
+    if (option->kind == OPTION_SETTING) {
+        parsing->options->sets[parsing->options->n_sets++] = text;
+        return FSDP_OK;
+    }
+    /* Of two that exclude each other the last one counts. */
+    if (option->id == OPT_COLOR || option->id == OPT_NO_COLOR)
+        parsing->options->of[option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR].text = NULL;
+    value->text = text;
+    snprintf(value->origin, sizeof value->origin, "%s", origin);
+    return FSDP_OK;
+}
+
+/* --- the environment ------------------------------------------------------------------------------------------- */
+
+static bool on_command_line(const struct options *options, enum option_id id)
+{
+    return options->of[id].origin[0] == '-';
+}
+
+static enum fsdp_status read_variable(const struct parsing *parsing, const struct option *option, const char *name)
+{
+    const char *text = parsing->input->get_env(parsing->input->arg, name);
+    bool is_color = option->id == OPT_COLOR || option->id == OPT_NO_COLOR;
+
+    if (text == NULL || *text == '\0' || on_command_line(parsing->options, option->id))
+        return FSDP_OK;
+    if (is_color && on_command_line(parsing->options, option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR))
+        return FSDP_OK;
+    if (option->id != OPT_LATER)
+        return take(parsing, option, name, text);
+    /* A variable that asks for what happens anyway is no reason to stop. */
+    if (strcmp(text, option->kind == OPTION_FLAG ? "0" : option->fallback == NULL ? "" : option->fallback) == 0)
+        return FSDP_OK;
+    return refuse_later(parsing, name);
+}
+
+/* Weakest first: each overrides what came before it. */
+static enum fsdp_status read_variables(const struct parsing *parsing, const struct option *option)
+{
+    enum fsdp_status status = FSDP_OK;
+    char name[OPTION_ORIGIN_BYTES];
+
+    if (option->no_env)
+        return FSDP_OK;
+    if (option->also != NULL)
+        status = read_variable(parsing, option, option->also);
+    if (status == FSDP_OK && option->pet)
+        status = read_variable(parsing, option, option_env_name(option, "PET_", name));
+    if (status == FSDP_OK && option->id != OPT_LATER)
+        status = read_variable(parsing, option, option_env_name(option, "FSDPRUN_", name));
+    return status;
+}
+
+static enum fsdp_status read_environment(const struct parsing *parsing)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (size_t i = 0; i < option_table_size && status == FSDP_OK; i++)
+        status = read_variables(parsing, &option_table[i]);
+    return status;
+}
+
+/* --- the command line ------------------------------------------------------------------------------------------ */
+
+/* Dashes and underscores are the same. */
+static bool same_start(const char *name, const char *written, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (name[i] != (written[i] == '_' ? '-' : written[i]))
+            return false;
+    return true;
+}
+
+static const struct option *find_long(const struct parsing *parsing, const char *written, size_t length)
+{
+    const struct option *found = NULL, *second = NULL;
+
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+
+        if (!same_start(option->name, written, length))
+            continue;
+        if (strlen(option->name) == length)
+            return option;
+        if (found == NULL)
+            found = option;
+        else if (second == NULL)
+            second = option;
+    }
+    if (length == 0 || found == NULL)
+        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s is no option (see fsdprun --help)", (int)length, written);
+    else if (second != NULL)
+        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s may be --%s or --%s", (int)length, written, found->name,
+                  second->name);
+    return second == NULL && length > 0 ? found : NULL;
+}
+
+static const struct option *find_letter(const struct parsing *parsing, char letter)
+{
+    for (size_t i = 0; i < option_table_size; i++)
+        if (option_table[i].letter != 0 && option_table[i].letter == letter)
+            return &option_table[i];
+    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "-%c is no option (see fsdprun --help)", letter);
+    return NULL;
+}
+
+/* `attached`: what stands in the same argument, NULL for nothing. */
+static enum fsdp_status take_argument(struct parsing *parsing, const struct option *option, const char *attached)
+{
+    char origin[OPTION_ORIGIN_BYTES];
+    const char *text = attached;
+
+    snprintf(origin, sizeof origin, "--%s", option->name);
+    if (option->id == OPT_LATER)
+        return refuse_later(parsing, origin);
+    if (option->kind == OPTION_FLAG) {
+        if (attached != NULL)
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s takes no value (%.60s)", origin, attached);
+        return take(parsing, option, origin, "1");
+    }
+    if (text == NULL) {
+        text = parsing->next < parsing->input->argc ? parsing->input->argv[parsing->next] : NULL;
+        if (text == NULL || (text[0] == '-' && text[1] != '\0'))
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s needs a value: %s %s", origin, origin, option->argument);
+        parsing->next++;
+    }
+    if (option->kind == OPTION_SETTING)
+        snprintf(origin, sizeof origin, "--set %zu", parsing->options->n_sets + 1);
+    return take(parsing, option, origin, text);
+}
+
+/* -r3, -r 3, -r=3, -m; several flags may share a dash. */
+static enum fsdp_status read_letters(struct parsing *parsing, const char *letters)
+{
+    for (; *letters != '\0'; letters++) {
+        const struct option *option = find_letter(parsing, *letters);
+        const char *attached = letters[1] == '\0' ? NULL : letters + 1 + (letters[1] == '=');
+        enum fsdp_status status;
+
+        if (option == NULL)
+            return FSDP_ERR_CONFIG;
+        if (option->kind != OPTION_FLAG)
+            return take_argument(parsing, option, attached);
+        status = take_argument(parsing, option, letters[1] == '=' ? attached : NULL);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+static enum fsdp_status read_option(struct parsing *parsing, const char *argument)
+{
+    const char *equals;
+    const struct option *option;
+
+    if (argument[1] != '-')
+        return read_letters(parsing, argument + 1);
+    equals = strchr(argument, '=');
+    option = find_long(parsing, argument + 2, equals == NULL ? strlen(argument + 2) : (size_t)(equals - argument - 2));
+    if (option == NULL)
+        return FSDP_ERR_CONFIG;
+    return take_argument(parsing, option, equals == NULL ? NULL : equals + 1);
+}
+
+/* Is what comes now a job file, whose following options are ours? */
+static bool rest_is_job(const struct options *options, const char *name)
+{
+    return !options_has(options, OPT_MODULE) && !options_has(options, OPT_NO_PYTHON) && options_names_job(name);
+}
+
+static enum fsdp_status read_arguments(struct parsing *parsing)
+{
+    struct options *options = parsing->options;
+    const struct options_input *input = parsing->input;
+    bool job = false;
+
+    while (parsing->next < input->argc) {
+        const char *argument = input->argv[parsing->next];
+        bool is_option = argument[0] == '-' && argument[1] != '\0';
+        enum fsdp_status status;
+
+        if (!job && strcmp(argument, "--") == 0 && !options->dashes) {
+            options->dashes = true;
+            parsing->next++;
+            continue;
+        }
+        if (job && !is_option)
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%.200s: nothing but options may follow a job file", argument);
+        if (!is_option || (options->dashes && !job)) {
+            options->rest = &input->argv[parsing->next++];
+            job = rest_is_job(options, argument);
+            options->n_rest = job ? 1 : input->argc - parsing->next + 1;
+            if (!job)
+                return FSDP_OK;
+            continue;
+        }
+        parsing->next++;
+        status = read_option(parsing, argument);
+        if (status != FSDP_OK)
+            return status;
+        if (options_has(options, OPT_HELP) || options_has(options, OPT_VERSION))
+            return FSDP_OK;
+    }
+    return FSDP_OK;
+}
+
+/* --- what belongs together ------------------------------------------------------------------------------------- */
+
+static enum fsdp_status check_together(const struct options *options, struct fsdp_err *err)
+{
+    if (options->n_rest == 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "nothing to run: give a job file or a program (see fsdprun --help)");
+    if (options_has(options, OPT_MODULE) && options_has(options, OPT_NO_PYTHON))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "--module and --no-python exclude each other");
+    if (options_has(options, OPT_DETACH) && !options_has(options, OPT_AGENT))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "--detach needs --agent");
+    if (options->n_sets > 0 && !rest_is_job(options, options->rest[0]))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "--set is for job files, and %.200s is none", options->rest[0]);
+    return FSDP_OK;
+}
+
+enum fsdp_status options_read(struct options *options, const struct options_input *input, struct fsdp_err *err)
+{
+    struct parsing parsing = { .options = options, .input = input, .err = err, .next = 1 };
+    enum fsdp_status status;
+
+    memset(options, 0, sizeof *options);
+    options->sets = calloc((size_t)input->argc + 1, sizeof *options->sets);
+    if (options->sets == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the options");
+    /* These two say where the program's arguments begin. What is wrong with them is said below. */
+    (void)read_variables(&parsing, option_find(OPT_MODULE));
+    (void)read_variables(&parsing, option_find(OPT_NO_PYTHON));
+    status = read_arguments(&parsing);
+    /* After the command line, so that a wrong variable keeps nobody from the help or from overriding it. */
+    if (status == FSDP_OK && !options_has(options, OPT_HELP) && !options_has(options, OPT_VERSION))
+        status = read_environment(&parsing);
+    if (status == FSDP_OK && !options_has(options, OPT_HELP) && !options_has(options, OPT_VERSION))
+        status = check_together(options, err);
+    if (status != FSDP_OK)
+        options_fini(options);
+    return status;
+}
+
+void options_fini(struct options *options)
+{
+    free(options->sets);
+    memset(options, 0, sizeof *options);
+}
+
+/* --- values with a grammar of their own -------------------------------------------------------------------------- */
+
+enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err)
+{
+    const char *at = text, *end = text;
+    int64_t rank, streams;
+
+    memset(out, 0, (size_t)n_ranks);
+    if (read_digits(text, &end, &streams) && *end == '\0' && streams <= 3) {
+        memset(out, (int)streams, (size_t)n_ranks);
+        return FSDP_OK;
+    }
+    for (;;) {
+        if (!read_digits(at, &end, &rank) || *end != ':' || !read_digits(end + 1, &end, &streams) || streams > 3 ||
+            (*end != ',' && *end != '\0'))
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not %.60s",
+                             *text == '\0' ? "nothing" : text);
+        if (n_ranks > 0 && rank >= n_ranks)
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "names local rank %" PRId64 " of %d (the first is 0)", rank, n_ranks);
+        if (n_ranks > 0)
+            out[rank] = (unsigned char)streams;
+        if (*end == '\0')
+            return FSDP_OK;
+        at = end + 1;
+    }
+}
+
+enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,
+                                  struct fsdp_err *err)
+{
+    bool bracket = text[0] == '[';
+    const char *begin = text + bracket;
+    const char *stop = bracket ? strchr(text, ']') : begin + strcspn(begin, ":");
+    const char *rest = stop == NULL ? NULL : stop + bracket, *end = rest;
+    int64_t number = fallback;
+
+    if (!bracket && strchr(text, ':') != strrchr(text, ':'))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "an IPv6 address stands in brackets, as [%.40s]:29400", text);
+    if (rest == NULL || stop == begin || (size_t)(stop - begin) >= size || (*rest != '\0' && *rest != ':'))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "must be HOST, HOST:PORT or [IPV6]:PORT, not %.60s", text);
+    if (*rest == ':' && (!read_digits(rest + 1, &end, &number) || *end != '\0' || number > 65535))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "must have a port from 0 to 65535, not %.60s", rest + 1);
+    memcpy(host, begin, (size_t)(stop - begin));
+    host[stop - begin] = '\0';
+    *port = (int)number;
+    return FSDP_OK;
+}

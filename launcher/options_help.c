@@ -1,0 +1,148 @@
+#include <string.h>
+
+#include "launcher/options.h"
+
+enum { HELP_INDENT = 30, HELP_WIDTH = 100 };
+
+/* Words of `text` from column `column` on, wrapped at HELP_WIDTH with every further line indented. */
+static void put_wrapped(FILE *out, const char *text, int column)
+{
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+
+        if (column + length > HELP_WIDTH && column > HELP_INDENT) {
+            fprintf(out, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        fprintf(out, "%.*s", length, text);
+        column += length;
+        text += length;
+        if (*text == ' ') {
+            text++;
+            if (*text != '\0' && column + 1 + (int)strcspn(text, " ") <= HELP_WIDTH) {
+                fputc(' ', out);
+                column++;
+            } else {
+                column = HELP_WIDTH + 1; /* the next word begins a line */
+            }
+        }
+    }
+    fputc('\n', out);
+}
+
+/* "help (default: 1; PET_NNODES)" */
+static void describe(const struct option *option, char *out, size_t size)
+{
+    char pet[OPTION_ORIGIN_BYTES], fallback[128] = "";
+
+    if (option->fallback != NULL)
+        snprintf(fallback, sizeof fallback, " [%s]", option->fallback);
+    snprintf(out, size, "%s%s%s%s", option->help, fallback, option->pet ? " " : "",
+             option->pet ? option_env_name(option, "PET_", pet) : "");
+}
+
+static void put_option(FILE *out, const struct option *option)
+{
+    char text[512];
+    int column;
+
+    column = option->letter == 0 ? fprintf(out, "      --%s", option->name)
+                                 : fprintf(out, "  -%c, --%s", option->letter, option->name);
+    if (option->argument != NULL)
+        column += fprintf(out, " %s", option->argument);
+    if (column > HELP_INDENT - 2)
+        fprintf(out, "\n%*s", HELP_INDENT, "");
+    else
+        fprintf(out, "%*s", HELP_INDENT - column, "");
+    describe(option, text, sizeof text);
+    put_wrapped(out, text, HELP_INDENT);
+}
+
+static void put_later(FILE *out)
+{
+    int column = 2;
+
+    fprintf(out, "\nKnown from torchrun, not built yet (refused):\n  ");
+    for (size_t i = 0; i < option_table_size; i++) {
+        const char *name = option_table[i].name;
+
+        if (option_table[i].id != OPT_LATER)
+            continue;
+        if (column + (int)strlen(name) + 3 > HELP_WIDTH) {
+            fprintf(out, "\n  ");
+            column = 2;
+        }
+        column += fprintf(out, "--%s ", name);
+    }
+    fputc('\n', out);
+}
+
+void options_print_help(FILE *out)
+{
+    const char *group = "";
+
+    fputs("Usage: fsdprun [OPTIONS] JOB.yaml [OPTIONS]\n"
+          "       fsdprun [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
+          "       fsdprun [OPTIONS] -m MODULE [ARGUMENTS]\n"
+          "\n"
+          "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with the status\n"
+          "of the first cause. A job file trains a sharded model (fsdp-train); a program is anything else: a .py file\n"
+          "runs as python -u, an executable as it is. Workers get torchrun's environment.\n",
+          out);
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+
+        if (option->id == OPT_LATER)
+            continue;
+        if (strcmp(group, option->group) != 0)
+            fprintf(out, "\n%s:\n", option->group);
+        group = option->group;
+        put_option(out, option);
+    }
+    put_later(out);
+    fputs("\nNames may be written with underscores and cut short. The command line wins over FSDPRUN_<NAME>, that over\n"
+          "PET_<NAME>, that over the job file.\n",
+          out);
+}
+
+static void put_roff(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\\')
+            fputs("\\e", out);
+        else if (*text == '-')
+            fputs("\\-", out);
+        else
+            fputc(*text, out);
+    }
+}
+
+void options_print_man(FILE *out)
+{
+    const char *group = "";
+    char text[512];
+
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+
+        if (strcmp(group, option->group) != 0)
+            fprintf(out, ".SS %s\n", option->group);
+        group = option->group;
+        fputs(".TP\n", out);
+        if (option->letter != 0)
+            fprintf(out, "\\fB\\-%c\\fR, ", option->letter);
+        fputs("\\fB\\-\\-", out);
+        put_roff(out, option->name);
+        fputs("\\fR", out);
+        if (option->argument != NULL)
+            fprintf(out, " \\fI%s\\fR", option->argument);
+        fputc('\n', out);
+        if (option->id == OPT_LATER) {
+            fputs("Not supported yet.\n", out);
+            continue;
+        }
+        describe(option, text, sizeof text);
+        put_roff(out, text);
+        fputc('\n', out);
+    }
+}

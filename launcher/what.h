@@ -1,0 +1,42 @@
+/*
+ * What is run: a job file, a Python file or module, an executable, a name on PATH, or what Python makes of it.
+ * Pure: what the file system says comes in through struct what_files.
+ */
+#ifndef LAUNCHER_WHAT_H
+#define LAUNCHER_WHAT_H
+
+#include <stdbool.h>
+
+enum what_kind {
+    WHAT_UNSET,
+    WHAT_JOB,        /* a .yaml or .yml file */
+    WHAT_SCRIPT,     /* PYTHON -u X */
+    WHAT_MODULE,     /* PYTHON -u -m X */
+    WHAT_DIRECT,     /* X as it is, because of --no-python */
+    WHAT_FILE,       /* a file with execute permission */
+    WHAT_ON_PATH,    /* a name that is no file here and is found on PATH */
+    WHAT_PYTHON,     /* anything else: PYTHON -u X */
+    WHAT_SUBCOMMAND, /* a reserved word */
+};
+
+struct what_files {
+    bool (*is_file)(void *arg, const char *path);     /* there, and no directory */
+    bool (*may_execute)(void *arg, const char *path); /* this process may */
+    bool (*on_path)(void *arg, const char *name);     /* an executable file in a directory of PATH */
+    void *arg;
+};
+
+struct what_flags {
+    bool module, no_python;
+    bool dashes; /* "--" stood before it: no word is reserved */
+};
+
+enum what_kind what_is_run(const char *name, struct what_flags flags, const struct what_files *files);
+
+/** Is it one of the words that name subcommands? */
+bool what_is_reserved(const char *name);
+
+/** The file system as it is. */
+extern const struct what_files what_real_files;
+
+#endif

@@ -1,0 +1,312 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/exit_status.h"
+#include "launcher/job_input.h"
+#include "launcher/launch.h"
+
+static const char *variables[8][2];
+
+static const char *get_env(void *arg, const char *name)
+{
+    (void)arg;
+    for (size_t i = 0; i < 8 && variables[i][0] != NULL; i++)
+        if (strcmp(variables[i][0], name) == 0)
+            return variables[i][1];
+    return NULL;
+}
+
+static bool yes(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+    return true;
+}
+
+static bool no(void *arg, const char *name)
+{
+    (void)arg;
+    (void)name;
+    return false;
+}
+
+static const struct what_files all_there = { yes, yes, yes, NULL };
+static const struct what_files none_there = { no, no, no, NULL };
+
+static struct surroundings around = { get_env, NULL, &all_there, "/opt/bin/fsdprun", false, true };
+
+static char *argv[24];
+
+static void parse(struct options *options, const char *words)
+{
+    static char copy[1024];
+    struct options_input input = { 1, argv, get_env, NULL, 6 };
+    struct fsdp_err err = { 0 };
+
+    strcpy(copy, words);
+    argv[0] = "fsdprun";
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+        argv[input.argc++] = word;
+    cr_assert(eq(int, options_read(options, &input, &err), FSDP_OK), "%s", err.message);
+}
+
+/* The directory that launch_program() made goes again, with its folder when it is a temporary one. */
+static void remove_dir(const struct launch *launch)
+{
+    char parent[RUNDIR_PATH_BYTES + 8];
+
+    if (launch->config.run_dir == NULL)
+        return;
+    rmdir(launch->config.run_dir);
+    snprintf(parent, sizeof parent, "%s/..", launch->config.run_dir);
+    if (launch->config.run_dir_temporary) {
+        *strrchr(strcpy(parent, launch->config.run_dir), '/') = '\0';
+        rmdir(parent);
+    }
+}
+
+static void program_refused(const char *words, int want, const char *line)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    parse(&options, words);
+    cr_expect(eq(int, launch_program(&launch, &options, WHAT_FILE, &around, &err), want), "%s", words);
+    cr_expect(eq(str, err.message, (char *)line), "%s", words);
+    remove_dir(&launch);
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+static void argv_is(const char *words, enum what_kind kind, const char *want)
+{
+    struct options options;
+    char text[512] = "";
+    char **out;
+
+    parse(&options, words);
+    out = launch_program_argv(&options, kind, &around, NULL);
+    cr_assert_not_null(out);
+    for (size_t i = 0; out[i] != NULL; i++)
+        strcat(strcat(text, i == 0 ? "" : " "), out[i]);
+    cr_expect(eq(str, text, (char *)want));
+    free(out);
+    options_fini(&options);
+}
+
+Test(launch, arguments_of_a_program)
+{
+    argv_is("x.py a b", WHAT_SCRIPT, "python3 -u x.py a b");
+    argv_is("-m mod a", WHAT_MODULE, "python3 -u -m mod a");
+    argv_is("thing a", WHAT_PYTHON, "python3 -u thing a");
+    argv_is("prog a", WHAT_FILE, "./prog a");
+    argv_is("d/prog a", WHAT_FILE, "d/prog a");
+    argv_is("prog a", WHAT_ON_PATH, "prog a");
+    argv_is("--no-python prog a", WHAT_DIRECT, "prog a");
+    variables[0][0] = "PYTHON_EXEC";
+    variables[0][1] = "/opt/python";
+    argv_is("x.py", WHAT_SCRIPT, "/opt/python -u x.py");
+}
+
+Test(launch, a_program_without_python_is_127)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    around.files = &none_there;
+    parse(&options, "x.py");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_SCRIPT, &around, &err), 127));
+    cr_assert(eq(str, err.message, "neither python3 nor python is on PATH to run x.py (PYTHON_EXEC names another)"));
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, a_program_gets_torchruns_defaults)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    parse(&options, "prog");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+
+    cr_assert(eq(int, launch.config.n_workers, 1));
+    cr_assert(eq(int, launch.config.max_restarts, 0));
+    cr_assert(eq(i64, launch.config.grace_ms, 30000));
+    cr_assert(eq(str, (char *)launch.config.run_id, "none"));
+    cr_assert_null(launch.config.job_json);
+    cr_assert(launch.config.output.redirects == NULL && !launch.config.output.prefix);
+    cr_assert(launch.config.run_dir_temporary);
+    remove_dir(&launch);
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, options_reach_the_agent)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    parse(&options, "--nproc-per-node 3 --max-restarts 2 --shutdown-timeout 5 -r 0:3 -t 2:1 --rdzv-id a/b --quiet --color "
+                    "--log-dir /dev/null --master-port 29511 prog x");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+
+    cr_assert(eq(int, launch.config.n_workers, 3));
+    cr_assert(eq(int, launch.config.max_restarts, 2));
+    cr_assert(eq(i64, launch.config.grace_ms, 5000));
+    cr_assert(launch.config.output.redirects[0] == 3 && launch.config.output.redirects[2] == 0);
+    cr_assert(launch.config.output.tees[2] == 1);
+    cr_assert(eq(str, (char *)launch.config.run_id, "a/b"));
+    cr_assert(launch.config.quiet && launch.config.output.color && launch.config.output.no_files);
+    cr_assert(eq(int, launch.config.master_port, 29511));
+    cr_assert_null(launch.config.run_dir);
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, several_nodes_meet_at_the_endpoint_with_a_secret)
+{
+    static const char secret[] = "0123456789abcdef0123456789abcdef";
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    setenv("FSDPRUN_SECRET", secret, 1);
+    parse(&options, "--nnodes 2 --node-rank 1 --rdzv-endpoint [fe80::1]:4711 --log-dir /dev/null prog");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+
+    cr_assert(eq(str, (char *)launch.config.rendezvous_host, "fe80::1"));
+    cr_assert(eq(int, launch.config.rendezvous_port, 4711));
+    cr_assert(eq(int, launch.config.n_nodes, 2));
+    cr_assert(eq(int, launch.config.node_rank, 1));
+    cr_assert(eq(sz, launch.config.secret_bytes, strlen(secret)));
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
+{
+    unsetenv("FSDPRUN_SECRET");
+    unsetenv("FSDPRUN_SECRET_FILE");
+    program_refused("--node-rank 1 prog", 2, "--node-rank: there is no node 1 of 1 (the first is 0)");
+    program_refused("--nnodes 2 prog", 2, "more than one node needs --rdzv-endpoint HOST:PORT");
+    program_refused("--nnodes 2 --rdzv-endpoint ::1 prog", 2,
+                    "--rdzv-endpoint: an IPv6 address stands in brackets, as [::1]:29400");
+    program_refused("--nnodes 2 --rdzv-endpoint h:0 prog", 2,
+                    "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT");
+    program_refused("--nnodes 2 --rdzv-endpoint h prog", 2,
+                    "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
+    program_refused("-r 1:3 prog", 2, "--redirects: names local rank 1 of 1 (the first is 0)");
+    program_refused("--log-dir /etc/passwd prog", 2, "--log-dir: /etc/passwd is no directory");
+    program_refused("--save-on-signal prog", 2, "--save-on-signal is for job files: a program gets the signal itself");
+}
+
+Test(launch, without_a_secret_only_when_insecure_was_said)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    unsetenv("FSDPRUN_SECRET");
+    unsetenv("FSDPRUN_SECRET_FILE");
+    parse(&options, "--nnodes 2 --master-addr h --insecure --log-dir /dev/null prog");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+
+    cr_assert_null(launch.config.secret);
+    cr_assert(eq(str, (char *)launch.config.rendezvous_host, "h"));
+    cr_assert(eq(int, launch.config.rendezvous_port, 29400));
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+static void write_job(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    cr_assert_not_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+Test(launch, a_job_is_the_file_below_environment_below_settings_below_options)
+{
+    char path[] = "/tmp/fsdp-launch-XXXXXX.yaml", words[256], *problems = NULL;
+    struct job_input_result input;
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+    size_t size;
+    FILE *out = open_memstream(&problems, &size);
+
+    close(mkstemps(path, 5));
+    write_job(path, "run: {name: quick}\ndata: {path: /d}\nlaunch: {nproc_per_node: 2, nnodes: 2, max_restarts: 7, threads: 2, hang_timeout_s: 1.5}\n");
+    variables[0][0] = "PET_NNODES";
+    variables[0][1] = "3";
+    variables[1][0] = "PET_MAX_RESTARTS";
+    variables[1][1] = "4";
+    snprintf(words, sizeof words, "%s --nproc-per-node cpu --set launch.max_restarts=5 --set launch.nnodes=1", path);
+    parse(&options, words);
+    cr_assert(eq(int, job_input_resolve(&input, &options, out, &err), FSDP_OK), "%s", err.message);
+    cr_assert(eq(int, launch_job(&launch, &options, &input.job, &around, &err), 0), "%s", err.message);
+
+    cr_assert(eq(int, launch.config.n_workers, 6));
+    cr_assert(eq(int, launch.config.n_nodes, 1));
+    cr_assert(eq(int, launch.config.max_restarts, 5));
+    cr_assert(eq(int, launch.config.threads, 2));
+    cr_assert(eq(i64, launch.config.hang_timeout_ms, 1500));
+    cr_assert(eq(str, launch.config.argv[0], "/opt/bin/fsdp-train"));
+    cr_assert_null(launch.config.argv[1]);
+    cr_assert(eq(str, (char *)launch.config.run_id, "quick"));
+    cr_assert_not_null(strstr(launch.config.job_json, "\"nproc_per_node\": 6"));
+    cr_assert_not_null(strstr(launch.config.run_dir, "/runs/quick"));
+    cr_assert(launch.config.output.bar);
+    launch_fini(&launch);
+    job_input_fini(&input);
+    options_fini(&options);
+    fclose(out);
+    free(problems);
+    unlink(path);
+}
+
+Test(launch, problems_of_a_job_are_written_one_a_line)
+{
+    char path[] = "/tmp/fsdp-launch-XXXXXX.yaml", words[256], want[512], *problems = NULL;
+    struct job_input_result input;
+    struct options options;
+    size_t size;
+    FILE *out = open_memstream(&problems, &size);
+
+    close(mkstemps(path, 5));
+    write_job(path, "data: {path: /d}\nmodel: {dim: x}\n");
+    snprintf(words, sizeof words, "%s --set model.heads=0", path);
+    parse(&options, words);
+    cr_assert(eq(int, job_input_resolve(&input, &options, out, NULL), FSDP_ERR_CONFIG));
+    fclose(out);
+
+    snprintf(want, sizeof want,
+             "%s:2:14: model.dim: must be a whole number from 1 to 1048576, not x\n"
+             "--set 1: model.heads: must be a whole number from 1 to 65536, not 0\n",
+             path);
+    cr_assert(eq(str, problems, want));
+    free(problems);
+    options_fini(&options);
+    unlink(path);
+}
+
+Test(launch, every_failure_has_an_exit_status_of_the_contract)
+{
+    cr_assert(eq(int, exit_status_of(FSDP_OK), 0));
+    cr_assert(eq(int, exit_status_of(FSDP_ERR_CONFIG), 78));
+    cr_assert(eq(int, exit_status_of(FSDP_ERR_IO), 74));
+    for (int i = 1; i < FSDP_STATUS_COUNT; i++)
+        cr_assert(gt(int, exit_status_of((enum fsdp_status)i), 2), "status %d", i);
+    cr_assert(eq(int, exit_status_of((enum fsdp_status)99), FSDP_EXIT_BUG));
+}

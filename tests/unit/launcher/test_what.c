@@ -1,0 +1,89 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+#include "launcher/what.h"
+
+struct world {
+    bool file, executable, on_path;
+};
+
+static bool is_file(void *arg, const char *path)
+{
+    (void)path;
+    return ((struct world *)arg)->file;
+}
+
+static bool may_execute(void *arg, const char *path)
+{
+    (void)path;
+    return ((struct world *)arg)->executable;
+}
+
+static bool on_path(void *arg, const char *name)
+{
+    (void)name;
+    return ((struct world *)arg)->on_path;
+}
+
+/* What the contract says, written once more as a chain of questions. */
+static enum what_kind by_contract(const char *name, struct what_flags flags, struct world world)
+{
+    bool reserved = strcmp(name, "plan") == 0 || strcmp(name, "version") == 0;
+    bool yaml = strstr(name, ".yaml") != NULL || strstr(name, ".yml") != NULL;
+
+    if (flags.module)
+        return WHAT_MODULE;
+    if (flags.no_python)
+        return WHAT_DIRECT;
+    if (reserved && !flags.dashes)
+        return WHAT_SUBCOMMAND;
+    if (yaml)
+        return WHAT_JOB;
+    if (strstr(name, ".py") != NULL)
+        return WHAT_SCRIPT;
+    if (world.file && world.executable)
+        return WHAT_FILE;
+    if (!world.file && strchr(name, '/') == NULL && world.on_path)
+        return WHAT_ON_PATH;
+    return WHAT_PYTHON;
+}
+
+Test(what, every_name_flag_and_file_system_follows_the_contract)
+{
+    static const char *const names[] = { "plan", "version", "./plan", "t.yaml", "d/t.yml", "x.py", "./x.py",
+                                         "prog", "./prog",  "d/prog", "-" };
+
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        for (unsigned bits = 0; bits < 64; bits++) {
+            struct what_flags flags = { .module = bits & 1, .no_python = bits & 2, .dashes = bits & 4 };
+            struct world world = { .file = bits & 8, .executable = bits & 16, .on_path = bits & 32 };
+            struct what_files files = { is_file, may_execute, on_path, &world };
+
+            if (flags.module && flags.no_python)
+                continue; /* refused by the options */
+            cr_expect(eq(int, what_is_run(names[n], flags, &files), by_contract(names[n], flags, world)), "%s %u",
+                      names[n], bits);
+        }
+}
+
+Test(what, all_reserved_words_are)
+{
+    static const char *const words[] = { "plan", "status", "ps",   "logs", "stop",  "restart", "top",
+                                         "events", "doctor", "ckpt", "data", "trace", "plot",    "version" };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        cr_expect(what_is_reserved(words[i]), "%s", words[i]);
+    cr_expect(what_is_reserved("planner") == false && !what_is_reserved("./plan") && !what_is_reserved(""));
+}
+
+Test(what, the_real_file_system_is_asked)
+{
+    const struct what_files *files = &what_real_files;
+
+    cr_assert(files->is_file(NULL, "/bin/sh") && files->may_execute(NULL, "/bin/sh"));
+    cr_assert(files->is_file(NULL, "/bin") == false && !files->is_file(NULL, "/nonexistent"));
+    cr_assert(files->on_path(NULL, "sh"));
+    cr_assert(files->on_path(NULL, "no-such-program-of-that-name") == false);
+    cr_assert(files->is_file(NULL, "/etc/passwd") && !files->may_execute(NULL, "/etc/passwd"));
+}
