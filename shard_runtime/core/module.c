@@ -1,0 +1,251 @@
+#include "shard_runtime/core/module.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/checked.h"
+
+void module_fail(struct fsdp_module *module, enum fsdp_status status, const char *format, ...)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    va_list arguments;
+
+    if (module == NULL || module->root->err.status != FSDP_OK)
+        return;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    fsdp_fail(&module->root->err, status, "%s", words);
+}
+
+static void free_module(struct fsdp_module *module)
+{
+    if (module == NULL)
+        return;
+    for (size_t i = 0; i < module->n_children; i++)
+        free_module(module->children[i]);
+    for (size_t i = 0; i < module->n_parameters; i++) {
+        free(module->parameters[i]->name);
+        free(module->parameters[i]);
+    }
+    free(module->children);
+    free(module->parameters);
+    free(module->name);
+    free(module->path);
+    free(module->owned);
+    free(module);
+}
+
+/* A module that stands nowhere yet. */
+static struct fsdp_module *new_module(struct fsdp_module *parent, const char *name, fsdp_forward_fn forward,
+                                      void *user)
+{
+    struct fsdp_module *module = alloc_array(1, sizeof *module);
+
+    if (module == NULL)
+        return NULL;
+    module->parent = parent;
+    module->root = parent != NULL ? parent->root : module;
+    module->forward = forward;
+    module->user = user;
+    module->name = alloc_printf("%s", name);
+    module->path = parent == NULL || parent->path[0] == '\0' ? alloc_printf("%s", name)
+                                                             : alloc_printf("%s.%s", parent->path, name);
+    if (module->name == NULL || module->path == NULL) {
+        free_module(module);
+        return NULL;
+    }
+    return module;
+}
+
+struct fsdp_module *fsdp_module_create(fsdp_forward_fn forward, void *user)
+{
+    return new_module(NULL, "", forward, user);
+}
+
+/* Why `name` cannot stand in `module`, or NULL. */
+static const char *refuse_name(const struct fsdp_module *module, const char *name)
+{
+    if (name == NULL || name[0] == '\0')
+        return "a name is empty";
+    if (strchr(name, '.') != NULL)
+        return "a name has a dot in it";
+    if (fsdp_module_child(module, name) != NULL || module_parameter(module, name) != NULL)
+        return "the name is taken";
+    return NULL;
+}
+
+struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name, fsdp_forward_fn forward, void *user)
+{
+    struct fsdp_module *module;
+    const char *refusal;
+
+    if (parent == NULL)
+        return NULL;
+    refusal = refuse_name(parent, name);
+    if (refusal != NULL) {
+        module_fail(parent, FSDP_ERR_ARG, "module \"%s\" below \"%s\": %s", name == NULL ? "" : name, parent->path,
+                    refusal);
+        return NULL;
+    }
+    module = new_module(parent, name, forward, user);
+    if (module == NULL
+        || !alloc_room(&parent->children, &parent->children_capacity, parent->n_children, sizeof(void *))) {
+        module_fail(parent, FSDP_ERR_NOMEM, "module \"%s\" below \"%s\": out of memory", name, parent->path);
+        free_module(module);
+        return NULL;
+    }
+    parent->children[parent->n_children++] = module;
+    return module;
+}
+
+/* Elements of the shape, and of one row; false when it is empty, has too many dimensions or does not fit. */
+static bool measure(int n_dims, const size_t *shape, struct fsdp_parameter *parameter)
+{
+    size_t n = 1, bytes;
+
+    if (n_dims < 1 || n_dims > FSDP_MAX_DIMS)
+        return false;
+    for (int d = n_dims - 1; d >= 0; d--) {
+        if (d == 0)
+            parameter->row_elems = n;
+        if (shape[d] == 0 || !checked_mul(n, shape[d], &n))
+            return false;
+        parameter->shape[d] = shape[d];
+    }
+    parameter->n_dims = n_dims;
+    parameter->n_elems = n;
+    return checked_mul(n, 2 * sizeof(double), &bytes); /* state of 16 bytes an element must still be countable */
+}
+
+enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const char *name, int n_dims,
+                                           const size_t *shape, enum fsdp_init init, struct fsdp_err *err)
+{
+    struct fsdp_parameter *parameter = NULL;
+    const char *refusal;
+
+    if (module == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "parameter \"%s\": no module", name == NULL ? "" : name);
+    refusal = refuse_name(module, name);
+    if (refusal != NULL) {
+        module_fail(module, FSDP_ERR_ARG, "parameter \"%s\" of \"%s\": %s", name == NULL ? "" : name, module->path,
+                    refusal);
+        return fsdp_module_check(module->root, err);
+    }
+    parameter = alloc_array(1, sizeof *parameter);
+    if (parameter == NULL)
+        goto nomem;
+    if (!measure(n_dims, shape, parameter)) {
+        module_fail(module, FSDP_ERR_ARG, "parameter \"%s\" of \"%s\": its shape is empty or too large", name,
+                    module->path);
+        free(parameter);
+        return fsdp_module_check(module->root, err);
+    }
+    parameter->init = init;
+    parameter->owner = module;
+    parameter->name = module->path[0] == '\0' ? alloc_printf("%s", name) : alloc_printf("%s.%s", module->path, name);
+    if (parameter->name == NULL
+        || !alloc_room(&module->parameters, &module->parameters_capacity, module->n_parameters, sizeof(void *)))
+        goto nomem;
+    module->parameters[module->n_parameters++] = parameter;
+    return FSDP_OK;
+nomem:
+    if (parameter != NULL)
+        free(parameter->name);
+    free(parameter);
+    module_fail(module, FSDP_ERR_NOMEM, "parameter \"%s\" of \"%s\": out of memory", name, module->path);
+    return fsdp_fail(err, FSDP_ERR_NOMEM, "parameter \"%s\" of \"%s\": out of memory", name, module->path);
+}
+
+void fsdp_module_destroy(struct fsdp_module *root)
+{
+    if (root != NULL)
+        free_module(root->root);
+}
+
+struct fsdp_module *fsdp_module_child(const struct fsdp_module *module, const char *name)
+{
+    if (module == NULL || name == NULL)
+        return NULL;
+    for (size_t i = 0; i < module->n_children; i++)
+        if (strcmp(module->children[i]->name, name) == 0)
+            return module->children[i];
+    return NULL;
+}
+
+size_t fsdp_module_child_count(const struct fsdp_module *module)
+{
+    return module != NULL ? module->n_children : 0;
+}
+
+struct fsdp_module *fsdp_module_child_at(const struct fsdp_module *module, size_t index)
+{
+    return module != NULL && index < module->n_children ? module->children[index] : NULL;
+}
+
+const char *fsdp_module_path(const struct fsdp_module *module)
+{
+    return module->path;
+}
+
+size_t fsdp_module_n_elems(const struct fsdp_module *module)
+{
+    size_t n = 0;
+
+    for (const struct fsdp_module *m = module; m != NULL; m = module_next(module, m))
+        for (size_t i = 0; i < m->n_parameters; i++)
+            n += m->parameters[i]->n_elems;
+    return n;
+}
+
+enum fsdp_status fsdp_module_check(const struct fsdp_module *root, struct fsdp_err *err)
+{
+    if (root == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "the module is NULL: an earlier constructor failed");
+    if (root->root->err.status == FSDP_OK)
+        return FSDP_OK;
+    return fsdp_fail(err, root->root->err.status, "%s", root->root->err.message);
+}
+
+const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, const char *name)
+{
+    const size_t skip = module->path[0] == '\0' ? 0 : strlen(module->path) + 1;
+
+    for (size_t i = 0; i < module->n_parameters; i++)
+        if (strcmp(module->parameters[i]->name + skip, name) == 0)
+            return module->parameters[i];
+    return NULL;
+}
+
+const struct fsdp_module *module_unit(const struct fsdp_module *module)
+{
+    while (module != NULL && !module->sharded)
+        module = module->parent;
+    return module;
+}
+
+static size_t index_in_parent(const struct fsdp_module *module)
+{
+    size_t i = 0;
+
+    while (module->parent->children[i] != module)
+        i++;
+    return i;
+}
+
+const struct fsdp_module *module_next(const struct fsdp_module *root, const struct fsdp_module *module)
+{
+    if (module->n_children > 0)
+        return module->children[0];
+    while (module != root) {
+        const size_t i = index_in_parent(module) + 1;
+
+        if (i < module->parent->n_children)
+            return module->parent->children[i];
+        module = module->parent;
+    }
+    return NULL;
+}

@@ -1,0 +1,52 @@
+/*
+ * What a module is inside (<fsdp/module.h> is what users see). A tree owns its modules and parameters; the first
+ * thing that goes wrong while it is built is kept at its root.
+ */
+#ifndef CORE_MODULE_H
+#define CORE_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <fsdp/fully_shard.h>
+#include <fsdp/module.h>
+
+struct fsdp_parameter {
+    char *name; /* with the path of its module in front */
+    int n_dims;
+    size_t shape[FSDP_MAX_DIMS];
+    size_t n_elems, row_elems; /* row_elems = n_elems / shape[0] */
+    enum fsdp_init init;
+    const struct fsdp_module *owner;
+};
+
+struct fsdp_module {
+    char *name, *path;
+    struct fsdp_module *parent, *root;
+    struct fsdp_module **children;
+    size_t n_children, children_capacity;
+    struct fsdp_parameter **parameters;
+    size_t n_parameters, parameters_capacity;
+    fsdp_forward_fn forward;
+    void *user;
+    void *owned; /* freed with the module: attributes of library modules */
+    bool sharded; /* fsdp_fully_shard() was called on it */
+    enum fsdp_reshard reshard_after_forward;
+    bool keep_after_backward;
+    struct fsdp_err err; /* of the root only */
+};
+
+/** Remember at the root what went wrong first; module may be NULL (nothing is remembered then). */
+void module_fail(struct fsdp_module *module, enum fsdp_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** The module's parameter called `name` (the part behind the path), or NULL. */
+const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, const char *name);
+
+/** The nearest module at or above `module` that fsdp_fully_shard() was called on, or NULL. */
+const struct fsdp_module *module_unit(const struct fsdp_module *module);
+
+/** Depth first, parents before children, children in order: the next module of the tree after `module`, or NULL. */
+const struct fsdp_module *module_next(const struct fsdp_module *root, const struct fsdp_module *module);
+
+#endif
