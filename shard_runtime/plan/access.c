@@ -1,0 +1,110 @@
+/*
+ * Which entry reads and writes which buffer, read off the entries once: sharing, placing and the order of streams
+ * all rest on this list.
+ */
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/plan/plan.h"
+
+struct lister {
+    struct plan *plan;
+    int entry;
+    bool out_of_memory;
+};
+
+static void add(struct lister *l, int buffer, bool reads, bool writes)
+{
+    struct plan *plan = l->plan;
+
+    if (buffer < 0 || l->out_of_memory)
+        return;
+    if (!alloc_room(&plan->accesses, &plan->accesses_room, (size_t)plan->n_accesses, sizeof *plan->accesses)) {
+        l->out_of_memory = true;
+        return;
+    }
+    plan->accesses[plan->n_accesses++] =
+        (struct plan_access){ .entry = l->entry, .buffer = buffer, .reads = reads, .writes = writes };
+}
+
+static void list_forward(struct lister *l, const struct plan_entry *e)
+{
+    for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
+        add(l, e->input[i], true, false);
+    for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
+        add(l, e->params[i], true, false);
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        add(l, e->saved[i], false, true);
+    add(l, e->scratch, false, true);
+    add(l, e->output, false, true);
+}
+
+static void list_backward(struct lister *l, const struct plan_entry *e)
+{
+    add(l, e->d_output, true, false);
+    for (int i = 0; i < GRAPH_MAX_INPUTS; i++) {
+        add(l, e->input[i], true, false);
+        add(l, e->d_input[i], e->add_d_input[i], true);
+        add(l, e->temporary[i], false, true);
+    }
+    for (int i = 0; i < GRAPH_MAX_PARAMS; i++) {
+        add(l, e->params[i], true, false);
+        add(l, e->d_param[i], e->add_d_param[i], true);
+    }
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        add(l, e->saved[i], true, false);
+    add(l, e->scratch, false, true);
+}
+
+static void list_pack(struct lister *l, const struct plan_entry *e)
+{
+    const struct plan_group *group = &l->plan->groups[e->index];
+
+    for (int i = 0; i < group->n_params; i++)
+        add(l, l->plan->params[group->params[i]].grad, true, false);
+    add(l, e->packed, false, true);
+}
+
+static void list_entry(struct lister *l, const struct plan_entry *e)
+{
+    switch (e->kind) {
+    case PLAN_GATHER:
+        add(l, e->gathered, false, true);
+        break;
+    case PLAN_UNPACK:
+        add(l, e->gathered, true, false);
+        add(l, e->whole, false, true);
+        break;
+    case PLAN_RESHARD:
+        add(l, e->whole, true, false);
+        break;
+    case PLAN_FORWARD:
+        list_forward(l, e);
+        break;
+    case PLAN_LOSS:
+        add(l, e->input[0], true, false);
+        add(l, e->d_output, false, true);
+        break;
+    case PLAN_BACKWARD:
+        list_backward(l, e);
+        break;
+    case PLAN_PACK:
+        list_pack(l, e);
+        break;
+    case PLAN_REDUCE:
+        add(l, e->packed, true, true);
+        break;
+    }
+}
+
+enum fsdp_status plan_list_accesses(struct plan *plan, struct fsdp_err *err)
+{
+    struct lister l = { .plan = plan };
+
+    for (l.entry = 0; l.entry < plan->n_entries; l.entry++) {
+        struct plan_entry *e = &plan->entries[l.entry];
+
+        e->first_access = plan->n_accesses;
+        list_entry(&l, e);
+        e->n_accesses = plan->n_accesses - e->first_access;
+    }
+    return l.out_of_memory ? fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory") : FSDP_OK;
+}

@@ -1,0 +1,242 @@
+#include "shard_runtime/plan/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/checked.h"
+
+enum { MAX_DEPTH = 256 }; /* of modules calling modules: a forward that calls itself ends here */
+
+struct fsdp_value *graph_fail(struct graph *graph, enum fsdp_status status, const char *format, ...)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    va_list arguments;
+
+    if (graph->err.status == FSDP_OK) {
+        va_start(arguments, format);
+        vsnprintf(words, sizeof words, format, arguments);
+        va_end(arguments);
+        fsdp_fail(&graph->err, status, "%s", words);
+    }
+    return NULL;
+}
+
+static struct fsdp_value *nomem(struct graph *graph)
+{
+    return graph_fail(graph, FSDP_ERR_NOMEM, "recording the model: out of memory");
+}
+
+static struct fsdp_value *new_value(struct graph *graph, enum fsdp_dtype dtype, size_t batch, size_t seq,
+                                    size_t features, int producer)
+{
+    struct fsdp_value *value;
+    size_t bytes;
+
+    if (!checked_mul(batch, seq, &bytes) || !checked_mul(bytes, features > 0 ? features : 1, &bytes)
+        || !checked_mul(bytes, 2 * fsdp_dtype_size(dtype), &bytes))
+        return graph_fail(graph, FSDP_ERR_ARG, "a value of %zu x %zu x %zu elements does not fit", batch, seq,
+                          features);
+    if (!alloc_room(&graph->values, &graph->values_room, graph->n_values, sizeof(void *)))
+        return nomem(graph);
+    value = alloc_array(1, sizeof *value);
+    if (value == NULL)
+        return nomem(graph);
+    *value = (struct fsdp_value){ .graph = graph, .id = (int)graph->n_values, .dtype = dtype, .batch = batch,
+                                  .seq = seq, .features = features, .producer = producer };
+    graph->values[graph->n_values++] = value;
+    return value;
+}
+
+static bool append_event(struct graph *graph, enum graph_event_kind kind, size_t index)
+{
+    if (!alloc_room(&graph->events, &graph->events_room, graph->n_events, sizeof *graph->events)) {
+        nomem(graph);
+        return false;
+    }
+    graph->events[graph->n_events++] = (struct graph_event){ .kind = kind, .index = (int)index };
+    return true;
+}
+
+size_t graph_value_elems(const struct fsdp_value *value)
+{
+    return value->batch * value->seq * (value->features > 0 ? value->features : 1);
+}
+
+size_t graph_value_bytes(const struct fsdp_value *value)
+{
+    return graph_value_elems(value) * fsdp_dtype_size(value->dtype);
+}
+
+struct fsdp_module *graph_module(const struct graph *graph)
+{
+    return graph->modules[graph->n_modules - 1];
+}
+
+/* Is the unit that owns `parameter` running, so that it is gathered here? */
+static bool unit_is_open(const struct graph *graph, const struct fsdp_parameter *parameter)
+{
+    const struct fsdp_module *unit = module_unit(parameter->owner);
+
+    for (size_t i = 0; i < graph->n_open; i++)
+        if (graph->visits[graph->open_visits[i]].unit == unit)
+            return true;
+    return false;
+}
+
+static bool name_taken(const struct graph *graph, const char *name)
+{
+    for (size_t i = 0; i < graph->n_ops; i++)
+        if (strcmp(graph->ops[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+static char *name_op(const struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
+                     bool own_name)
+{
+    const char *dot = module->path[0] == '\0' ? "" : ".";
+
+    for (size_t n = 0;; n++) {
+        char *name;
+
+        if (n == 0)
+            name = own_name ? alloc_printf("%s", module->path) : alloc_printf("%s%s%s", module->path, dot, kind->name);
+        else
+            name = alloc_printf("%s%s%s#%zu", module->path, own_name ? "" : dot, own_name ? "" : kind->name, n);
+        if (name == NULL || !name_taken(graph, name))
+            return name;
+        free(name);
+    }
+}
+
+struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
+                              bool own_name, struct fsdp_value *const *inputs, int n_inputs,
+                              const struct fsdp_parameter *const *params, int n_params, size_t features)
+{
+    struct graph_op *op = NULL;
+    bool needs_grad = n_params > 0;
+
+    if (graph->err.status != FSDP_OK)
+        return NULL;
+    for (int i = 0; i < n_params; i++)
+        if (!unit_is_open(graph, params[i])) {
+            graph_fail(graph, FSDP_ERR_ARG, "\"%s\" is used where its unit of sharding \"%s\" is not running",
+                       params[i]->name, module_unit(params[i]->owner)->path);
+            return NULL;
+        }
+    if (!alloc_room(&graph->ops, &graph->ops_room, graph->n_ops, sizeof(void *))
+        || (op = alloc_array(1, sizeof *op)) == NULL) {
+        nomem(graph);
+        return NULL;
+    }
+    op->kind = kind;
+    op->visit = graph->open_visits[graph->n_open - 1];
+    op->n_inputs = n_inputs;
+    op->n_params = n_params;
+    for (int i = 0; i < n_inputs; i++) {
+        op->inputs[i] = inputs[i];
+        needs_grad = needs_grad || (inputs[i]->needs_grad && kind->grad[i] != GRAPH_GRAD_NONE);
+    }
+    for (int i = 0; i < n_params; i++)
+        op->params[i] = params[i];
+    op->name = name_op(graph, kind, module, own_name);
+    if (op->name == NULL) {
+        nomem(graph);
+        goto fail;
+    }
+    op->output = new_value(graph, FSDP_F32, inputs[0]->batch, inputs[0]->seq, features, (int)graph->n_ops);
+    if (op->output == NULL || !append_event(graph, GRAPH_OP, graph->n_ops))
+        goto fail;
+    op->output->needs_grad = needs_grad;
+    graph->ops[graph->n_ops++] = op;
+    return op;
+fail:
+    free(op->name);
+    free(op);
+    return NULL;
+}
+
+static bool enter_unit(struct graph *graph, const struct fsdp_module *unit)
+{
+    if (!alloc_room(&graph->visits, &graph->visits_room, graph->n_visits, sizeof *graph->visits)
+        || !alloc_room(&graph->open_visits, &graph->open_room, graph->n_open, sizeof *graph->open_visits)) {
+        nomem(graph);
+        return false;
+    }
+    if (!append_event(graph, GRAPH_ENTER, graph->n_visits))
+        return false;
+    graph->visits[graph->n_visits] = (struct graph_visit){ .unit = unit };
+    graph->open_visits[graph->n_open++] = (int)graph->n_visits++;
+    return true;
+}
+
+static bool leave_unit(struct graph *graph)
+{
+    return append_event(graph, GRAPH_LEAVE, (size_t)graph->open_visits[--graph->n_open]);
+}
+
+struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *input)
+{
+    struct fsdp_value *output;
+    struct graph *graph;
+
+    if (input == NULL || input->graph->err.status != FSDP_OK)
+        return NULL;
+    graph = input->graph;
+    if (module == NULL)
+        return graph_fail(graph, FSDP_ERR_ARG, "a module that does not exist is called in the forward of \"%s\"",
+                          graph->n_modules > 0 ? graph_module(graph)->path : "");
+    if (module->forward == NULL)
+        return graph_fail(graph, FSDP_ERR_ARG, "\"%s\" is a container without a forward and cannot be called",
+                          module->path);
+    if (graph->n_modules >= MAX_DEPTH)
+        return graph_fail(graph, FSDP_ERR_ARG, "\"%s\": modules call each other more than %d deep", module->path,
+                          MAX_DEPTH);
+    if (!alloc_room(&graph->modules, &graph->modules_room, graph->n_modules, sizeof(void *)))
+        return nomem(graph);
+    if (module->sharded && !enter_unit(graph, module))
+        return NULL;
+    graph->modules[graph->n_modules++] = module;
+    output = module->forward(module, input, module->user);
+    graph->n_modules--;
+    if (output == NULL)
+        return graph_fail(graph, FSDP_ERR_ARG, "the forward of \"%s\" gave nothing", module->path);
+    if (module->sharded && !leave_unit(graph))
+        return NULL;
+    return output;
+}
+
+enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, const struct graph_input *input,
+                              bool training, struct fsdp_err *err)
+{
+    *graph = (struct graph){ .training = training };
+    if (!root->sharded)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the root is no unit of sharding: call fsdp_fully_shard() on it last");
+    graph->input = new_value(graph, input->dtype, input->batch, input->seq, input->features, -1);
+    graph->result = fsdp_call(root, graph->input);
+    if (graph->err.status != FSDP_OK)
+        return fsdp_fail(err, graph->err.status, "%s", graph->err.message);
+    if (graph->result->dtype != FSDP_F32 || graph->result->producer < 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the root's forward gives its input back: there is nothing to compute");
+    return FSDP_OK;
+}
+
+void graph_fini(struct graph *graph)
+{
+    for (size_t i = 0; i < graph->n_ops; i++) {
+        free(graph->ops[i]->name);
+        free(graph->ops[i]);
+    }
+    for (size_t i = 0; i < graph->n_values; i++)
+        free(graph->values[i]);
+    free(graph->ops);
+    free(graph->values);
+    free(graph->visits);
+    free(graph->events);
+    free(graph->modules);
+    free(graph->open_visits);
+    *graph = (struct graph){ 0 };
+}

@@ -1,0 +1,141 @@
+/*
+ * The recording of a forward: which operations, on which values, in which module, in which order. It is made once,
+ * by calling the root's forward with symbolic values, and everything about a step is derived from it.
+ *
+ * An operation's kind is a table in nn/: what backward reads, what may be done in place, and the functions that run
+ * it. plan/ reads the declarations and never calls the functions, so that plans are pure and can be tested with kinds
+ * that compute nothing.
+ *
+ * Failure is sticky: after the first one every operation gives NULL, and graph->err tells what it was.
+ */
+#ifndef PLAN_GRAPH_H
+#define PLAN_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <fsdp/dtype.h>
+#include <fsdp/nn.h>
+
+#include "shard_runtime/core/module.h"
+
+struct graph;
+struct numerics;
+struct nn_run;
+struct nn_kernels;
+
+enum { GRAPH_MAX_INPUTS = 3, GRAPH_MAX_PARAMS = 2, GRAPH_MAX_SAVED = 2 };
+
+/** How an operation's backward gives the gradient of one input. */
+enum graph_grad {
+    GRAPH_GRAD_NONE,  /* not at all: tokens */
+    GRAPH_GRAD_WRITE, /* overwrites its output; where a gradient has to be added, the plan gives it a buffer to add from */
+    GRAPH_GRAD_ADD,   /* overwrites or adds, as told */
+    GRAPH_GRAD_COPY,  /* it is the output's gradient: no work when both can share one buffer */
+};
+
+struct graph_op;
+
+struct graph_kind {
+    const char *name;
+    bool keeps_input[GRAPH_MAX_INPUTS]; /* backward reads the input */
+    enum graph_grad grad[GRAPH_MAX_INPUTS];
+    bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may lie where this input lies */
+    bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
+
+    /* Make ready (products, bytes below), run, release. See nn/nn.h; not called in plan/. */
+    enum fsdp_status (*prepare)(struct nn_kernels *kernels, struct graph_op *op, bool training, struct fsdp_err *err);
+    enum fsdp_status (*forward)(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
+    enum fsdp_status (*backward)(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
+};
+
+/** A symbolic tensor: (batch, seq, features), or (batch, seq) when features is 0. */
+struct fsdp_value {
+    struct graph *graph;
+    int id;
+    enum fsdp_dtype dtype;
+    size_t batch, seq, features;
+    int producer; /* operation, or -1: the model's input */
+    bool needs_grad;
+};
+
+/** Settings of an operation; each kind uses those it needs. */
+struct graph_attrs {
+    size_t heads;
+    bool causal;
+    float p, eps;
+};
+
+enum { GRAPH_MAX_PRODUCTS = 6 };
+
+struct graph_op {
+    const struct graph_kind *kind;
+    char *name; /* "layers.0.attention.wq": unique; dropout is keyed by it */
+    int visit;  /* the innermost unit's visit it belongs to */
+    int n_inputs, n_params;
+    struct fsdp_value *inputs[GRAPH_MAX_INPUTS];
+    const struct fsdp_parameter *params[GRAPH_MAX_PARAMS];
+    struct fsdp_value *output;
+    struct graph_attrs attrs;
+    size_t saved_bytes[GRAPH_MAX_SAVED]; /* from forward to backward */
+    size_t forward_scratch, backward_scratch;
+    struct matmul *products[GRAPH_MAX_PRODUCTS]; /* prepared; owned by the kernels they were made with */
+};
+
+/** One time that a unit of sharding ran: its operations are between its two places in the list of events. */
+struct graph_visit {
+    const struct fsdp_module *unit;
+};
+
+enum graph_event_kind { GRAPH_ENTER, GRAPH_LEAVE, GRAPH_OP };
+
+struct graph_event {
+    enum graph_event_kind kind;
+    int index; /* of the visit or operation */
+};
+
+struct graph {
+    bool training;
+    struct fsdp_value **values;
+    struct graph_op **ops;
+    struct graph_visit *visits;
+    struct graph_event *events;
+    struct fsdp_module **modules; /* those whose forward is running, innermost last */
+    int *open_visits;
+    size_t n_values, n_ops, n_visits, n_events, n_modules, n_open;
+    size_t values_room, ops_room, visits_room, events_room, modules_room, open_room;
+    struct fsdp_value *input, *result;
+    struct fsdp_err err;
+};
+
+struct graph_input {
+    enum fsdp_dtype dtype;
+    size_t batch, seq, features; /* features 0: tokens */
+};
+
+/** Record `root`'s forward on such an input. The graph is to be released also after a failure. */
+enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, const struct graph_input *input,
+                              bool training, struct fsdp_err *err);
+void graph_fini(struct graph *graph);
+
+/** The first failure of a recording; gives NULL for `return graph_fail(...)`. */
+struct fsdp_value *graph_fail(struct graph *graph, enum fsdp_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/** The module whose forward is running. */
+struct fsdp_module *graph_module(const struct graph *graph);
+
+/**
+ * Append an operation of `kind` with its inputs and parameters, whose output has `features`; batch and seq are
+ * those of the first input. The name is the module's path, with the kind's name and a number behind it when
+ * `own_name` is false (operations that are not modules). NULL after a failure.
+ */
+struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
+                              bool own_name, struct fsdp_value *const *inputs, int n_inputs,
+                              const struct fsdp_parameter *const *params, int n_params, size_t features);
+
+/** Elements and bytes of a value. */
+size_t graph_value_elems(const struct fsdp_value *value);
+size_t graph_value_bytes(const struct fsdp_value *value);
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * Which parameters travel together: those whose nearest unit of sharding is the same. Group numbers follow the first
+ * visit of a unit in the recording; units that forward never visits keep their parameters and come last.
+ */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/plan/plan.h"
+
+enum { ALIGN_ELEMS = 16 }; /* 64 bytes of float32 */
+
+int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter)
+{
+    for (int i = 0; i < plan->n_params; i++)
+        if (plan->params[i].parameter == parameter)
+            return i;
+    return -1;
+}
+
+static int find_group(const struct plan *plan, const struct fsdp_module *unit)
+{
+    for (int g = 0; g < plan->n_groups; g++)
+        if (plan->groups[g].unit == unit)
+            return g;
+    return -1;
+}
+
+static bool add_group(struct plan *plan, const struct fsdp_module *root, const struct fsdp_module *unit)
+{
+    if (find_group(plan, unit) >= 0)
+        return true;
+    if (!alloc_room(&plan->groups, &plan->groups_room, (size_t)plan->n_groups, sizeof *plan->groups))
+        return false;
+    plan->groups[plan->n_groups++] = (struct plan_group){
+        .unit = unit,
+        .reshard_after_forward = unit->reshard_after_forward == FSDP_RESHARD_TRUE
+                                 || (unit->reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
+        .keep_after_backward = unit->keep_after_backward,
+        .kept = -1,
+    };
+    return true;
+}
+
+static bool find_units(struct plan *plan, const struct fsdp_module *root)
+{
+    for (size_t i = 0; i < plan->graph->n_visits; i++)
+        if (!add_group(plan, root, plan->graph->visits[i].unit))
+            return false;
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
+        if (m->sharded && !add_group(plan, root, m))
+            return false;
+    return true;
+}
+
+static size_t count_params(const struct fsdp_module *root)
+{
+    size_t n = 0;
+
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
+        n += m->n_parameters;
+    return n;
+}
+
+/* Give `param` its place in its group's rows and in the whole buffer. */
+static bool append_param(struct plan *plan, int index)
+{
+    struct plan_param *param = &plan->params[index];
+    struct plan_group *group = &plan->groups[param->group];
+    const size_t rows = plan->options.chunk_rows(param->parameter->shape[0], plan->options.W);
+    size_t whole_elems, padded;
+
+    if (!checked_mul(rows, param->parameter->row_elems, &param->chunk_elems)
+        || !checked_mul(param->chunk_elems, (size_t)plan->options.W * sizeof(float) * 4, &padded))
+        return false;
+    param->row_offset = group->row_elems;
+    group->row_elems += param->chunk_elems;
+    whole_elems = group->whole_bytes / sizeof(float);
+    param->whole_offset = whole_elems;
+    whole_elems += (param->parameter->n_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    group->whole_bytes = whole_elems * sizeof(float);
+    group->params[group->n_params++] = index;
+    return true;
+}
+
+enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err)
+{
+    const size_t n_params = count_params(root);
+
+    plan->params = alloc_array(n_params, sizeof *plan->params);
+    if (plan->params == NULL || !find_units(plan, root))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
+    for (int g = 0; g < plan->n_groups; g++) {
+        plan->groups[g].params = alloc_array(n_params, sizeof(int));
+        if (plan->groups[g].params == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
+    }
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m)) {
+        const int group = find_group(plan, module_unit(m));
+
+        for (size_t i = 0; i < m->n_parameters; i++) {
+            const int index = plan->n_params++;
+
+            plan->params[index] = (struct plan_param){ .parameter = m->parameters[i], .group = group, .grad = -1 };
+            if (!append_param(plan, index))
+                return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is too large", m->parameters[i]->name);
+        }
+    }
+    return FSDP_OK;
+}

@@ -1,0 +1,53 @@
+#include "shard_runtime/plan/plan.h"
+
+#include <stdlib.h>
+
+const char *plan_entry_name(enum plan_entry_kind kind)
+{
+    static const char *const names[] = {
+        [PLAN_GATHER] = "gather", [PLAN_UNPACK] = "unpack",     [PLAN_RESHARD] = "reshard", [PLAN_FORWARD] = "forward",
+        [PLAN_LOSS] = "loss",     [PLAN_BACKWARD] = "backward", [PLAN_PACK] = "pack",       [PLAN_REDUCE] = "reduce",
+    };
+
+    return names[kind];
+}
+
+const char *plan_stream_name(enum plan_stream stream)
+{
+    static const char *const names[] = { [PLAN_COMPUTE] = "compute", [PLAN_GATHERS] = "gathers",
+                                         [PLAN_REDUCES] = "reduces" };
+
+    return names[stream];
+}
+
+enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
+                           const struct plan_options *options, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    *plan = (struct plan){ .options = *options, .graph = graph };
+    status = plan_form_groups(plan, root, err);
+    if (status == FSDP_OK)
+        status = plan_write_program(plan, err);
+    if (status == FSDP_OK)
+        status = plan_list_accesses(plan, err);
+    if (status == FSDP_OK)
+        status = plan_share_buffers(plan, err);
+    if (status == FSDP_OK)
+        status = plan_place_buffers(plan, err);
+    if (status == FSDP_OK)
+        status = plan_order_streams(plan, err);
+    return status;
+}
+
+void plan_fini(struct plan *plan)
+{
+    for (int g = 0; g < plan->n_groups; g++)
+        free(plan->groups[g].params);
+    free(plan->params);
+    free(plan->groups);
+    free(plan->buffers);
+    free(plan->entries);
+    free(plan->accesses);
+    *plan = (struct plan){ 0 };
+}

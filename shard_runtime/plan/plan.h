@@ -1,0 +1,157 @@
+/*
+ * The plan of a micro-step: one linear program made from the recording of a forward. It says, entry by entry, what
+ * runs, on which stream, after which other entry, and which buffers it reads and writes; and where in one arena
+ * each buffer lies. Whoever runs a step, reports memory or traffic, draws a trace or compares ranks reads this.
+ *
+ * Order of events is that of PyTorch's FSDP2. Forward: a unit's parameters are gathered when it is entered, those of
+ * the next unit while it computes, and freed when it is left (not the root's, unless told). Backward: gathered again
+ * in the reverse order, the one before prefetched; when a unit's gradients are complete its parameters are freed and
+ * its gradients reduced. With a world of one there is nothing to gather or reduce, and no entry for it.
+ *
+ * Pure: from equal recordings and options come equal plans, on every rank.
+ */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <fsdp/model.h>
+
+#include "shard_runtime/plan/graph.h"
+
+enum plan_stream { PLAN_COMPUTE, PLAN_GATHERS, PLAN_REDUCES, PLAN_N_STREAMS };
+
+enum plan_entry_kind {
+    PLAN_GATHER,   /* all-gather of the group's shards into `gathered`, (W, row_elems) */
+    PLAN_UNPACK,   /* `gathered` into `whole`: each parameter contiguous */
+    PLAN_RESHARD,  /* `whole` ends */
+    PLAN_FORWARD,
+    PLAN_LOSS,     /* cross-entropy of the result; when training also the gradient of the result */
+    PLAN_BACKWARD,
+    PLAN_PACK,     /* whole gradients into `packed`, (W, row_elems), tails zero */
+    PLAN_REDUCE,   /* reduce-scatter of `packed` into the group's gradient shards */
+};
+
+/* Which micro-steps of a step an entry takes part in. */
+enum plan_when { PLAN_ALWAYS, PLAN_FIRST, PLAN_LAST };
+
+enum plan_class { PLAN_ACTIVATIONS, PLAN_GATHERED, PLAN_REDUCED, PLAN_SCRATCH, PLAN_N_CLASSES };
+
+/** What a buffer holds: for messages and the text of a plan. */
+enum plan_what {
+    PLAN_VALUE,      /* of value `index` */
+    PLAN_VALUE_GRAD, /* of value `index` */
+    PLAN_SAVED,      /* by operation `index`, from forward to backward */
+    PLAN_WORK,       /* scratch of operation `index` */
+    PLAN_TEMPORARY,  /* a gradient on its way to be added, of value `index` */
+    PLAN_GATHER_ROWS, PLAN_WHOLE_PARAMS, PLAN_PACK_ROWS, /* of group `index` */
+    PLAN_WHOLE_GRAD, /* of parameter `index` */
+};
+
+struct plan_buffer {
+    enum plan_what what;
+    int index;
+    enum plan_class class;
+    size_t size_bytes;
+    bool step_long;  /* lives from the step's first micro-step to its last */
+    int storage;     /* the buffer whose place this one shares; itself when none */
+    int first, last; /* entries; of all buffers that share the storage */
+    size_t offset;   /* in the arena */
+};
+
+/** Buffers are named by number; -1: none. */
+struct plan_entry {
+    enum plan_entry_kind kind;
+    enum plan_when when;
+    enum plan_stream stream;
+    int index; /* of the operation or group */
+
+    int gathered, whole, packed; /* of a group's entry */
+
+    int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input */
+    int saved[GRAPH_MAX_SAVED], scratch;
+    int params[GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1 in a world of one */
+    int d_output, d_input[GRAPH_MAX_INPUTS], d_param[GRAPH_MAX_PARAMS];
+    bool wants_d_input[GRAPH_MAX_INPUTS]; /* false: nothing before it needs a gradient */
+    bool add_d_input[GRAPH_MAX_INPUTS];   /* add to what an earlier entry wrote */
+    int temporary[GRAPH_MAX_INPUTS];      /* where to write a gradient that is then added to d_input */
+    bool add_d_param[GRAPH_MAX_PARAMS];   /* an earlier entry of this micro-step wrote it */
+
+    int first_access, n_accesses; /* in plan->accesses */
+    int waits[PLAN_N_STREAMS]; /* the entry of that stream to wait for, or -1 */
+    bool records;              /* some entry of another stream waits for this one */
+};
+
+/** One use of a buffer by an entry. */
+struct plan_access {
+    int entry, buffer;
+    bool reads, writes;
+};
+
+struct plan_param {
+    const struct fsdp_parameter *parameter;
+    int group;
+    size_t chunk_elems;  /* C rows: this parameter's part of a group's row */
+    size_t row_offset;   /* of that part in the row, in elements */
+    size_t whole_offset; /* of the whole parameter in `whole`, in elements; aligned to 64 bytes */
+    int grad;            /* buffer of the whole gradient; -1: a world of one, or no gradient */
+    bool has_grad;       /* backward reaches it */
+};
+
+struct plan_group {
+    const struct fsdp_module *unit;
+    int *params; /* in the tree's order */
+    int n_params;
+    size_t row_elems;   /* S: one rank's shards */
+    size_t whole_bytes; /* of `whole` */
+    bool reshard_after_forward, keep_after_backward;
+    int kept; /* `whole` where it is kept from one micro-step to the next, else -1 */
+};
+
+struct plan_options {
+    int W;
+    bool accumulates;
+    enum fsdp_gradient_sync gradient_sync;
+    int prefetch; /* units gathered ahead: 0 or 1 */
+    size_t (*chunk_rows)(size_t D, int W);
+};
+
+struct plan {
+    struct plan_options options;
+    const struct graph *graph; /* borrowed */
+    struct plan_param *params; /* of the whole tree, in its order */
+    struct plan_group *groups; /* in order of first use; groups[0] is the root's; unused ones last */
+    struct plan_buffer *buffers;
+    struct plan_entry *entries;
+    struct plan_access *accesses; /* of all entries, in their order; an entry may name a buffer twice */
+    int n_params, n_groups, n_buffers, n_entries, n_accesses;
+    size_t buffers_room, entries_room, groups_room, accesses_room;
+    size_t arena_bytes;
+    size_t class_bytes[PLAN_N_CLASSES]; /* the most of each at once */
+};
+
+/** Make the plan of `graph`, whose operations know their bytes. *plan is to be released also after a failure. */
+enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
+                           const struct plan_options *options, struct fsdp_err *err);
+void plan_fini(struct plan *plan);
+
+/** Number of the parameter in plan->params, or -1. */
+int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter);
+
+/** The plan as text, to be freed; NULL: out of memory. */
+char *plan_text(const struct plan *plan);
+
+const char *plan_entry_name(enum plan_entry_kind kind); /* "gather", ... */
+const char *plan_stream_name(enum plan_stream stream);  /* "compute", ... */
+
+/* --- the steps of plan_make(), each in a file of its own ---------------------------------------------------- */
+
+enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err);
+enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err);
+enum fsdp_status plan_list_accesses(struct plan *plan, struct fsdp_err *err);
+enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err);
+enum fsdp_status plan_place_buffers(struct plan *plan, struct fsdp_err *err);
+enum fsdp_status plan_order_streams(struct plan *plan, struct fsdp_err *err);
+
+#endif

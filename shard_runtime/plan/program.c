@@ -1,0 +1,408 @@
+/*
+ * From the recording to the program: forward in its order, the loss, backward in the reverse order, and around them
+ * the life of each group's parameters and gradients.
+ */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/plan/plan.h"
+
+enum group_state { SHARDED, PENDING, WHOLE };
+
+/* What is known of a group while the program is being written. */
+struct group_life {
+    enum group_state state;
+    int gathered, whole; /* buffers of the gather that is pending or done */
+    int first_visit;     /* of the forward: its backward is the last one */
+    bool gathered_before;
+};
+
+struct writer {
+    struct plan *plan;
+    const struct graph *graph;
+    struct group_life *life;
+    int *visit_group;  /* of each visit */
+    int *enters;       /* visits in order of being entered */
+    int *leaves;       /* visits in order of being left */
+    int *value_buffer, *grad_buffer; /* of each value; -1 */
+    int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
+    bool out_of_memory;
+};
+
+static int add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class, size_t size_bytes)
+{
+    struct plan *plan = w->plan;
+
+    if (w->out_of_memory
+        || !alloc_room(&plan->buffers, &plan->buffers_room, (size_t)plan->n_buffers, sizeof *plan->buffers)) {
+        w->out_of_memory = true;
+        return -1;
+    }
+    plan->buffers[plan->n_buffers] = (struct plan_buffer){ .what = what, .index = (int)index, .class = class,
+                                                           .size_bytes = size_bytes, .storage = plan->n_buffers };
+    return plan->n_buffers++;
+}
+
+/* A new entry with every buffer unset, or a place to write into that leads nowhere. */
+static struct plan_entry *add_entry(struct writer *w, enum plan_entry_kind kind, int index, enum plan_stream stream)
+{
+    struct plan *plan = w->plan;
+    struct plan_entry *entry;
+
+    if (w->out_of_memory
+        || !alloc_room(&plan->entries, &plan->entries_room, (size_t)plan->n_entries + 1, sizeof *plan->entries)) {
+        w->out_of_memory = true;
+        return NULL;
+    }
+    entry = &plan->entries[plan->n_entries++];
+    *entry = (struct plan_entry){ .kind = kind, .index = index, .stream = stream, .gathered = -1, .whole = -1,
+                                  .packed = -1, .output = -1, .scratch = -1, .d_output = -1 };
+    for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
+        entry->input[i] = entry->d_input[i] = entry->temporary[i] = -1;
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        entry->saved[i] = -1;
+    for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
+        entry->params[i] = entry->d_param[i] = -1;
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        entry->waits[s] = -1;
+    return entry;
+}
+
+/* --- the life of a group's parameters -------------------------------------------------------------------------- */
+
+static bool travels(const struct writer *w, int group)
+{
+    return w->plan->options.W > 1 && w->plan->groups[group].n_params > 0;
+}
+
+/* Parameters that stay from one micro-step to the next live in one buffer for the whole step. */
+static int whole_buffer(struct writer *w, int group)
+{
+    struct plan_group *g = &w->plan->groups[group];
+    int buffer;
+
+    if (g->kept >= 0)
+        return g->kept;
+    buffer = add_buffer(w, PLAN_WHOLE_PARAMS, (size_t)group, PLAN_GATHERED, g->whole_bytes);
+    if (buffer >= 0 && g->keep_after_backward && w->plan->options.accumulates) {
+        w->plan->buffers[buffer].step_long = true;
+        g->kept = buffer;
+    }
+    return buffer;
+}
+
+static void issue_gather(struct writer *w, int group)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct group_life *life = &w->life[group];
+    struct plan_entry *entry;
+
+    if (!travels(w, group) || life->state != SHARDED)
+        return;
+    life->gathered = add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
+                                g->row_elems * (size_t)w->plan->options.W * sizeof(float));
+    entry = add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
+    if (entry == NULL)
+        return;
+    entry->gathered = life->gathered;
+    /* What was kept from the micro-step before is there already. */
+    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates ? PLAN_FIRST
+                                                                                                    : PLAN_ALWAYS;
+    life->state = PENDING;
+    life->whole = -1;
+}
+
+static void need_whole(struct writer *w, int group)
+{
+    struct group_life *life = &w->life[group];
+    const struct plan_group *g = &w->plan->groups[group];
+    struct plan_entry *entry;
+
+    issue_gather(w, group);
+    if (!travels(w, group) || life->state != PENDING)
+        return;
+    life->whole = whole_buffer(w, group);
+    entry = add_entry(w, PLAN_UNPACK, group, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    entry->gathered = life->gathered;
+    entry->whole = life->whole;
+    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates ? PLAN_FIRST
+                                                                                                    : PLAN_ALWAYS;
+    life->state = WHOLE;
+    life->gathered_before = true;
+}
+
+static void reshard(struct writer *w, int group, enum plan_when when)
+{
+    struct group_life *life = &w->life[group];
+    struct plan_entry *entry;
+
+    if (!travels(w, group) || life->state != WHOLE)
+        return;
+    entry = add_entry(w, PLAN_RESHARD, group, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    entry->whole = life->whole;
+    entry->when = when;
+    life->state = SHARDED;
+}
+
+/* A group's gradients are complete: free its parameters first, then reduce. */
+static void finish_group(struct writer *w, int group)
+{
+    struct plan *plan = w->plan;
+    const struct plan_group *g = &plan->groups[group];
+    const enum plan_when when =
+        plan->options.accumulates && plan->options.gradient_sync == FSDP_SYNC_LAST ? PLAN_LAST : PLAN_ALWAYS;
+    struct plan_entry *entry;
+    int packed;
+
+    reshard(w, group, g->keep_after_backward && plan->options.accumulates ? PLAN_LAST : PLAN_ALWAYS);
+    if (!travels(w, group))
+        return;
+    packed = add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
+                        g->row_elems * (size_t)plan->options.W * sizeof(float));
+    entry = add_entry(w, PLAN_PACK, group, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    entry->packed = packed;
+    entry->when = when;
+    entry = add_entry(w, PLAN_REDUCE, group, PLAN_REDUCES);
+    if (entry == NULL)
+        return;
+    entry->packed = packed;
+    entry->when = when;
+}
+
+/* --- operations ------------------------------------------------------------------------------------------------ */
+
+static void write_forward(struct writer *w, int index)
+{
+    const struct graph_op *op = w->graph->ops[index];
+    int scratch = -1, output, saved[GRAPH_MAX_SAVED] = { -1, -1 };
+    struct plan_entry *entry;
+
+    output = add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS, graph_value_bytes(op->output));
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        if (op->saved_bytes[i] > 0)
+            saved[i] = add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
+    if (op->forward_scratch > 0)
+        scratch = add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->forward_scratch);
+    entry = add_entry(w, PLAN_FORWARD, index, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    for (int i = 0; i < op->n_inputs; i++)
+        entry->input[i] = w->value_buffer[op->inputs[i]->id];
+    for (int i = 0; i < op->n_params; i++)
+        entry->params[i] = w->life[w->plan->params[plan_param_index(w->plan, op->params[i])].group].whole;
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        entry->saved[i] = w->saved[index][i] = saved[i];
+    entry->scratch = scratch;
+    entry->output = w->value_buffer[op->output->id] = output;
+}
+
+static void write_loss(struct writer *w)
+{
+    const struct fsdp_value *result = w->graph->result;
+    struct plan_entry *entry;
+    int gradient = -1;
+
+    if (w->graph->training)
+        gradient = add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS, graph_value_bytes(result));
+    entry = add_entry(w, PLAN_LOSS, -1, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    entry->input[0] = w->value_buffer[result->id];
+    entry->d_output = w->grad_buffer[result->id] = gradient;
+}
+
+/* Where the gradient of the op's input `i` goes, and whether it is added there. */
+static void route_input_grad(struct writer *w, const struct graph_op *op, struct plan_entry *into, int i)
+{
+    const struct fsdp_value *value = op->inputs[i];
+    const enum graph_grad how = op->kind->grad[i];
+    int *buffer = &w->grad_buffer[value->id];
+
+    if (!value->needs_grad || how == GRAPH_GRAD_NONE)
+        return;
+    into->wants_d_input[i] = true;
+    into->add_d_input[i] = *buffer >= 0;
+    if (*buffer < 0)
+        *buffer = add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+    else if (how == GRAPH_GRAD_WRITE)
+        into->temporary[i] =
+            add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+    into->d_input[i] = *buffer;
+}
+
+static void route_param_grad(struct writer *w, const struct graph_op *op, struct plan_entry *into, int i)
+{
+    struct plan *plan = w->plan;
+    const int index = plan_param_index(plan, op->params[i]);
+    struct plan_param *param = &plan->params[index];
+
+    into->add_d_param[i] = param->has_grad;
+    if (plan->options.W > 1 && param->grad < 0) {
+        param->grad = add_buffer(w, PLAN_WHOLE_GRAD, (size_t)index, PLAN_REDUCED,
+                                 param->parameter->n_elems * sizeof(float));
+        if (param->grad >= 0)
+            plan->buffers[param->grad].step_long =
+                plan->options.accumulates && plan->options.gradient_sync == FSDP_SYNC_LAST;
+    }
+    param->has_grad = true;
+    into->d_param[i] = param->grad;
+}
+
+static void write_backward(struct writer *w, int index)
+{
+    const struct graph_op *op = w->graph->ops[index];
+    struct plan_entry routed = { 0 }, *entry;
+    int scratch = -1;
+
+    if (w->grad_buffer[op->output->id] < 0 || !op->output->needs_grad)
+        return; /* the loss does not depend on it, or nothing before it learns */
+    for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
+        routed.d_input[i] = routed.temporary[i] = -1;
+    for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
+        routed.d_param[i] = -1;
+    for (int i = 0; i < op->n_inputs; i++)
+        route_input_grad(w, op, &routed, i);
+    for (int i = 0; i < op->n_params; i++)
+        route_param_grad(w, op, &routed, i);
+    if (op->backward_scratch > 0)
+        scratch = add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->backward_scratch);
+    entry = add_entry(w, PLAN_BACKWARD, index, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    for (int i = 0; i < op->n_inputs; i++) {
+        entry->input[i] = op->kind->keeps_input[i] ? w->value_buffer[op->inputs[i]->id] : -1;
+        entry->wants_d_input[i] = routed.wants_d_input[i];
+        entry->add_d_input[i] = routed.add_d_input[i];
+        entry->d_input[i] = routed.d_input[i];
+        entry->temporary[i] = routed.temporary[i];
+    }
+    for (int i = 0; i < op->n_params; i++) {
+        entry->params[i] = w->life[w->plan->params[plan_param_index(w->plan, op->params[i])].group].whole;
+        entry->d_param[i] = routed.d_param[i];
+        entry->add_d_param[i] = routed.add_d_param[i];
+    }
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        entry->saved[i] = w->saved[index][i];
+    entry->scratch = scratch;
+    entry->d_output = w->grad_buffer[op->output->id];
+}
+
+/* --- the two passes -------------------------------------------------------------------------------------------- */
+
+static int place_of(const int *list, int visit)
+{
+    int place = 0;
+
+    while (list[place] != visit)
+        place++;
+    return place;
+}
+
+static void write_forward_pass(struct writer *w)
+{
+    const int n_visits = (int)w->graph->n_visits;
+
+    for (size_t e = 0; e < w->graph->n_events && !w->out_of_memory; e++) {
+        const struct graph_event *event = &w->graph->events[e];
+
+        if (event->kind == GRAPH_OP) {
+            write_forward(w, event->index);
+        } else if (event->kind == GRAPH_ENTER) {
+            const int place = place_of(w->enters, event->index);
+
+            need_whole(w, w->visit_group[event->index]);
+            if (w->plan->options.prefetch > 0 && place + 1 < n_visits)
+                issue_gather(w, w->visit_group[w->enters[place + 1]]);
+        } else if (!w->graph->training || w->plan->groups[w->visit_group[event->index]].reshard_after_forward) {
+            reshard(w, w->visit_group[event->index], PLAN_ALWAYS);
+        }
+    }
+}
+
+static void write_backward_pass(struct writer *w)
+{
+    for (size_t e = w->graph->n_events; e-- > 0 && !w->out_of_memory;) {
+        const struct graph_event *event = &w->graph->events[e];
+        int group;
+
+        if (event->kind == GRAPH_OP) {
+            write_backward(w, event->index);
+            continue;
+        }
+        group = w->visit_group[event->index];
+        if (event->kind == GRAPH_LEAVE) {
+            const int place = place_of(w->leaves, event->index);
+
+            need_whole(w, group);
+            if (w->plan->options.prefetch > 0 && place > 0)
+                issue_gather(w, w->visit_group[w->leaves[place - 1]]);
+        } else if (w->life[group].first_visit == event->index) {
+            finish_group(w, group);
+        } else if (w->plan->groups[group].reshard_after_forward) {
+            reshard(w, group, PLAN_ALWAYS);
+        }
+    }
+}
+
+static void number_visits(struct writer *w)
+{
+    int n_enters = 0, n_leaves = 0;
+
+    for (int g = 0; g < w->plan->n_groups; g++)
+        w->life[g] = (struct group_life){ .gathered = -1, .whole = -1, .first_visit = -1 };
+    for (size_t e = 0; e < w->graph->n_events; e++) {
+        const int visit = w->graph->events[e].index;
+
+        if (w->graph->events[e].kind == GRAPH_ENTER) {
+            int group = 0;
+
+            while (w->plan->groups[group].unit != w->graph->visits[visit].unit)
+                group++;
+            w->visit_group[visit] = group;
+            if (w->life[group].first_visit < 0)
+                w->life[group].first_visit = visit;
+            w->enters[n_enters++] = visit;
+        } else if (w->graph->events[e].kind == GRAPH_LEAVE) {
+            w->leaves[n_leaves++] = visit;
+        }
+    }
+    for (size_t v = 0; v < w->graph->n_values; v++)
+        w->value_buffer[v] = w->grad_buffer[v] = -1;
+}
+
+enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
+{
+    const struct graph *graph = plan->graph;
+    struct writer w = { .plan = plan, .graph = graph };
+
+    w.life = alloc_array((size_t)plan->n_groups, sizeof *w.life);
+    w.visit_group = alloc_array(graph->n_visits, sizeof(int));
+    w.enters = alloc_array(graph->n_visits, sizeof(int));
+    w.leaves = alloc_array(graph->n_visits, sizeof(int));
+    w.value_buffer = alloc_array(graph->n_values, sizeof(int));
+    w.grad_buffer = alloc_array(graph->n_values, sizeof(int));
+    w.saved = alloc_array(graph->n_ops, sizeof *w.saved);
+    w.out_of_memory = w.life == NULL || w.visit_group == NULL || w.enters == NULL || w.leaves == NULL
+                      || w.value_buffer == NULL || w.grad_buffer == NULL || w.saved == NULL;
+    if (!w.out_of_memory) {
+        number_visits(&w);
+        write_forward_pass(&w);
+        write_loss(&w);
+        if (graph->training)
+            write_backward_pass(&w);
+    }
+    free(w.life);
+    free(w.visit_group);
+    free(w.enters);
+    free(w.leaves);
+    free(w.value_buffer);
+    free(w.grad_buffer);
+    free(w.saved);
+    return w.out_of_memory ? fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory") : FSDP_OK;
+}

@@ -1,0 +1,117 @@
+/*
+ * Which buffers can be one: an output that may replace its input because nobody reads the input again, and a copy
+ * (the gradient of a sum is the sum's gradient) whose two sides never come to differ while both are wanted. A
+ * residual stream's gradient, L copies on paper, becomes one buffer that way.
+ *
+ * Every buffer has one first write; later writes add to it. Buffers that share are a class, named by its
+ * `storage`. Copy coalescing as in register allocation: Chaitin et al., "Register allocation via coloring", 1981,
+ * with the test on values instead of live ranges, since equal contents may overlap.
+ */
+#include <limits.h>
+
+#include "shard_runtime/plan/plan.h"
+
+static int storage_of(const struct plan *plan, int buffer)
+{
+    while (plan->buffers[buffer].storage != buffer)
+        buffer = plan->buffers[buffer].storage;
+    return buffer;
+}
+
+struct uses {
+    int first, last, first_write_after; /* entries; INT_MAX: no write behind the entry asked about */
+};
+
+static struct uses find_uses(const struct plan *plan, int storage, int entry)
+{
+    struct uses uses = { .first = INT_MAX, .last = -1, .first_write_after = INT_MAX };
+
+    for (int a = 0; a < plan->n_accesses; a++) {
+        const struct plan_access *access = &plan->accesses[a];
+
+        if (storage_of(plan, access->buffer) != storage)
+            continue;
+        if (access->entry < uses.first)
+            uses.first = access->entry;
+        if (access->entry > uses.last)
+            uses.last = access->entry;
+        if (access->writes && access->entry > entry && access->entry < uses.first_write_after)
+            uses.first_write_after = access->entry;
+    }
+    return uses;
+}
+
+/* Let `to`, first written by `entry` from `from`, lie where `from` lies, if that changes nothing. */
+static bool try_share(struct plan *plan, int entry, int from, int to, bool same_value)
+{
+    struct uses a, b;
+
+    if (from < 0 || to < 0)
+        return false;
+    from = storage_of(plan, from);
+    to = storage_of(plan, to);
+    if (from == to || plan->buffers[from].size_bytes != plan->buffers[to].size_bytes || plan->buffers[from].step_long
+        || plan->buffers[to].step_long)
+        return false;
+    a = find_uses(plan, from, entry);
+    b = find_uses(plan, to, entry);
+    if (b.first != entry)
+        return false;
+    if (!same_value && a.last > entry)
+        return false; /* the input is still wanted */
+    /* Equal until one of them is written again; by then the other must be of no interest. */
+    if (same_value && (a.first_write_after <= b.last || b.first_write_after <= a.last))
+        return false;
+    plan->buffers[to].storage = from;
+    return true;
+}
+
+static void share_forward(struct plan *plan, int entry)
+{
+    const struct plan_entry *e = &plan->entries[entry];
+    const struct graph_op *op = plan->graph->ops[e->index];
+
+    for (int i = op->n_inputs - 1; i >= 0; i--)
+        if (op->kind->forward_in_place[i] && try_share(plan, entry, e->input[i], e->output, false))
+            return;
+}
+
+/* x + x writes the gradient of x twice: the second time it is no copy. */
+static bool written_once(const struct plan_entry *e, int n_inputs, int i)
+{
+    for (int j = 0; j < n_inputs; j++)
+        if (j != i && e->d_input[j] == e->d_input[i])
+            return false;
+    return true;
+}
+
+static void share_backward(struct plan *plan, int entry)
+{
+    const struct plan_entry *e = &plan->entries[entry];
+    const struct graph_op *op = plan->graph->ops[e->index];
+
+    for (int i = 0; i < op->n_inputs; i++)
+        if (e->wants_d_input[i] && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY
+            && written_once(e, op->n_inputs, i))
+            try_share(plan, entry, e->d_output, e->d_input[i], true);
+    if (op->kind->grad_in_place && e->wants_d_input[0] && !e->add_d_input[0])
+        try_share(plan, entry, e->d_output, e->d_input[0], false);
+}
+
+enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err)
+{
+    (void)err;
+    for (int entry = 0; entry < plan->n_entries; entry++) {
+        const struct plan_entry *e = &plan->entries[entry];
+
+        if (e->kind == PLAN_FORWARD)
+            share_forward(plan, entry);
+        else if (e->kind == PLAN_BACKWARD)
+            share_backward(plan, entry);
+        else if (e->kind == PLAN_LOSS)
+            try_share(plan, entry, e->input[0], e->d_output, false);
+    }
+    for (int b = 0; b < plan->n_buffers; b++)
+        plan->buffers[b].storage = storage_of(plan, b);
+    return FSDP_OK;
+}

@@ -1,0 +1,70 @@
+/*
+ * A plan as text: one line an entry, then what the arena holds. For people, for tests, and to compare two ranks.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shard_runtime/plan/plan.h"
+
+static const char *unit_name(const struct plan *plan, int group)
+{
+    const char *path = plan->groups[group].unit->path;
+
+    return path[0] == '\0' ? "(root)" : path;
+}
+
+static void print_subject(FILE *out, const struct plan *plan, const struct plan_entry *e)
+{
+    if (e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD)
+        fprintf(out, " %s", plan->graph->ops[e->index]->name);
+    else if (e->kind == PLAN_LOSS)
+        fprintf(out, " cross_entropy");
+    else
+        fprintf(out, " %s", unit_name(plan, e->index));
+}
+
+static void print_entry(FILE *out, const struct plan *plan, int entry)
+{
+    const struct plan_entry *e = &plan->entries[entry];
+
+    fprintf(out, "%4d %-7s %-8s", entry, plan_stream_name(e->stream), plan_entry_name(e->kind));
+    print_subject(out, plan, e);
+    if (e->when != PLAN_ALWAYS)
+        fprintf(out, " when=%s", e->when == PLAN_FIRST ? "first" : "last");
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        if (e->waits[s] >= 0)
+            fprintf(out, " wait=%d", e->waits[s]);
+    if (e->records)
+        fprintf(out, " record");
+    for (int i = 0; i < e->n_accesses; i++) {
+        const struct plan_access *access = &plan->accesses[e->first_access + i];
+
+        fprintf(out, " %s%d@%zu", access->writes ? access->reads ? "+" : ">" : "<", access->buffer,
+                plan->buffers[access->buffer].offset);
+    }
+    fputc('\n', out);
+}
+
+char *plan_text(const struct plan *plan)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    bool failed;
+
+    if (out == NULL)
+        return NULL;
+    fprintf(out, "# world %d, %d groups, %d entries. <: reads, >: writes, +: adds to buffer@offset\n",
+            plan->options.W, plan->n_groups, plan->n_entries);
+    for (int entry = 0; entry < plan->n_entries; entry++)
+        print_entry(out, plan, entry);
+    fprintf(out, "# arena %zu bytes; most at once: activations %zu, gathered %zu, reduced %zu, scratch %zu\n",
+            plan->arena_bytes, plan->class_bytes[PLAN_ACTIVATIONS], plan->class_bytes[PLAN_GATHERED],
+            plan->class_bytes[PLAN_REDUCED], plan->class_bytes[PLAN_SCRATCH]);
+    failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
