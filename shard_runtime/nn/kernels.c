@@ -1,0 +1,118 @@
+#include "shard_runtime/nn/nn.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/rng.h"
+
+struct nn_product {
+    struct matmul_desc desc;
+    struct matmul *matmul;
+    size_t scratch_bytes;
+};
+
+void nn_kernels_init(struct nn_kernels *kernels, struct numerics *numerics)
+{
+    *kernels = (struct nn_kernels){ .numerics = numerics };
+}
+
+void nn_kernels_fini(struct nn_kernels *kernels)
+{
+    for (size_t i = 0; i < kernels->n_products; i++)
+        kernels->numerics->ops->matmul_destroy(kernels->products[i].matmul);
+    free(kernels->products);
+    *kernels = (struct nn_kernels){ 0 };
+}
+
+static bool same_view(const struct matmul_view *a, const struct matmul_view *b)
+{
+    return a->outer_stride == b->outer_stride && a->inner_stride == b->inner_stride && a->row_stride == b->row_stride
+           && a->col_stride == b->col_stride;
+}
+
+static bool same_product(const struct matmul_desc *a, const struct matmul_desc *b)
+{
+    return a->outer == b->outer && a->inner == b->inner && a->m == b->m && a->n == b->n && a->k == b->k
+           && same_view(&a->a, &b->a) && same_view(&a->b, &b->b) && same_view(&a->c, &b->c) && a->dtype == b->dtype
+           && a->bias == b->bias && a->accumulate == b->accumulate && a->alpha == b->alpha;
+}
+
+enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
+                            size_t *scratch_bytes, struct fsdp_err *err)
+{
+    struct nn_product *product = NULL;
+    enum fsdp_status status;
+
+    *out = NULL;
+    for (size_t i = 0; i < kernels->n_products && product == NULL; i++)
+        if (same_product(&kernels->products[i].desc, desc))
+            product = &kernels->products[i];
+    if (product == NULL) {
+        if (!alloc_room(&kernels->products, &kernels->room, kernels->n_products, sizeof *kernels->products))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a product: out of memory");
+        product = &kernels->products[kernels->n_products];
+        *product = (struct nn_product){ .desc = *desc };
+        status = kernels->numerics->ops->matmul_create(kernels->numerics, desc, &product->matmul,
+                                                       &product->scratch_bytes, err);
+        if (status != FSDP_OK)
+            return status;
+        kernels->n_products++;
+    }
+    *out = product->matmul;
+    if (product->scratch_bytes > *scratch_bytes)
+        *scratch_bytes = product->scratch_bytes;
+    return FSDP_OK;
+}
+
+enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *graph, struct fsdp_err *err)
+{
+    for (size_t i = 0; i < graph->n_ops; i++) {
+        struct graph_op *op = graph->ops[i];
+        enum fsdp_status status;
+
+        if (op->kind->prepare == NULL)
+            continue;
+        status = op->kind->prepare(kernels, op, graph->training, err);
+        if (status != FSDP_OK) {
+            fsdp_wrap(err, "%s", op->name);
+            return status;
+        }
+    }
+    return FSDP_OK;
+}
+
+struct dropout nn_dropout(const struct nn_run *run, const struct graph_op *op, size_t rows_per_sample)
+{
+    char site[1024];
+
+    snprintf(site, sizeof site, "dropout:%s", op->name);
+    return (struct dropout){
+        .p = op->attrs.p,
+        .key = rng_key(run->seed, site),
+        .first_row = run->first_sample * rows_per_sample,
+    };
+}
+
+bool nn_is_tensor(const struct fsdp_value *value, const char *operation)
+{
+    if (value == NULL)
+        return false;
+    if (value->dtype == FSDP_F32 && value->features > 0)
+        return true;
+    graph_fail(value->graph, FSDP_ERR_ARG, "%s in \"%s\" is given tokens: it takes (batch, seq, features)", operation,
+               graph_module(value->graph)->path);
+    return false;
+}
+
+bool nn_are_alike(const struct fsdp_value *a, const struct fsdp_value *b, const char *operation)
+{
+    if (!nn_is_tensor(a, operation) || !nn_is_tensor(b, operation))
+        return false;
+    if (a->graph == b->graph && a->batch == b->batch && a->seq == b->seq && a->features == b->features)
+        return true;
+    graph_fail(a->graph, FSDP_ERR_ARG, "%s in \"%s\" is given (%zu, %zu, %zu) and (%zu, %zu, %zu)", operation,
+               graph_module(a->graph)->path, a->batch, a->seq, a->features, b->batch, b->seq, b->features);
+    return false;
+}

@@ -1,0 +1,98 @@
+/*
+ * Ba, Kiros, Hinton, "Layer Normalization", 2016; as torch.nn.LayerNorm over the last dimension. Kept for backward:
+ * the input, and mean and 1/std of each row.
+ */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/nn/nn.h"
+
+enum { MEAN, RSTD };
+
+static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training, struct fsdp_err *err)
+{
+    const size_t rows = nn_rows(op->output);
+
+    (void)err;
+    op->saved_bytes[MEAN] = op->saved_bytes[RSTD] = rows * sizeof(float);
+    if (training)
+        op->backward_scratch =
+            kernels->numerics->ops->layer_norm_scratch(kernels->numerics, rows, op->output->features);
+    return FSDP_OK;
+}
+
+static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    (void)err;
+    run->numerics->ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
+                                   run->output, run->saved[MEAN], run->saved[RSTD], nn_rows(op->output),
+                                   op->output->features, op->attrs.eps);
+    return FSDP_OK;
+}
+
+static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    const size_t features = op->output->features;
+
+    (void)err;
+    /* The table has one flag for both: bring them to agree. */
+    if (run->add_d_param[0] != run->add_d_param[1])
+        for (int i = 0; i < 2; i++)
+            if (!run->add_d_param[i])
+                run->device->ops->fill_zero(run->stream, run->d_param[i], features * sizeof(float));
+    run->numerics->ops->layer_norm_backward(run->numerics, run->stream, run->d_output, run->input[0], run->params[0],
+                                            run->saved[MEAN], run->saved[RSTD], run->d_input[0], run->add_d_input[0],
+                                            run->d_param[0], run->d_param[1],
+                                            run->add_d_param[0] || run->add_d_param[1], run->scratch,
+                                            nn_rows(op->output), features);
+    return FSDP_OK;
+}
+
+static const struct graph_kind kind = {
+    .name = "layer_norm",
+    .keeps_input = { true },
+    .grad = { GRAPH_GRAD_ADD },
+    .prepare = prepare,
+    .forward = forward,
+    .backward = backward,
+};
+
+static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"), module_parameter(self, "bias") };
+    struct graph_op *op;
+
+    (void)user;
+    if (!nn_is_tensor(x, "layer_norm"))
+        return NULL;
+    if (x->features != params[0]->n_elems)
+        return graph_fail(x->graph, FSDP_ERR_ARG, "layer_norm \"%s\" takes %zu features and is given %zu", self->path,
+                          params[0]->n_elems, x->features);
+    op = graph_append(x->graph, &kind, self, true, &x, 1, params, 2, x->features);
+    if (op == NULL)
+        return NULL;
+    op->attrs.eps = *(const float *)self->owned;
+    return op->output;
+}
+
+struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim, float eps)
+{
+    struct fsdp_module *module = fsdp_module_add(parent, name, call, NULL);
+
+    if (module == NULL)
+        return NULL;
+    if (!(eps > 0)) {
+        module_fail(module, FSDP_ERR_ARG, "layer_norm \"%s\": eps must be positive", module->path);
+        return NULL;
+    }
+    module->owned = alloc_array(1, sizeof eps);
+    if (module->owned == NULL) {
+        module_fail(module, FSDP_ERR_NOMEM, "layer_norm \"%s\": out of memory", module->path);
+        return NULL;
+    }
+    *(float *)module->owned = eps;
+    if (fsdp_module_add_parameter(module, "weight", 1, &dim, FSDP_INIT_ONES, NULL) != FSDP_OK
+        || fsdp_module_add_parameter(module, "bias", 1, &dim, FSDP_INIT_ZEROS, NULL) != FSDP_OK)
+        return NULL;
+    return module;
+}

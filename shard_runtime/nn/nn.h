@@ -1,0 +1,70 @@
+/*
+ * How operations run. Each kind of operation is one file: what the plan must know of it (struct graph_kind), how it
+ * is made ready, forward and backward through the numerics table. Every pointer it is given is already the right
+ * one: the plan chose the buffers, the engine resolved them.
+ */
+#ifndef NN_NN_H
+#define NN_NN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shard_runtime/device/device.h"
+#include "shard_runtime/numerics/numerics.h"
+#include "shard_runtime/plan/graph.h"
+
+/** One run of one operation. In backward, input[i] is there only where the kind keeps it. */
+struct nn_run {
+    struct numerics *numerics;
+    struct device *device;
+    struct device_stream *stream;
+    uint64_t seed, first_sample; /* dropout: the job's, and the global index of sample 0 */
+
+    const void *input[GRAPH_MAX_INPUTS];
+    const float *params[GRAPH_MAX_PARAMS];
+    void *saved[GRAPH_MAX_SAVED];
+    void *scratch;
+    float *output; /* forward only */
+
+    const float *d_output; /* from here on: backward only */
+    float *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
+    bool add_d_input[GRAPH_MAX_INPUTS];
+    float *d_param[GRAPH_MAX_PARAMS];
+    bool add_d_param[GRAPH_MAX_PARAMS];
+};
+
+/** Prepared products, each made once however many operations use its shape. */
+struct nn_kernels {
+    struct numerics *numerics;
+    struct nn_product *products;
+    size_t n_products, room;
+};
+
+void nn_kernels_init(struct nn_kernels *kernels, struct numerics *numerics);
+void nn_kernels_fini(struct nn_kernels *kernels);
+
+/** The product that `desc` describes; *scratch_bytes grows to what it needs. Owned by `kernels`. */
+enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
+                            size_t *scratch_bytes, struct fsdp_err *err);
+
+/** Make every operation of a recording ready; their bytes of memory are known afterwards. */
+enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *graph, struct fsdp_err *err);
+
+/** Dropout number one of `op` in this run; rows_per_sample rows belong to a sample. */
+struct dropout nn_dropout(const struct nn_run *run, const struct graph_op *op, size_t rows_per_sample);
+
+/** Rows of a value: batch * seq. */
+static inline size_t nn_rows(const struct fsdp_value *value)
+{
+    return value->batch * value->seq;
+}
+
+/** For a recording: false, with the reason noted, when a value is missing or no (batch, seq, features) tensor. */
+bool nn_is_tensor(const struct fsdp_value *value, const char *operation);
+/** The same for two values that must have one shape. */
+bool nn_are_alike(const struct fsdp_value *a, const struct fsdp_value *b, const char *operation);
+
+/** Rows of the smallest embedding that is given the input, or 0 without one: what every token must be below. */
+size_t nn_input_rows(const struct graph *graph);
+
+#endif
