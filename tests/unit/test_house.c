@@ -41,7 +41,6 @@ static const char *const pure[] = {
     "agent/world_fsm.",  "agent/coordinator_fsm.", "agent/first_cause.", "agent/store.",  "agent/frame.",  "agent/worker_env.",
     "launcher/options.",
     "agent/json_text.",  "agent/line_cut.",  "agent/progress.",     "agent/events.",  "agent/errors.",
-    "agent/control_proto.",
 };
 static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };
 

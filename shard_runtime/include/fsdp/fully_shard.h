@@ -24,8 +24,8 @@ struct fsdp_fully_shard_options {
 
 /**
  * Make `module` a unit of sharding. `options` may be NULL: the defaults.
- *   FSDP_ERR_ARG  the module was given before, has no forward, or stands above nothing that could be called;
- *                 or building the tree failed earlier: the message says how
+ *   FSDP_ERR_ARG  the module was given before, or is a container without a forward; or building the tree failed
+ *                 earlier: the message says how
  */
 FSDP_API enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_fully_shard_options *options,
                                            struct fsdp_err *err);

@@ -135,14 +135,14 @@ FSDP_API void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shar
 
 /* --- what it is ------------------------------------------------------------------------------------------ */
 
-/** Bytes of this rank, known when the model is created. The arena's parts are the peak of each while it is highest. */
+/** Bytes of this rank, known when the model is created; of what lies in the arena, the most of each class at once. */
 struct fsdp_memory {
     size_t parameters, gradients; /* shards, padded to equal rows */
     size_t gather;                /* gathered parameters: all-gather buffers and whole parameters */
     size_t reduce;                /* whole gradients and reduce-scatter buffers */
     size_t activations;           /* what forward keeps, and gradients of activations */
     size_t scratch;               /* beside products and norms */
-    size_t arena;                 /* what is allocated for the four above together, at most their sum */
+    size_t arena;                 /* what is allocated for the four above together: they are not at their most at once */
 };
 
 FSDP_API void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory);

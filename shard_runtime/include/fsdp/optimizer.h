@@ -61,7 +61,7 @@ FSDP_API void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, ui
 /** The learning rate the next update will use. */
 FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
 
-/** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum.P" (SGD with momentum). */
+/** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum_buffer.P" (SGD with momentum). */
 FSDP_API size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer);
 FSDP_API void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out);
 /** Bytes of state on this rank. */

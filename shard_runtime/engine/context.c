@@ -1,0 +1,235 @@
+#include "shard_runtime/engine/context.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shard_runtime/core/alloc.h"
+
+/* What the agent said; else OMP_NUM_THREADS, as every OpenMP program has it; else the CPUs this process may use. */
+static int choose_threads(const struct fsdp_context_options *options, const struct link *link)
+{
+    const char *wanted = getenv("OMP_NUM_THREADS");
+    cpu_set_t cpus;
+
+    if (options->threads > 0)
+        return options->threads;
+    if (!link_alone(link))
+        return link_hello(link)->threads > 0 ? (int)link_hello(link)->threads : 1;
+    if (wanted != NULL && atoi(wanted) > 0)
+        return atoi(wanted);
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        return CPU_COUNT(&cpus);
+    return 1;
+}
+
+static enum fsdp_status open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
+                                    struct fsdp_err *err)
+{
+    const struct numerics_config config = { .threads = context->threads,
+                                            .name = options->numerics != NULL ? options->numerics : "auto" };
+    enum fsdp_status status = device_open(&context->device, options->device != NULL ? options->device : "auto",
+                                          fsdp_context_local_rank(context), err);
+
+    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
+        status = context->device.ops->stream_create(&context->device, &context->streams[s], err);
+    if (status == FSDP_OK)
+        status = numerics_open(&context->numerics, &config, err);
+    return status;
+}
+
+enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_context_options *options,
+                                   struct link *link, struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    static const struct fsdp_context_options defaults = { 0 };
+    struct fsdp_context *context = alloc_array(1, sizeof *context);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (options == NULL)
+        options = &defaults;
+    if (context == NULL) {
+        fsdp_comm_destroy(comm);
+        link_close(link);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "opening a context: out of memory");
+    }
+    context->link = link;
+    context->comm = comm;
+    context->progress = link_progress(link);
+    context->rank = fsdp_comm_rank(comm);
+    context->W = fsdp_comm_size(comm);
+    context->threads = choose_threads(options, link);
+    status = open_device(context, options, err);
+    if (status != FSDP_OK) {
+        fsdp_context_destroy(context);
+        return status;
+    }
+    context_alive(context);
+    *out = context;
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_context_create(struct fsdp_context **out, const struct fsdp_context_options *options,
+                                     struct fsdp_err *err)
+{
+    struct fsdp_comm *comm = NULL;
+    struct link *link = NULL;
+    enum fsdp_status status;
+
+    *out = NULL;
+    status = link_open(&link, err);
+    if (status == FSDP_OK) {
+        const struct comm_config config = { .name = "world", .link = link, .rank = (int)link_hello(link)->rank,
+                                            .size = (int)link_hello(link)->world_size };
+
+        status = comm_create(&comm, &config, err);
+    }
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "joining the world");
+        link_close(link);
+        return status;
+    }
+    return context_create_on(out, options, link, comm, err);
+}
+
+void fsdp_context_destroy(struct fsdp_context *context)
+{
+    if (context == NULL)
+        return;
+    numerics_close(&context->numerics);
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        if (context->streams[s] != NULL)
+            context->device.ops->stream_destroy(context->streams[s]);
+    if (context->device.ops != NULL)
+        device_close(&context->device);
+    fsdp_comm_destroy(context->comm);
+    link_close(context->link);
+    free(context);
+}
+
+int fsdp_context_rank(const struct fsdp_context *context)
+{
+    return context->rank;
+}
+
+int fsdp_context_world_size(const struct fsdp_context *context)
+{
+    return context->W;
+}
+
+int fsdp_context_local_rank(const struct fsdp_context *context)
+{
+    return (int)link_hello(context->link)->local_rank;
+}
+
+int fsdp_context_local_world_size(const struct fsdp_context *context)
+{
+    return (int)link_hello(context->link)->local_world_size;
+}
+
+int fsdp_context_generation(const struct fsdp_context *context)
+{
+    return (int)link_hello(context->link)->generation;
+}
+
+int64_t fsdp_context_resume_step(const struct fsdp_context *context)
+{
+    return link_hello(context->link)->resume_step;
+}
+
+const char *fsdp_context_run_dir(const struct fsdp_context *context)
+{
+    return link_hello(context->link)->run_dir;
+}
+
+const char *fsdp_context_job(const struct fsdp_context *context, size_t *length)
+{
+    size_t unused;
+
+    return link_job(context->link, length != NULL ? length : &unused);
+}
+
+bool fsdp_context_alone(const struct fsdp_context *context)
+{
+    return link_alone(context->link);
+}
+
+int fsdp_context_threads(const struct fsdp_context *context)
+{
+    return context->threads;
+}
+
+struct fsdp_comm *fsdp_context_comm(const struct fsdp_context *context)
+{
+    return context->comm;
+}
+
+const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size)
+{
+    char numerics[200];
+
+    numerics_describe(&context->numerics, numerics, sizeof numerics);
+    snprintf(buffer, size, "%s, %s", context->device.ops->name, numerics);
+    return buffer;
+}
+
+struct link *context_link(const struct fsdp_context *context)
+{
+    return context->link;
+}
+
+/* --- the progress page ------------------------------------------------------------------------------------- */
+
+static void store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+void context_alive(const struct fsdp_context *context)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    store(&context->progress->beat_ns, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+}
+
+void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *beat)
+{
+    struct fsdp_progress *page = context->progress;
+
+    store(&page->step, beat->step);
+    store(&page->total_steps, beat->total_steps);
+    store(&page->tokens, beat->tokens);
+    store(&page->loss_bits, bits_of(beat->loss));
+    store(&page->grad_norm_bits, bits_of(beat->grad_norm));
+    store(&page->tokens_per_s_bits, bits_of(beat->tokens_per_s));
+    store(&page->memory_bytes, beat->memory_bytes);
+    context_alive(context);
+}
+
+void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase)
+{
+    atomic_store_explicit(&context->progress->phase, (uint32_t)phase, memory_order_relaxed);
+    context_alive(context);
+}
+
+enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object, struct fsdp_err *err)
+{
+    return link_event(context->link, json_object, err);
+}
+
+bool fsdp_context_poll_notice(struct fsdp_context *context, struct fsdp_link_notice *notice)
+{
+    return link_poll_notice(context->link, notice);
+}

@@ -1,0 +1,35 @@
+/*
+ * What a context holds. The trainer and tests may look; users have <fsdp/context.h>.
+ */
+#ifndef ENGINE_CONTEXT_H
+#define ENGINE_CONTEXT_H
+
+#include <fsdp/context.h>
+
+#include "shard_runtime/comm/comm.h"
+#include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/device/device.h"
+#include "shard_runtime/numerics/numerics.h"
+#include "shard_runtime/plan/plan.h"
+
+struct fsdp_context {
+    struct link *link;
+    struct fsdp_comm *comm;
+    struct device device;
+    struct device_stream *streams[PLAN_N_STREAMS];
+    struct numerics numerics;
+    struct fsdp_progress *progress; /* of the link */
+    int rank, W, threads;
+};
+
+/** A context on a link and a process group that are there already; it owns both from now on, also after a failure. */
+enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_context_options *options,
+                                   struct link *link, struct fsdp_comm *comm, struct fsdp_err *err);
+
+/** The context's end of the link to the agent: for saving and for notices. Borrowed. */
+struct link *context_link(const struct fsdp_context *context);
+
+/** Store that this process is alive. */
+void context_alive(const struct fsdp_context *context);
+
+#endif

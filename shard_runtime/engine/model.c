@@ -1,0 +1,169 @@
+#include "shard_runtime/engine/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/checked.h"
+#include "shard_runtime/shard/layout.h"
+
+enum { ALIGN_ELEMS = 16 }; /* groups begin on 64 bytes */
+
+struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq)
+{
+    return (struct graph_input){ .dtype = model->options.input_features > 0 ? FSDP_F32 : FSDP_I32, .batch = batch,
+                                 .seq = seq, .features = model->options.input_features };
+}
+
+struct plan_options model_plan_options(const struct fsdp_model *model, bool training)
+{
+    return (struct plan_options){ .W = model->context->W, .accumulates = training && model->options.accumulates,
+                                  .gradient_sync = model->options.gradient_sync, .prefetch = 1,
+                                  .chunk_rows = layout_chunk };
+}
+
+/* Where every parameter stands: what plans of training and evaluation have in common. */
+static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *err)
+{
+    const size_t batch = model->options.batch > 0 ? model->options.batch : 1;
+    const struct graph_input input = model_input(model, batch, model->options.seq);
+    enum fsdp_status status = graph_record(&model->layout_graph, model->root, &input, false, err);
+
+    if (status != FSDP_OK)
+        return status;
+    model->layout = (struct plan){ .options = model_plan_options(model, false), .graph = &model->layout_graph };
+    status = plan_form_groups(&model->layout, model->root, err);
+    if (status == FSDP_OK && model->layout.n_params == 0)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "the model has no parameters");
+    return status;
+}
+
+static size_t aligned_row(const struct plan_group *group)
+{
+    return (group->row_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+}
+
+static enum fsdp_status alloc_zeroed(struct fsdp_model *model, float **out, struct fsdp_err *err)
+{
+    struct device *device = &model->context->device;
+    void *memory = NULL;
+    enum fsdp_status status = device->ops->alloc(device, model->state_bytes, &memory, err);
+
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "%zu bytes for this rank's shards", model->state_bytes);
+        return status;
+    }
+    device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, model->state_bytes);
+    *out = memory;
+    return FSDP_OK;
+}
+
+static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *err)
+{
+    const bool trains = model->options.batch > 0;
+    enum fsdp_status status;
+    size_t offset = 0;
+
+    model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
+    if (model->groups == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+    for (int g = 0; g < model->layout.n_groups; g++)
+        if (!checked_add(model->state_bytes, aligned_row(&model->layout.groups[g]) * sizeof(float),
+                         &model->state_bytes))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "the parameters do not fit an address space");
+    status = alloc_zeroed(model, &model->parameters, err);
+    if (status == FSDP_OK && trains)
+        status = alloc_zeroed(model, &model->gradients, err);
+    if (status != FSDP_OK)
+        return status;
+    for (int g = 0; g < model->layout.n_groups; g++) {
+        model->groups[g] = (struct param_group){ .layout = &model->layout, .index = g,
+                                                 .shards = model->parameters + offset,
+                                                 .grads = trains ? model->gradients + offset : NULL };
+        offset += aligned_row(&model->layout.groups[g]);
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context, struct fsdp_module *root,
+                                   const struct fsdp_model_options *options, struct fsdp_err *err)
+{
+    struct fsdp_model *model;
+    enum fsdp_status status;
+
+    *out = NULL;
+    status = fsdp_module_check(root, err);
+    if (status != FSDP_OK)
+        return status;
+    if (root->parent != NULL || options->seq == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, options->seq == 0 ? "a model needs a seq of at least 1"
+                                                              : "a model is made of the root of a tree");
+    model = alloc_array(1, sizeof *model);
+    if (model == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+    model->context = context;
+    model->root = root;
+    model->options = *options;
+    model->grad_scale = 1.0;
+    status = make_layout(model, err);
+    if (status == FSDP_OK)
+        status = alloc_shards(model, err);
+    if (status == FSDP_OK && options->batch > 0)
+        status = program_create(&model->training, model, options->batch, true, options->seq, err);
+    if (status == FSDP_OK)
+        status = model_initialise(model, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "building the model");
+        fsdp_model_destroy(model);
+        return status;
+    }
+    *out = model;
+    return FSDP_OK;
+}
+
+void fsdp_model_destroy(struct fsdp_model *model)
+{
+    struct device *device;
+
+    if (model == NULL)
+        return;
+    device = &model->context->device;
+    program_destroy(&model->training);
+    program_destroy(&model->evaluation);
+    if (model->parameters != NULL)
+        device->ops->free(device, model->parameters, model->state_bytes);
+    if (model->gradients != NULL)
+        device->ops->free(device, model->gradients, model->state_bytes);
+    free(model->groups);
+    plan_fini(&model->layout);
+    graph_fini(&model->layout_graph);
+    free(model);
+}
+
+void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory)
+{
+    const struct plan *plan = &model->training.plan;
+    size_t shards = 0;
+
+    for (int g = 0; g < model->layout.n_groups; g++)
+        shards += model->layout.groups[g].row_elems * sizeof(float);
+    *memory = (struct fsdp_memory){
+        .parameters = shards,
+        .gradients = model->gradients != NULL ? shards : 0,
+        .gather = plan->class_bytes[PLAN_GATHERED],
+        .reduce = plan->class_bytes[PLAN_REDUCED],
+        .activations = plan->class_bytes[PLAN_ACTIVATIONS],
+        .scratch = plan->class_bytes[PLAN_SCRATCH],
+        .arena = plan->arena_bytes,
+    };
+}
+
+char *fsdp_model_plan_text(const struct fsdp_model *model)
+{
+    return plan_text(model->options.batch > 0 ? &model->training.plan : &model->evaluation.plan);
+}
+
+struct fsdp_context *fsdp_model_context(const struct fsdp_model *model)
+{
+    return model->context;
+}

@@ -1,0 +1,73 @@
+/*
+ * What a model is inside: where its parameters stand, their memory on this rank, and up to two programs that run
+ * on them, training and evaluation, each with an arena of its own.
+ */
+#ifndef ENGINE_MODEL_H
+#define ENGINE_MODEL_H
+
+#include <fsdp/model.h>
+
+#include "shard_runtime/engine/context.h"
+#include "shard_runtime/nn/nn.h"
+#include "shard_runtime/plan/plan.h"
+#include "shard_runtime/shard/param_group.h"
+
+/** A recording with its plan, prepared products, arena and events. */
+struct program {
+    struct fsdp_context *context;
+    struct graph graph;
+    struct plan plan;
+    struct nn_kernels kernels;
+    char *arena;
+    size_t arena_bytes;
+    struct device_event **events; /* of the entries that record one */
+};
+
+struct fsdp_model {
+    struct fsdp_context *context;
+    struct fsdp_module *root;
+    struct fsdp_model_options options;
+    struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
+    struct plan layout;
+    struct param_group *groups;
+    float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
+    size_t state_bytes;            /* of each of the two */
+    double grad_scale;             /* gradients count as multiplied by it */
+    struct program training, evaluation;
+};
+
+/** Where one micro-step, or an evaluation, takes its data and leaves its results. */
+struct program_input {
+    const void *input;
+    const int32_t *targets; /* NULL: no loss */
+    uint64_t first_sample;
+    size_t micro, n_micro; /* the number of this micro-step, and how many the step has */
+    float scale;           /* of the loss's gradient: W / count of targets */
+    double *loss_sum;      /* added to */
+    uint64_t *n_targets;   /* added to */
+};
+
+/**
+ * Record, plan and allocate a program for the model's parameters. *program is to be released also after a failure.
+ */
+enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch, bool training,
+                                size_t seq, struct fsdp_err *err);
+void program_destroy(struct program *program);
+
+/** Run every entry; on return all streams are done. */
+enum fsdp_status program_run(struct program *program, const struct fsdp_model *model,
+                             const struct program_input *input, struct fsdp_err *err);
+
+/** The input that the model's options and these sizes describe. */
+struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq);
+
+/** The options of plans of this model. */
+struct plan_options model_plan_options(const struct fsdp_model *model, bool training);
+
+/** Fill this rank's rows of every parameter with their initial values, and the padding with zeros. */
+enum fsdp_status model_initialise(struct fsdp_model *model, struct fsdp_err *err);
+
+/** The rows of parameter `index` on this rank: first element of them in memory, and how many elements. */
+float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
+
+#endif

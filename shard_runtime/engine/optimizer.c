@@ -1,0 +1,180 @@
+/*
+ * An optimizer on a model: the state of this rank's rows in one piece of memory, and the loop over parameters.
+ */
+#include <fsdp/optimizer.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/model.h"
+#include "shard_runtime/optim/optim.h"
+
+struct fsdp_optimizer {
+    struct fsdp_model *model;
+    struct fsdp_optimizer_options options;
+    const struct optim_ops *ops;
+    struct optim_tensor *tensors; /* of each parameter */
+    char **names;                 /* (parameters, states) */
+    int n_states;
+    float *state;
+    size_t state_bytes;
+    uint64_t step;
+};
+
+static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
+{
+    struct fsdp_model *model = optimizer->model;
+    struct device *device = &model->context->device;
+    size_t total = 0, offset = 0;
+    enum fsdp_status status;
+    void *memory = NULL;
+
+    for (int i = 0; i < model->layout.n_params; i++)
+        total += optimizer->tensors[i].n_elems * (size_t)optimizer->n_states;
+    optimizer->state_bytes = total * sizeof(float);
+    if (total == 0)
+        return FSDP_OK;
+    status = device->ops->alloc(device, optimizer->state_bytes, &memory, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "%zu bytes of optimizer state", optimizer->state_bytes);
+        return status;
+    }
+    device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, optimizer->state_bytes);
+    optimizer->state = memory;
+    for (int i = 0; i < model->layout.n_params; i++)
+        for (int s = 0; s < optimizer->n_states; s++) {
+            optimizer->tensors[i].state[s] = optimizer->state + offset;
+            offset += optimizer->tensors[i].n_elems;
+        }
+    return FSDP_OK;
+}
+
+static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
+{
+    const struct fsdp_model *model = optimizer->model;
+    const int n = model->layout.n_params;
+
+    optimizer->tensors = alloc_array((size_t)n, sizeof *optimizer->tensors);
+    optimizer->names = alloc_array((size_t)(n * OPTIM_MAX_STATES), sizeof(char *));
+    if (optimizer->tensors == NULL || optimizer->names == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    for (int i = 0; i < n; i++) {
+        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
+        struct optim_tensor *tensor = &optimizer->tensors[i];
+
+        tensor->param = model_shard(model, FSDP_VALUE, i, &tensor->n_elems);
+        tensor->grad = model_shard(model, FSDP_GRADIENT, i, &tensor->n_elems);
+        tensor->n_dims = parameter->n_dims;
+        for (int s = 0; s < optimizer->n_states; s++) {
+            char *name = alloc_printf("optimizer.%s.%s", optimizer->ops->state_names[s], parameter->name);
+
+            optimizer->names[i * optimizer->n_states + s] = name;
+            if (name == NULL)
+                return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+        }
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
+                                       const struct fsdp_optimizer_options *options, struct fsdp_err *err)
+{
+    struct fsdp_optimizer *optimizer;
+    enum fsdp_status status;
+
+    *out = NULL;
+    status = optim_check(options, err);
+    if (status != FSDP_OK)
+        return status;
+    if (model->gradients == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "an optimizer for a model that was made for evaluation only");
+    optimizer = alloc_array(1, sizeof *optimizer);
+    if (optimizer == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    optimizer->model = model;
+    optimizer->options = *options;
+    optimizer->ops = optim_find(options->kind);
+    optimizer->n_states = optimizer->ops->n_states(options);
+    status = list_tensors(optimizer, err);
+    if (status == FSDP_OK)
+        status = alloc_state(optimizer, err);
+    if (status != FSDP_OK) {
+        fsdp_optimizer_destroy(optimizer);
+        return status;
+    }
+    *out = optimizer;
+    return FSDP_OK;
+}
+
+void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
+{
+    if (optimizer == NULL)
+        return;
+    if (optimizer->state != NULL)
+        optimizer->model->context->device.ops->free(&optimizer->model->context->device, optimizer->state,
+                                                    optimizer->state_bytes);
+    for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
+        free(optimizer->names[i]);
+    free(optimizer->names);
+    free(optimizer->tensors);
+    free(optimizer);
+}
+
+enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
+{
+    struct fsdp_context *context = optimizer->model->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    const double lr = fsdp_schedule_lr(&optimizer->options, optimizer->step + 1);
+
+    fsdp_context_phase(context, FSDP_PHASE_OPTIMIZER);
+    for (int i = 0; i < optimizer->model->layout.n_params; i++)
+        if (optimizer->tensors[i].n_elems > 0)
+            optimizer->ops->update(&context->numerics, stream, &optimizer->options, &optimizer->tensors[i], lr,
+                                   (float)optimizer->model->grad_scale, optimizer->step + 1);
+    optimizer->step++;
+    return context->device.ops->synchronize(stream, err);
+}
+
+uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer)
+{
+    return optimizer->step;
+}
+
+void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t step)
+{
+    optimizer->step = step;
+}
+
+double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
+{
+    return fsdp_schedule_lr(&optimizer->options, optimizer->step + 1);
+}
+
+size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
+{
+    return (size_t)(optimizer->model->layout.n_params * optimizer->n_states);
+}
+
+size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
+{
+    return optimizer->state_bytes;
+}
+
+void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out)
+{
+    struct fsdp_model *model = optimizer->model;
+
+    for (int i = 0; i < model->layout.n_params; i++)
+        for (int s = 0; s < optimizer->n_states; s++) {
+            struct fsdp_parameter_info info;
+            struct fsdp_tensor_shard *shard = &out[i * optimizer->n_states + s];
+
+            (void)fsdp_model_parameter(model, (size_t)i, &info, NULL); /* i is in range */
+            *shard = (struct fsdp_tensor_shard){ .name = optimizer->names[i * optimizer->n_states + s],
+                                                 .dtype = FSDP_F32, .n_dims = info.n_dims,
+                                                 .first_row = info.first_row, .n_rows = info.n_rows,
+                                                 .data = optimizer->tensors[i].state[s] };
+            memcpy(shard->shape, info.shape, sizeof shard->shape);
+        }
+}

@@ -1,0 +1,81 @@
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/model.h"
+
+static enum fsdp_status create_events(struct program *program, struct fsdp_err *err)
+{
+    struct device *device = &program->context->device;
+
+    program->events = alloc_array((size_t)program->plan.n_entries, sizeof(void *));
+    if (program->events == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a program: out of memory");
+    for (int entry = 0; entry < program->plan.n_entries; entry++) {
+        enum fsdp_status status;
+
+        if (!program->plan.entries[entry].records)
+            continue;
+        status = device->ops->event_create(device, &program->events[entry], err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return FSDP_OK;
+}
+
+/* Both programs number the groups as the model's layout does, or parameters would be mixed up. */
+static enum fsdp_status compare_layout(const struct plan *plan, const struct plan *layout, struct fsdp_err *err)
+{
+    bool same = plan->n_groups == layout->n_groups;
+
+    for (int g = 0; same && g < plan->n_groups; g++)
+        same = plan->groups[g].unit == layout->groups[g].unit;
+    return same ? FSDP_OK
+                : fsdp_fail(err, FSDP_ERR_ARG, "a forward visits its units in another order than before: it must not "
+                                               "depend on anything but the tree");
+}
+
+enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch, bool training,
+                                size_t seq, struct fsdp_err *err)
+{
+    const struct graph_input input = model_input(model, batch, seq);
+    const struct plan_options options = model_plan_options(model, training);
+    struct fsdp_context *context = model->context;
+    enum fsdp_status status;
+    void *arena = NULL;
+
+    *program = (struct program){ .context = context };
+    nn_kernels_init(&program->kernels, &context->numerics);
+    status = graph_record(&program->graph, model->root, &input, training, err);
+    if (status == FSDP_OK)
+        status = nn_prepare(&program->kernels, &program->graph, err);
+    if (status == FSDP_OK)
+        status = plan_make(&program->plan, &program->graph, model->root, &options, err);
+    if (status == FSDP_OK)
+        status = compare_layout(&program->plan, &model->layout, err);
+    if (status == FSDP_OK)
+        status = create_events(program, err);
+    if (status == FSDP_OK) {
+        status = context->device.ops->alloc(&context->device, program->plan.arena_bytes, &arena, err);
+        if (status != FSDP_OK)
+            fsdp_wrap(err, "the arena of %zu bytes", program->plan.arena_bytes);
+    }
+    program->arena = arena;
+    program->arena_bytes = arena != NULL ? program->plan.arena_bytes : 0;
+    return status;
+}
+
+void program_destroy(struct program *program)
+{
+    if (program->context == NULL)
+        return;
+    for (int entry = 0; program->events != NULL && entry < program->plan.n_entries; entry++)
+        if (program->events[entry] != NULL)
+            program->context->device.ops->event_destroy(program->events[entry]);
+    free(program->events);
+    if (program->arena != NULL)
+        program->context->device.ops->free(&program->context->device, program->arena, program->arena_bytes);
+    plan_fini(&program->plan);
+    graph_fini(&program->graph);
+    nn_kernels_fini(&program->kernels);
+    *program = (struct program){ 0 };
+}

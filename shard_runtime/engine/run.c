@@ -1,0 +1,212 @@
+/*
+ * The one loop that runs a plan: entry by entry, each on its stream, after what it waits for. Every address is an
+ * offset that the plan chose; nothing is allocated and nothing decided here.
+ */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/model.h"
+
+struct runner {
+    struct program *program;
+    const struct fsdp_model *model;
+    const struct program_input *in;
+    struct fsdp_context *context;
+    const float **whole_grads; /* room for the gradients of one group */
+};
+
+static void *at(const struct runner *r, int buffer)
+{
+    return buffer < 0 ? NULL : r->program->arena + r->program->plan.buffers[buffer].offset;
+}
+
+static struct device_stream *stream_of(const struct runner *r, const struct plan_entry *e)
+{
+    return r->context->streams[e->stream];
+}
+
+static bool takes_part(const struct runner *r, const struct plan_entry *e)
+{
+    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && r->in->micro == 0)
+           || (e->when == PLAN_LAST && r->in->micro + 1 == r->in->n_micro);
+}
+
+/* Do gradients of an earlier micro-step lie where this one's go? */
+static bool adds_to_earlier(const struct runner *r)
+{
+    const struct plan_options *options = &r->program->plan.options;
+
+    return r->in->micro > 0 && (options->W == 1 || options->gradient_sync == FSDP_SYNC_LAST);
+}
+
+/* --- operations ------------------------------------------------------------------------------------------------ */
+
+static void resolve(const struct runner *r, const struct plan_entry *e, const struct graph_op *op, struct nn_run *run)
+{
+    const struct plan *plan = &r->program->plan;
+
+    *run = (struct nn_run){ .numerics = &r->context->numerics, .device = &r->context->device,
+                            .stream = stream_of(r, e), .seed = r->model->options.seed,
+                            .first_sample = r->in->first_sample, .scratch = at(r, e->scratch) };
+    for (int i = 0; i < op->n_inputs; i++)
+        run->input[i] = op->inputs[i]->producer < 0 ? r->in->input : at(r, e->input[i]);
+    for (int i = 0; i < op->n_params; i++) {
+        const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
+        const float *whole = at(r, e->params[i]);
+
+        run->params[i] =
+            whole != NULL ? whole + param->whole_offset : r->model->groups[param->group].shards + param->row_offset;
+    }
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        run->saved[i] = at(r, e->saved[i]);
+}
+
+static enum fsdp_status run_forward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct graph_op *op = r->program->graph.ops[e->index];
+    struct nn_run run;
+
+    resolve(r, e, op, &run);
+    run.output = at(r, e->output);
+    return op->kind->forward(&run, op, err);
+}
+
+static enum fsdp_status run_backward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct plan *plan = &r->program->plan;
+    const struct graph_op *op = r->program->graph.ops[e->index];
+    struct nn_run run;
+    enum fsdp_status status;
+
+    resolve(r, e, op, &run);
+    run.d_output = at(r, e->d_output);
+    for (int i = 0; i < op->n_inputs; i++) {
+        const bool by_way = e->temporary[i] >= 0;
+
+        run.d_input[i] = at(r, by_way ? e->temporary[i] : e->d_input[i]);
+        run.add_d_input[i] = e->add_d_input[i] && !by_way;
+    }
+    for (int i = 0; i < op->n_params; i++) {
+        const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
+        float *whole = at(r, e->d_param[i]);
+
+        run.d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->row_offset;
+        run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r);
+    }
+    status = op->kind->backward(&run, op, err);
+    for (int i = 0; i < op->n_inputs && status == FSDP_OK; i++)
+        if (e->temporary[i] >= 0)
+            r->context->numerics.ops->add(&r->context->numerics, run.stream, at(r, e->d_input[i]), run.d_input[i],
+                                          at(r, e->d_input[i]), graph_value_elems(op->inputs[i]));
+    return status;
+}
+
+static void run_loss(const struct runner *r, const struct plan_entry *e)
+{
+    const struct fsdp_value *logits = r->program->graph.result;
+
+    if (r->in->targets != NULL)
+        r->context->numerics.ops->cross_entropy(&r->context->numerics, stream_of(r, e), at(r, e->input[0]),
+                                                r->in->targets, at(r, e->d_output), nn_rows(logits), logits->features,
+                                                r->in->scale, r->in->loss_sum, r->in->n_targets);
+    if (r->program->graph.training)
+        fsdp_context_phase(r->context, FSDP_PHASE_BACKWARD);
+}
+
+/* --- groups ---------------------------------------------------------------------------------------------------- */
+
+static void run_pack(const struct runner *r, const struct plan_entry *e)
+{
+    const struct plan *plan = &r->program->plan;
+    const struct plan_group *group = &plan->groups[e->index];
+
+    for (int i = 0; i < group->n_params; i++)
+        r->whole_grads[i] = at(r, plan->params[group->params[i]].grad);
+    param_group_pack(&r->model->groups[e->index], &r->context->device, r->whole_grads, at(r, e->packed),
+                     stream_of(r, e));
+}
+
+static enum fsdp_status run_reduce(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct param_group *group = &r->model->groups[e->index];
+    const size_t row_elems = r->program->plan.groups[e->index].row_elems;
+    const bool add = r->in->micro > 0 && r->program->plan.options.gradient_sync == FSDP_SYNC_EVERY;
+    float *packed = at(r, e->packed);
+    enum fsdp_status status =
+        param_group_reduce(group, r->context->comm, packed, !add, stream_of(r, e), err);
+
+    if (status == FSDP_OK && add)
+        r->context->numerics.ops->add(&r->context->numerics, stream_of(r, e), group->grads,
+                                      packed + row_elems * (size_t)r->context->rank, group->grads, row_elems);
+    return status;
+}
+
+/* --- the loop -------------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status run_entry(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct param_group *group = &r->model->groups[e->index < 0 ? 0 : e->index];
+
+    switch (e->kind) {
+    case PLAN_GATHER:
+        return param_group_gather(group, r->context->comm, at(r, e->gathered), stream_of(r, e), err);
+    case PLAN_UNPACK:
+        param_group_unpack(group, &r->context->device, at(r, e->gathered), at(r, e->whole), stream_of(r, e));
+        return FSDP_OK;
+    case PLAN_RESHARD:
+        return FSDP_OK; /* its bytes are another buffer's from here on: the plan saw to that */
+    case PLAN_FORWARD:
+        return run_forward(r, e, err);
+    case PLAN_LOSS:
+        run_loss(r, e);
+        return FSDP_OK;
+    case PLAN_BACKWARD:
+        return run_backward(r, e, err);
+    case PLAN_PACK:
+        run_pack(r, e);
+        return FSDP_OK;
+    case PLAN_REDUCE:
+        return run_reduce(r, e, err);
+    }
+    return FSDP_OK;
+}
+
+static const char *subject(const struct program *program, const struct plan_entry *e)
+{
+    if (e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD)
+        return program->graph.ops[e->index]->name;
+    return e->kind == PLAN_LOSS ? "the loss" : program->plan.groups[e->index].unit->path;
+}
+
+enum fsdp_status program_run(struct program *program, const struct fsdp_model *model,
+                             const struct program_input *input, struct fsdp_err *err)
+{
+    struct fsdp_context *context = program->context;
+    struct runner r = { .program = program, .model = model, .in = input, .context = context };
+    const struct device_ops *device = context->device.ops;
+    enum fsdp_status status = FSDP_OK;
+
+    r.whole_grads = alloc_array((size_t)program->plan.n_params, sizeof(void *));
+    if (r.whole_grads == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a step: out of memory");
+    fsdp_context_phase(context, FSDP_PHASE_FORWARD);
+    for (int entry = 0; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
+        const struct plan_entry *e = &program->plan.entries[entry];
+
+        if (!takes_part(&r, e))
+            continue;
+        context_alive(context);
+        for (int s = 0; s < PLAN_N_STREAMS; s++)
+            if (e->waits[s] >= 0)
+                device->wait(stream_of(&r, e), program->events[e->waits[s]]);
+        status = run_entry(&r, e, err);
+        if (status != FSDP_OK)
+            fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(program, e));
+        else if (e->records)
+            device->record(program->events[entry], stream_of(&r, e));
+    }
+    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
+        status = device->synchronize(context->streams[s], err);
+    free(r.whole_grads);
+    return status;
+}

@@ -1,0 +1,120 @@
+/*
+ * Gradients of a whole small transformer against central differences of its loss, tensor by tensor, along a random
+ * direction. The reference numerics; every operation with a backward is in it.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "shard_runtime/core/rng.h"
+#include "tests/unit/engine/world.h"
+
+enum { BATCH = 3 };
+
+static double loss_of(struct fsdp_model *model, const struct tiny *tiny)
+{
+    int32_t tokens[BATCH * 8], targets[BATCH * 8];
+    const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = 5 };
+    struct fsdp_err err = { 0 };
+    struct fsdp_loss loss;
+
+    tiny_samples(tiny, 5, BATCH, tokens, targets);
+    cr_assert(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_OK, "%s", err.message);
+    return loss.mean;
+}
+
+/* The loss along `direction` from the parameter's value, by a fourth-order difference. */
+static double slope(struct fsdp_model *model, const struct tiny *tiny, const struct fsdp_parameter_info *info,
+                    const float *value, const float *direction)
+{
+    static const double places[] = { -2, -1, 1, 2 }, weights[] = { 1, -8, 8, -1 };
+    const double h = 4e-3;
+    float *moved = calloc(info->n_elems, sizeof *moved);
+    double sum = 0;
+
+    for (int p = 0; p < 4; p++) {
+        for (size_t i = 0; i < info->n_elems; i++)
+            moved[i] = value[i] + (float)(places[p] * h) * direction[i];
+        fsdp_parameter_set(model, info->name, moved, info->n_elems, NULL);
+        sum += weights[p] * loss_of(model, tiny);
+    }
+    fsdp_parameter_set(model, info->name, value, info->n_elems, NULL);
+    free(moved);
+    return sum / (12 * h);
+}
+
+/* Larger weights than at the start of training, so that no gradient is lost in rounding. */
+static void spread(struct fsdp_model *model)
+{
+    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
+        struct fsdp_parameter_info info;
+        float *value;
+
+        fsdp_model_parameter(model, i, &info, NULL);
+        value = calloc(info.n_elems, sizeof *value);
+        rng_fill_normal(rng_key(3, info.name), 0, value, info.n_elems, 0.3f);
+        for (size_t e = 0; info.n_dims == 1 && e < info.n_elems; e++)
+            value[e] += 1.0f;
+        fsdp_parameter_set(model, info.name, value, info.n_elems, NULL);
+        free(value);
+    }
+}
+
+static void check_parameter(struct fsdp_model *model, const struct tiny *tiny, size_t index)
+{
+    struct fsdp_parameter_info info;
+    float *value, *gradient, *direction;
+    double along = 0, norm = 0, measured;
+
+    fsdp_model_parameter(model, index, &info, NULL);
+    value = calloc(info.n_elems, sizeof *value);
+    gradient = calloc(info.n_elems, sizeof *gradient);
+    direction = calloc(info.n_elems, sizeof *direction);
+    loss_of(model, tiny);
+    fsdp_parameter_gather(model, info.name, FSDP_VALUE, value, info.n_elems, NULL);
+    fsdp_parameter_gather(model, info.name, FSDP_GRADIENT, gradient, info.n_elems, NULL);
+    rng_fill_normal(rng_key(11, info.name), 0, direction, info.n_elems, 1.0f);
+    for (size_t i = 0; i < info.n_elems; i++) {
+        along += (double)gradient[i] * direction[i];
+        norm += (double)gradient[i] * gradient[i];
+    }
+    measured = slope(model, tiny, &info, value, direction);
+    /* fp32 loss of about 1e-7 over h = 4e-3, against gradients of 0.01 and more. */
+    cr_assert(norm > 0 && fabs(measured - along) < 2e-3 * (sqrt(norm) + fabs(along)) + 1e-4,
+              "%s: the loss changes by %g, the gradient says %g", info.name, measured, along);
+    free(value);
+    free(gradient);
+    free(direction);
+}
+
+static void check_model(struct fsdp_context *context, void *user)
+{
+    const struct tiny *tiny = user;
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny->seq, .seed = 1 };
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(tiny, &err);
+    struct fsdp_model *model;
+
+    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    spread(model);
+    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++)
+        check_parameter(model, tiny, i);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(gradients, agree_with_differences_of_the_loss)
+{
+    struct tiny tiny = tiny_defaults;
+
+    world_run(1, check_model, &tiny);
+}
+
+Test(gradients, agree_with_dropout_and_without_a_causal_mask)
+{
+    struct tiny tiny = tiny_defaults;
+
+    tiny.dropout = 0.3f;
+    tiny.causal = false;
+    world_run(1, check_model, &tiny);
+}

@@ -1,0 +1,264 @@
+#include "tests/unit/engine/world.h"
+
+#include <assert.h>
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/core/rng.h"
+#include "shard_runtime/engine/context.h"
+
+enum { MAX_RANKS = 8 };
+
+struct meeting {
+    pthread_barrier_t barrier;
+    const void *send[MAX_RANKS];
+    int W;
+};
+
+static void meet(struct fsdp_comm *comm, const void *send)
+{
+    struct meeting *meeting = comm->state;
+
+    meeting->send[comm->rank] = send;
+    pthread_barrier_wait(&meeting->barrier);
+}
+
+static void part(struct fsdp_comm *comm)
+{
+    struct meeting *meeting = comm->state;
+
+    pthread_barrier_wait(&meeting->barrier);
+}
+
+static enum fsdp_status thread_open(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err)
+{
+    (void)comm;
+    (void)config;
+    (void)err;
+    return FSDP_OK;
+}
+
+static void thread_close(struct fsdp_comm *comm)
+{
+    (void)comm;
+}
+
+static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                                          enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    const struct meeting *meeting = comm->state;
+    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
+
+    (void)err;
+    meet(comm, send);
+    for (int r = 0; r < comm->size; r++)
+        if ((char *)recv + bytes * (size_t)r != meeting->send[r])
+            memcpy((char *)recv + bytes * (size_t)r, meeting->send[r], bytes);
+    part(comm);
+    return FSDP_OK;
+}
+
+static enum fsdp_status thread_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                                              enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    const struct meeting *meeting = comm->state;
+    float *sum = calloc(n_elems + 1, sizeof *sum);
+
+    (void)err;
+    assert(dtype == FSDP_F32 && op == FSDP_MEAN);
+    meet(comm, send);
+    for (int r = 0; r < comm->size; r++)
+        for (size_t i = 0; i < n_elems; i++)
+            sum[i] += ((const float *)meeting->send[r])[(size_t)comm->rank * n_elems + i];
+    part(comm);
+    for (size_t i = 0; i < n_elems; i++)
+        ((float *)recv)[i] = sum[i] / (float)comm->size;
+    free(sum);
+    return FSDP_OK;
+}
+
+static enum fsdp_status thread_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                          enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    const struct meeting *meeting = comm->state;
+    double sums[16] = { 0 };
+    int64_t whole[16] = { 0 };
+
+    (void)err;
+    assert(n_elems <= 16 && op == FSDP_SUM && (dtype == FSDP_F64 || dtype == FSDP_I64));
+    meet(comm, buffer);
+    for (int r = 0; r < comm->size; r++)
+        for (size_t i = 0; i < n_elems; i++)
+            if (dtype == FSDP_F64)
+                sums[i] += ((const double *)meeting->send[r])[i];
+            else
+                whole[i] += ((const int64_t *)meeting->send[r])[i];
+    part(comm);
+    memcpy(buffer, dtype == FSDP_F64 ? (void *)sums : (void *)whole, n_elems * 8);
+    return FSDP_OK;
+}
+
+static enum fsdp_status thread_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
+                                         struct fsdp_err *err)
+{
+    const struct meeting *meeting = comm->state;
+
+    (void)err;
+    meet(comm, buffer);
+    if (comm->rank != root)
+        memcpy(buffer, meeting->send[root], size_bytes);
+    part(comm);
+    return FSDP_OK;
+}
+
+static enum fsdp_status thread_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    (void)err;
+    part(comm);
+    return FSDP_OK;
+}
+
+static const struct comm_ops thread_ops = {
+    .name = "threads",
+    .open = thread_open,
+    .close = thread_close,
+    .all_gather = thread_all_gather,
+    .reduce_scatter = thread_reduce_scatter,
+    .all_reduce = thread_all_reduce,
+    .broadcast = thread_broadcast,
+    .barrier = thread_barrier,
+};
+
+struct rank_thread {
+    struct meeting *meeting;
+    int rank;
+    world_body body;
+    void *user;
+};
+
+static void *run_rank(void *argument)
+{
+    static const struct fsdp_context_options options = { .numerics = "ref", .threads = 1 };
+    const struct rank_thread *rank = argument;
+    struct fsdp_comm *comm = calloc(1, sizeof *comm);
+    struct fsdp_context *context;
+    struct fsdp_err err = { 0 };
+    struct link *link;
+
+    cr_assert(link_open(&link, &err) == FSDP_OK, "%s", err.message);
+    *comm = (struct fsdp_comm){ .ops = &thread_ops, .link = link, .rank = rank->rank, .size = rank->meeting->W,
+                                .name = "world", .state = rank->meeting };
+    cr_assert(context_create_on(&context, &options, link, comm, &err) == FSDP_OK, "%s", err.message);
+    rank->body(context, rank->user);
+    fsdp_context_destroy(context);
+    return NULL;
+}
+
+void world_run(int W, world_body body, void *user)
+{
+    struct meeting meeting = { .W = W };
+    struct rank_thread ranks[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+
+    assert(W <= MAX_RANKS);
+    pthread_barrier_init(&meeting.barrier, NULL, (unsigned)W);
+    for (int r = 0; r < W; r++) {
+        ranks[r] = (struct rank_thread){ .meeting = &meeting, .rank = r, .body = body, .user = user };
+        cr_assert(pthread_create(&threads[r], NULL, run_rank, &ranks[r]) == 0);
+    }
+    for (int r = 0; r < W; r++)
+        pthread_join(threads[r], NULL);
+    pthread_barrier_destroy(&meeting.barrier);
+}
+
+/* --- the model --------------------------------------------------------------------------------------------- */
+
+const struct tiny tiny_defaults = { .layers = 2, .dim = 12, .heads = 3, .vocab = 19, .seq = 6, .hidden = 20,
+                                    .causal = true };
+
+static struct fsdp_value *mlp_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    x = fsdp_gelu(fsdp_call(fsdp_module_child(self, "w1"), x));
+    return fsdp_call(fsdp_module_child(self, "w2"), x);
+}
+
+static struct fsdp_value *block_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    const struct tiny *tiny = user;
+    struct fsdp_value *h = fsdp_call(fsdp_module_child(self, "attention_norm"), x);
+
+    x = fsdp_add_dropout(x, fsdp_call(fsdp_module_child(self, "attention"), h), tiny->dropout);
+    h = fsdp_call(fsdp_module_child(self, "ffn_norm"), x);
+    return fsdp_add_dropout(x, fsdp_call(fsdp_module_child(self, "feed_forward"), h), tiny->dropout);
+}
+
+static struct fsdp_value *model_forward(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
+{
+    const struct tiny *tiny = user;
+    struct fsdp_module *layers = fsdp_module_child(self, "layers");
+    struct fsdp_value *x;
+
+    x = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"), tokens);
+    x = fsdp_dropout(x, tiny->dropout);
+    for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
+        x = fsdp_call(fsdp_module_child_at(layers, i), x);
+    return fsdp_call(fsdp_module_child(self, "output"), fsdp_call(fsdp_module_child(self, "norm"), x));
+}
+
+static void build_block(struct fsdp_module *block, const struct tiny *tiny)
+{
+    struct fsdp_module *mlp;
+
+    fsdp_layer_norm(block, "attention_norm", tiny->dim, 1e-5f);
+    fsdp_attention(block, "attention", tiny->dim, tiny->heads, tiny->causal, tiny->dropout);
+    fsdp_layer_norm(block, "ffn_norm", tiny->dim, 1e-5f);
+    mlp = fsdp_module_add(block, "feed_forward", mlp_forward, NULL);
+    fsdp_linear(mlp, "w1", tiny->dim, tiny->hidden, true);
+    fsdp_linear(mlp, "w2", tiny->hidden, tiny->dim, true);
+}
+
+struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
+{
+    const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard };
+    struct fsdp_module *root = fsdp_module_create(model_forward, (void *)(uintptr_t)tiny);
+    struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
+    enum fsdp_status status = FSDP_OK;
+
+    fsdp_embedding(root, "tok_embeddings", tiny->vocab, tiny->dim);
+    fsdp_embedding(root, "pos_embeddings", tiny->seq, tiny->dim);
+    for (size_t i = 0; i < tiny->layers && status == FSDP_OK; i++) {
+        struct fsdp_module *block;
+        char name[24];
+
+        snprintf(name, sizeof name, "%zu", i);
+        block = fsdp_module_add(layers, name, block_forward, (void *)(uintptr_t)tiny);
+        build_block(block, tiny);
+        if (!tiny->one_group)
+            status = fsdp_fully_shard(block, &options, err);
+    }
+    fsdp_layer_norm(root, "norm", tiny->dim, 1e-5f);
+    fsdp_linear(root, "output", tiny->dim, tiny->vocab, false);
+    if (status == FSDP_OK)
+        status = fsdp_fully_shard(root, &options, err);
+    if (tiny->keep_after_backward)
+        fsdp_module_set_reshard_after_backward(root, false, true);
+    if (status == FSDP_OK)
+        return root;
+    fsdp_module_destroy(root);
+    return NULL;
+}
+
+void tiny_samples(const struct tiny *tiny, uint64_t first, size_t batch, int32_t *tokens, int32_t *targets)
+{
+    for (size_t i = 0; i < batch * tiny->seq; i++) {
+        const uint64_t place = (first + i / tiny->seq) * tiny->seq + i % tiny->seq;
+
+        tokens[i] = (int32_t)rng_below(7, place, tiny->vocab);
+        targets[i] = (int32_t)rng_below(7, place + 1, tiny->vocab);
+    }
+}

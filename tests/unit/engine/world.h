@@ -1,0 +1,33 @@
+/*
+ * A world inside one process: each rank is a thread with a context of its own, and collectives meet at a barrier.
+ * So every world size can be tried anywhere, under the sanitizers too. Beside it the model that most tests use.
+ */
+#ifndef TEST_ENGINE_WORLD_H
+#define TEST_ENGINE_WORLD_H
+
+#include <fsdp/fsdp.h>
+
+typedef void (*world_body)(struct fsdp_context *context, void *user);
+
+/** Run `body` as every rank of a world of `W`, on the reference numerics with one thread each. */
+void world_run(int W, world_body body, void *user);
+
+struct tiny {
+    size_t layers, dim, heads, vocab, seq, hidden;
+    float dropout;
+    bool causal;
+    enum fsdp_reshard reshard;
+    bool one_group; /* only the root is a unit */
+    bool keep_after_backward;
+};
+
+/** layers 2, dim 12, heads 3, vocab 19, seq 6, hidden 20, causal: nothing divides evenly. */
+extern const struct tiny tiny_defaults;
+
+/** A transformer as in the job file's kind: transformer, sharded. Destroyed with fsdp_module_destroy(). */
+struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err);
+
+/** Deterministic tokens and targets of samples first ... first + batch - 1. */
+void tiny_samples(const struct tiny *tiny, uint64_t first, size_t batch, int32_t *tokens, int32_t *targets);
+
+#endif
