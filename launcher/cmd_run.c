@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "launcher/client.h"
 #include "launcher/exit_status.h"
 #include "launcher/job_input.h"
 
@@ -15,10 +16,8 @@ static int complain(int status, const struct fsdp_err *err)
 
 static int run(struct launch *launch, const struct options *options)
 {
-    if (options_has(options, OPT_AGENT)) {
-        fprintf(stderr, "fsdprun: %s is not supported yet\n", options->of[OPT_AGENT].origin);
-        return FSDP_EXIT_USAGE;
-    }
+    if (options_has(options, OPT_AGENT))
+        return client_run(options->of[OPT_AGENT].text, &launch->config, options_has(options, OPT_DETACH));
     return agent_run(&launch->config);
 }
 
