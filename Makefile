@@ -164,6 +164,31 @@ asan:
 asan-unit:
 	$(MAKE) BUILD=build/asan SAN=address,undefined unit
 
+# Each tests/fuzz/fuzz_<name>.c is a libFuzzer target over what launcher, agent and job are made of, with its words in
+# <name>.dict and seeds in seeds/<name>/ where they are there. `make fuzz FUZZ_RUNS=10000000` for a longer campaign.
+FUZZ_RUNS ?= 200000
+FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(call src,tests/fuzz))
+FUZZ_OBJ  := $(filter-out $(call obj,launcher/main.c),$(call obj,$(LAUNCH_SRC) $(AGENT_SRC) $(JOB_SRC) $(SHARED_SRC)))
+$(BUILD)/fuzz/parts.a: $(FUZZ_OBJ)
+	@mkdir -p $(@D)
+	rm -f $@
+	ar rcs $@ $^
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/fuzz/parts.a
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer $< -o $@ $(LDFLAGS) $(BUILD)/fuzz/parts.a $(LIBS_UV) $(LIBS_JOB) \
+	  $(LIBS_TLS) -lxxhash -lm
+.PHONY: fuzz fuzz-run
+fuzz:
+	$(MAKE) BUILD=build/fuzz CC=clang-14 OPENMP= SAN=fuzzer-no-link,address,undefined fuzz-run
+fuzz-run: $(FUZZ_BIN)
+	for target in $(FUZZ_BIN); do name=$${target##*/fuzz_}; \
+	  mkdir -p $(BUILD)/corpus/$$name; \
+	  dict=tests/fuzz/$$name.dict; seeds=tests/fuzz/seeds/$$name; \
+	  UBSAN_OPTIONS=halt_on_error=1 $$target -runs=$(FUZZ_RUNS) -seed=1 -max_len=4096 -timeout=10 -verbosity=0 \
+	    -artifact_prefix=$(BUILD)/ $$([ -e $$dict ] && echo -dict=$$dict) \
+	    $(BUILD)/corpus/$$name $$([ -d $$seeds ] && echo $$seeds) > $(BUILD)/$$name.log 2>&1 || \
+    { tail -n 40 $(BUILD)/$$name.log; exit 1; }; \
+	  echo "fuzz $$name: $(FUZZ_RUNS) runs, nothing found"; done
+
 # --- the rest ---------------------------------------------------------------------------------------------------
 C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 .PHONY: format lint clean install

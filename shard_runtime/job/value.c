@@ -285,11 +285,11 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
 
 enum fsdp_status job_value_store(const struct job_key *key, const struct job_value *value, struct job *job)
 {
-    char *field = (char *)job + key->field;
-    char *copy;
+    char *field, *copy;
 
     if (key->field == JOB_NO_FIELD)
         return FSDP_OK;
+    field = (char *)job + key->field;
     switch (key->type) {
     case JOB_BOOL:
         memcpy(field, &value->flag, sizeof value->flag);
@@ -324,13 +324,14 @@ enum fsdp_status job_value_store(const struct job_key *key, const struct job_val
 
 void job_value_load(const struct job_key *key, const struct job *job, struct job_value *out)
 {
-    const char *field = (const char *)job + key->field;
+    const char *field;
 
     *out = (struct job_value) { 0 };
     if (key->field == JOB_NO_FIELD) {
         (void)job_value_fallback(key, out);
         return;
     }
+    field = (const char *)job + key->field;
     switch (key->type) {
     case JOB_BOOL:
         memcpy(&out->flag, field, sizeof out->flag);
