@@ -122,7 +122,7 @@ $(BUILD)/lib/fsdp.pc: Makefile
 	@mkdir -p $(@D)
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: fsdp' \
 	  'Description: fully sharded data parallel training runtime' 'Version: $(VERSION)' \
-	  'Libs: -L$${libdir} -lfsdp' 'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' \
+	  'Libs: -L$${libdir} -lfsdp' 'Libs.private: $(LIBS_TRAIN) -lcjson -lcrypto -lxxhash -lgomp -lm' \
 	  'Cflags: -I$${includedir}' > $@
 
 $(BUILD)/examples/%: shard_runtime/examples/%.c $(BUILD)/lib/libfsdp.so
@@ -158,7 +158,29 @@ unit: $(BUILD)/test/unit
 system: tests-build
 	BUILD=$(BUILD) tests/run system
 
-.PHONY: asan tsan asan-unit
+# A bench: one program, one table on stdout, the same as build/bench/NAME.json.
+$(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $< -o $@ $(LDFLAGS) $(BUILD)/lib/libfsdp.a $(RUNTIME_LIBS)
+.PHONY: bench-numerics
+bench-numerics: $(BUILD)/bench/bench_numerics
+	$< auto $(or $(THREADS),1) $(BUILD)/bench/numerics.json
+
+# Under the thread sanitizer: plain programs of tests/tsan, clang and its OpenMP, products in plain C (with libgomp
+# or oneDNN's own threads the sanitizer sees races that are none).
+TSAN_CC  ?= clang-14
+TSAN_BIN := $(patsubst tests/tsan/%.c,$(BUILD)/test/tsan/%,$(call src,tests/tsan))
+$(BUILD)/test/tsan/%: tests/tsan/%.c $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $< -o $@ $(LDFLAGS) $(BUILD)/lib/libfsdp.a $(RUNTIME_LIBS)
+.PHONY: tsan tsan-programs
+tsan-programs: $(TSAN_BIN)
+tsan:
+	@command -v $(TSAN_CC) > /dev/null || { echo 'make tsan needs $(TSAN_CC), libclang-rt-14-dev and libomp-14-dev' >&2; exit 1; }
+	$(MAKE) BUILD=build/tsan CC=$(TSAN_CC) SAN=thread ONEDNN=0 tsan-programs
+	BUILD=build/tsan tests/run tsan
+
+.PHONY: asan asan-unit
 asan:
 	$(MAKE) BUILD=build/asan SAN=address,undefined test
 asan-unit:
@@ -201,12 +223,6 @@ lint: compile_commands.json
 compile_commands.json: Makefile
 	@{ echo '['; sep=; for f in $(C_FILES); do case $$f in *.c) printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' \
 	  "$$sep" '$(CURDIR)' "$$f" "$(CC) $(subst ",\",$(CPPFLAGS)) $(CFLAGS) $(OPENMP) -DISA=base -c $$f"; sep=$$',\n';; esac; done; echo ']'; } > $@
-
-# Pages made from the tables of options and keys; tests/unit/launcher/test_docs.c holds them against the tables.
-DOC_PAGES := docs/config.md docs/man/fsdprun.1 docs/man/fsdp.yaml.5
-.PHONY: docs
-docs: $(BUILD)/bin/fsdprun
-	for page in $(DOC_PAGES); do mkdir -p $${page%/*} && $(BUILD)/bin/fsdprun --docs=$${page##*/} > $$page || exit 1; done
 
 clean:
 	rm -rf build compile_commands.json

@@ -49,7 +49,7 @@ static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t
     static void max_##suffix(T *restrict sum, const T *restrict x, size_t n)              \
     {                                                                                     \
         for (size_t i = 0; i < n; i++)                                                    \
-            sum[i] = (x[i] > sum[i]) | (x[i] != x[i]) ? x[i] : sum[i];                   \
+            sum[i] = ((x[i] > sum[i]) | (x[i] != x[i])) ? x[i] : sum[i];                  \
     }                                                                                     \
     static void combine_##suffix(T *sum, const T *x, size_t n, enum fsdp_reduce_op op)    \
     {                                                                                     \

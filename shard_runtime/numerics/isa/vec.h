@@ -72,9 +72,18 @@ static inline vf vf_abs(vf x)
     return (vf)((vi)x & INT32_MAX);
 }
 
+/* a where it is larger, else b: a NaN in b stays, one in a does not. */
 static inline vf vf_max(vf a, vf b)
 {
+#if defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE__)
+    return (vf)_mm_max_ps((__m128)a, (__m128)b);
+#else
     return vf_select(a > b, a, b);
+#endif
 }
 
 /* The first n < VL elements; `fill` in the other lanes. Nothing beyond them is read. */
@@ -120,23 +129,38 @@ static inline vf vf_fma(vf a, vf b, vf c)
 #endif
 }
 
-/* Sum of the lanes, in double, from first to last. */
+/* Sum of the lanes, in double: lane i and lane i + VL / 2 first. */
 static inline double vf_sum(vf x)
 {
-    double sum = 0;
+#if defined(__AVX512F__)
+    const __m512d halves = _mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)) +
+                           _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd((__m512d)x, 1)));
+    const __m256d quarters = _mm512_castpd512_pd256(halves) + _mm512_extractf64x4_pd(halves, 1);
+    const __m128d pair = _mm256_castpd256_pd128(quarters) + _mm256_extractf128_pd(quarters, 1);
 
-    for (int lane = 0; lane < VL; lane++)
-        sum += (double)x[lane];
-    return sum;
+    return pair[0] + pair[1];
+#elif defined(__AVX2__)
+    const __m256d halves = _mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)) +
+                           _mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+    const __m128d pair = _mm256_castpd256_pd128(halves) + _mm256_extractf128_pd(halves, 1);
+
+    return pair[0] + pair[1];
+#else
+    return ((double)x[0] + (double)x[2]) + ((double)x[1] + (double)x[3]);
+#endif
 }
 
 static inline float vf_largest(vf x)
 {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#else
     float largest = x[0];
 
     for (int lane = 1; lane < VL; lane++)
         largest = x[lane] > largest ? x[lane] : largest;
     return largest;
+#endif
 }
 
 /* The 64-bit products of the even lanes of a and b (lane 0, 2, ...). */

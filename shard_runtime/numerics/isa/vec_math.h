@@ -1,8 +1,7 @@
 /*
  * exp and the upper tail of the normal distribution on vectors. The coefficients are minimax fits made for this
- * file (iteratively reweighted least squares on Chebyshev nodes), rounded to float32; the errors beside them were
- * measured over every float32 of the range, against double, in all three instruction sets.
- * NaN in, NaN out.
+ * file (iteratively reweighted least squares on Chebyshev nodes), rounded to float32. The errors were measured on every
+ * fifth (exp) and third float32 of the range, against double, in all three instruction sets. NaN in, NaN out.
  */
 #ifndef NUMERICS_ISA_VEC_MATH_H
 #define NUMERICS_ISA_VEC_MATH_H
@@ -10,7 +9,7 @@
 #include "shard_runtime/numerics/isa/vec.h"
 
 /*
- * exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2 and exp(r) = 1 + r + r^2 p(r).
+ * exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2 and exp(r) = 1 + r + r^2 p(r). At most 1.01 ulp off.
  */
 static inline vf vf_exp(vf x)
 {
@@ -35,7 +34,8 @@ static inline vf vf_exp(vf x)
 /*
  * Q(a) = 1 - Phi(a) for a >= 0, the upper tail of the standard normal, from *bell = exp(-a^2 / 2), which is left for
  * the density: Q(a) = bell * t * p(t) with t = 1 / (1 + 0.3 a), the form of Abramowitz and Stegun 26.2.17 with a
- * polynomial of our own. In the tail the relative error grows with a^2, by the rounding of a^2.
+ * polynomial of our own. At most 2.4e-7 off; relative to Q, 4.9e-7 up to a = 1, and 8 (1 + a^2 / 2) 2^-24 to a = 13, by the
+ * rounding of a^2.
  */
 static inline vf vf_normal_tail(vf a, vf *bell)
 {
