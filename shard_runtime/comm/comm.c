@@ -138,7 +138,9 @@ static const struct comm_ops *backend_for(const struct comm_places *places, int 
 {
     if (size == 1)
         return &comm_self_ops;
-    return places->n_nodes == 1 ? &comm_shm_ops : NULL;
+    if (places->n_nodes == 1)
+        return &comm_shm_ops;
+    return places->per_node == 1 ? &comm_tcp_ops : &comm_joined_ops;
 }
 
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err)
@@ -161,11 +163,6 @@ enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *c
     comm->size = config->size;
     snprintf(comm->name, sizeof comm->name, "%s", config->name);
     comm->ops = backend_for(&places, config->size);
-    if (comm->ops == NULL) {
-        free(comm);
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "group %s: %d ranks on %d nodes", config->name, config->size,
-                         places.n_nodes);
-    }
     status = comm->ops->open(comm, config, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "opening group %s", config->name);

@@ -43,6 +43,7 @@ struct mini_agent {
     bool bad_token;            /* every rank gets a token of its own */
     const char *node_address;  /* NULL: 127.0.0.1 */
     void (*on_event)(struct mini_agent *agent, int rank, const char *text);
+    void (*on_put)(struct mini_agent *agent, int rank, const char *key, const char *value); /* before others see it */
     int (*next_ms)(struct mini_agent *agent); /* optional: called in each turn; how long the next may wait, -1: for ever */
     void *user;
 
@@ -116,6 +117,9 @@ static inline void mini_put(struct mini_agent *agent, int rank, const char *payl
     value->size = size - sizeof value->key;
     value->bytes = malloc(value->size + 1);
     memcpy(value->bytes, payload + sizeof value->key, value->size);
+    value->bytes[value->size] = '\0';
+    if (agent->on_put != NULL)
+        agent->on_put(agent, rank, value->key, value->bytes);
     for (int i = 0; i < agent->n_asked; i++)
         if (strcmp(agent->asked[i].key, value->key) == 0) {
             mini_answer(agent, value, agent->asked[i].rank, agent->asked[i].tag);

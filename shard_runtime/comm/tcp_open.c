@@ -1,0 +1,420 @@
+#include "shard_runtime/comm/tcp_open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NONCE_BYTES = 32, MAC_BYTES = 32, ADDRESS_BYTES = 320 };
+
+/* Strangers at the door: so many at a time, each for so long; then the oldest goes. */
+enum { STRANGERS = 64, STRANGER_MS = 10000 };
+
+/* A refusal may be a full queue at the other end: tried again so often before it is believed. */
+enum { ATTEMPTS = 5, RETRY_MS = 100 };
+
+struct opening {
+    uint32_t from, to;
+    unsigned char nonce[NONCE_BYTES];
+    unsigned char mac[MAC_BYTES];
+};
+
+/* What is proved. Bytes as they lie: both ends are of one build. */
+struct statement {
+    char word[8];
+    char group[COMM_NAME_BYTES];
+    uint32_t generation, from, to, reserved;
+    unsigned char challenge[NONCE_BYTES], nonce[NONCE_BYTES];
+};
+
+enum stage { VACANT, CONNECTING, AWAIT_CHALLENGE, AWAIT_PROOF, AWAIT_OPENING };
+
+/* A connection that is being opened; `got` bytes of what its stage awaits have come. */
+struct door {
+    int fd;
+    enum stage stage;
+    int node;          /* connecting end: to which */
+    int attempts;
+    int64_t since_ms;  /* accepting end: when it came; connecting end, vacant: when to try again */
+    size_t got;
+    union {
+        unsigned char bytes[sizeof(struct opening)];
+        struct opening opening;
+        unsigned char challenge[NONCE_BYTES];
+        unsigned char proof[MAC_BYTES];
+    } in;
+    struct opening sent;                  /* connecting end */
+    unsigned char challenge[NONCE_BYTES]; /* either end */
+};
+
+struct opener {
+    const struct tcp_mesh_config *config;
+    const struct fsdp_link_hello *hello;
+    int *fds;
+    int n_open;   /* of fds */
+    int listener;
+    struct sockaddr_storage *addresses; /* (self) of the nodes before this one */
+    socklen_t *address_bytes;
+    struct door *doors; /* (self) outgoing, then STRANGERS incoming */
+    int n_doors;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static uint32_t rank_of(const struct tcp_mesh_config *config, int node)
+{
+    return (uint32_t)(node * config->rails + config->rail);
+}
+
+static bool prove(const struct opener *o, const char *word, const struct door *door, const struct opening *opening,
+                  unsigned char mac[MAC_BYTES])
+{
+    struct statement s = { .generation = o->hello->generation, .from = opening->from, .to = opening->to };
+    unsigned int length = 0;
+
+    snprintf(s.word, sizeof s.word, "%s", word);
+    snprintf(s.group, sizeof s.group, "%s", o->config->name);
+    memcpy(s.challenge, door->challenge, NONCE_BYTES);
+    memcpy(s.nonce, opening->nonce, NONCE_BYTES);
+    return HMAC(EVP_sha256(), o->hello->token, sizeof o->hello->token, (const unsigned char *)&s, sizeof s, mac,
+                &length) != NULL && length == MAC_BYTES;
+}
+
+/* --- addresses ------------------------------------------------------------------------------------------- */
+
+static void address_key(char key[FSDP_LINK_KEY_BYTES], const struct tcp_mesh_config *config, int node)
+{
+    snprintf(key, FSDP_LINK_KEY_BYTES, "comm/%s/tcp/%u", config->name, rank_of(config, node));
+}
+
+/* Listen on this node's own address, on a port of the system's choice. */
+static enum fsdp_status listen_here(struct opener *o, struct fsdp_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+    const char *host = o->hello->node_address;
+    struct addrinfo *found = NULL;
+    enum fsdp_status status = FSDP_OK;
+    int code = getaddrinfo(host, "0", &hints, &found);
+
+    if (code != 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "this node's address %s: %s", host, gai_strerror(code));
+    o->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (o->listener < 0 || bind(o->listener, found->ai_addr, found->ai_addrlen) < 0 ||
+        listen(o->listener, STRANGERS + o->config->n) < 0)
+        status = fsdp_fail(err, FSDP_ERR_IO, "listening on this node's address %s: %s", host, strerror(errno));
+    freeaddrinfo(found);
+    return status;
+}
+
+static enum fsdp_status publish_address(const struct opener *o, struct fsdp_err *err)
+{
+    char key[FSDP_LINK_KEY_BYTES], text[ADDRESS_BYTES], host[256], port[32];
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    int code;
+
+    if (getsockname(o->listener, (struct sockaddr *)&address, &length) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "the port listened on: %s", strerror(errno));
+    code = getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
+                       NI_NUMERICHOST | NI_NUMERICSERV);
+    if (code != 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "the port listened on: %s", gai_strerror(code));
+    snprintf(text, sizeof text, "%s %s", host, port);
+    address_key(key, o->config, o->config->self);
+    return link_put(o->config->link, key, text, strlen(text) + 1, -1, err);
+}
+
+static enum fsdp_status learn_address(struct opener *o, int node, struct fsdp_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    char key[FSDP_LINK_KEY_BYTES], text[ADDRESS_BYTES] = "";
+    size_t size = sizeof text;
+    struct addrinfo *found = NULL;
+    enum fsdp_status status;
+    char *space;
+
+    address_key(key, o->config, node);
+    status = link_get(o->config->link, key, text, &size, NULL, err);
+    if (status != FSDP_OK)
+        return status;
+    text[sizeof text - 1] = '\0';
+    space = strchr(text, ' ');
+    if (space != NULL)
+        *space = '\0';
+    if (space == NULL || getaddrinfo(text, space + 1, &hints, &found) != 0)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is no address", key);
+    memcpy(&o->addresses[node], found->ai_addr, found->ai_addrlen);
+    o->address_bytes[node] = found->ai_addrlen;
+    freeaddrinfo(found);
+    return FSDP_OK;
+}
+
+/* --- doors ----------------------------------------------------------------------------------------------- */
+
+static void shut(struct door *door)
+{
+    if (door->fd >= 0)
+        close(door->fd);
+    door->fd = -1;
+    door->stage = VACANT;
+    door->got = 0;
+}
+
+/*
+ * Small messages leave at once. An idle peer whose host is gone is found by keep-alive after about 3 s; one that is
+ * silent while data is under way by tcp_mesh.c. TCP_USER_TIMEOUT would do the latter too, but it also gives up a
+ * peer that is merely stopped and whose window is full (tcp(7)): that one must be waited for.
+ */
+static void tune(int fd)
+{
+    const int on = 1, idle_s = 1, interval_s = 1, probes = 2;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/* The connection is proved at both ends: it leaves its door. */
+static void let_in(struct opener *o, struct door *door, int node)
+{
+    o->fds[node] = door->fd;
+    o->n_open++;
+    door->fd = -1;
+    shut(door);
+}
+
+static enum fsdp_status start_connecting(struct opener *o, struct door *door, struct fsdp_err *err)
+{
+    const struct sockaddr *address = (const struct sockaddr *)&o->addresses[door->node];
+
+    door->attempts++;
+    door->fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (door->fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "a socket: %s", strerror(errno));
+    tune(door->fd);
+    door->stage = CONNECTING;
+    door->got = 0;
+    if (connect(door->fd, address, o->address_bytes[door->node]) < 0 && errno != EINPROGRESS && errno != EINTR)
+        shut(door); /* counted as an attempt, tried again below */
+    door->since_ms = now_ms() + RETRY_MS;
+    return FSDP_OK;
+}
+
+static void accept_all(struct opener *o)
+{
+    for (;;) {
+        struct door *door = &o->doors[o->config->self], *oldest = door;
+        int fd = accept4(o->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd < 0)
+            return;
+        for (; door < o->doors + o->n_doors && door->stage != VACANT; door++)
+            if (door->since_ms < oldest->since_ms)
+                oldest = door;
+        if (door == o->doors + o->n_doors) {
+            door = oldest;
+            shut(door);
+        }
+        tune(fd);
+        door->fd = fd;
+        door->stage = AWAIT_OPENING;
+        door->since_ms = now_ms();
+        /* 32 bytes into an empty socket buffer: it takes all of them, or the connection is of no use. */
+        if (getrandom(door->challenge, NONCE_BYTES, 0) != NONCE_BYTES ||
+            send(fd, door->challenge, NONCE_BYTES, MSG_NOSIGNAL) != NONCE_BYTES)
+            shut(door);
+    }
+}
+
+static bool answer_challenge(const struct opener *o, struct door *door)
+{
+    memcpy(door->challenge, door->in.challenge, NONCE_BYTES);
+    door->sent = (struct opening){ .from = rank_of(o->config, o->config->self), .to = rank_of(o->config, door->node) };
+    return getrandom(door->sent.nonce, NONCE_BYTES, 0) == NONCE_BYTES &&
+           prove(o, "open", door, &door->sent, door->sent.mac) &&
+           send(door->fd, &door->sent, sizeof door->sent, MSG_NOSIGNAL) == sizeof door->sent;
+}
+
+/* All bytes of an opening are here. Its numbers mean nothing until the code over them is right. */
+static void judge_opening(struct opener *o, struct door *door)
+{
+    const struct opening *opening = &door->in.opening;
+    unsigned char mac[MAC_BYTES];
+    int node;
+
+    if (!prove(o, "open", door, opening, mac) || CRYPTO_memcmp(mac, opening->mac, MAC_BYTES) != 0 ||
+        opening->to != rank_of(o->config, o->config->self)) {
+        shut(door);
+        return;
+    }
+    for (node = o->config->self + 1; node < o->config->n; node++)
+        if (rank_of(o->config, node) == opening->from)
+            break;
+    if (node == o->config->n || o->fds[node] >= 0 || !prove(o, "proof", door, opening, mac) ||
+        send(door->fd, mac, MAC_BYTES, MSG_NOSIGNAL) != MAC_BYTES) {
+        shut(door);
+        return;
+    }
+    let_in(o, door, node);
+}
+
+static void judge_proof(struct opener *o, struct door *door)
+{
+    unsigned char mac[MAC_BYTES];
+
+    if (prove(o, "proof", door, &door->sent, mac) && CRYPTO_memcmp(mac, door->in.proof, MAC_BYTES) == 0)
+        let_in(o, door, door->node);
+    else
+        shut(door);
+}
+
+static size_t awaited_bytes(enum stage stage)
+{
+    return stage == AWAIT_OPENING ? sizeof(struct opening) : stage == AWAIT_CHALLENGE ? NONCE_BYTES : MAC_BYTES;
+}
+
+/* Something happened at a door. Not one byte more is read than its stage awaits. */
+static void serve(struct opener *o, struct door *door)
+{
+    ssize_t n;
+
+    if (door->stage == CONNECTING) {
+        int error = 0;
+        socklen_t length = sizeof error;
+
+        getsockopt(door->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+        if (error != 0)
+            shut(door);
+        else
+            door->stage = AWAIT_CHALLENGE;
+        return;
+    }
+    n = recv(door->fd, door->in.bytes + door->got, awaited_bytes(door->stage) - door->got, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        shut(door);
+        return;
+    }
+    door->got += (size_t)n;
+    if (door->got < awaited_bytes(door->stage))
+        return;
+    door->got = 0;
+    if (door->stage == AWAIT_OPENING) {
+        judge_opening(o, door);
+    } else if (door->stage == AWAIT_PROOF) {
+        judge_proof(o, door);
+    } else {
+        door->stage = AWAIT_PROOF;
+        if (!answer_challenge(o, door))
+            shut(door);
+    }
+}
+
+/* Try again what was refused; send away who stands at the door too long. */
+static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
+{
+    const int64_t now = now_ms();
+
+    for (int i = 0; i < o->n_doors; i++) {
+        struct door *door = &o->doors[i];
+
+        if (i >= o->config->self) {
+            if (door->stage != VACANT && now - door->since_ms > STRANGER_MS)
+                shut(door);
+        } else if (door->stage == VACANT && o->fds[door->node] < 0) {
+            enum fsdp_status status = FSDP_OK;
+
+            if (door->attempts == ATTEMPTS)
+                return fsdp_fail(err, FSDP_ERR_PEER, "rank %u does not take the connection: it is gone, or of another job",
+                                 rank_of(o->config, door->node));
+            if (now >= door->since_ms)
+                status = start_connecting(o, door, err);
+            if (status != FSDP_OK)
+                return status;
+        }
+    }
+    return FSDP_OK;
+}
+
+static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
+{
+    struct pollfd *polls = calloc((size_t)o->n_doors + 1, sizeof *polls);
+    enum fsdp_status status = FSDP_OK;
+
+    if (polls == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "opening %d connections", o->config->n);
+    while (status == FSDP_OK && o->n_open < o->config->n - 1) {
+        status = tend(o, err);
+        if (status != FSDP_OK)
+            break;
+        for (int i = 0; i < o->n_doors; i++)
+            polls[i] = (struct pollfd){ .fd = o->doors[i].fd,
+                                        .events = o->doors[i].stage == CONNECTING ? POLLOUT : POLLIN };
+        polls[o->n_doors] = (struct pollfd){ .fd = o->listener, .events = POLLIN };
+        poll(polls, (nfds_t)o->n_doors + 1, WATCH_SLICE_MS);
+        for (int i = 0; i < o->n_doors; i++)
+            if (polls[i].fd >= 0 && polls[i].revents != 0)
+                serve(o, &o->doors[i]);
+        if (polls[o->n_doors].revents != 0)
+            accept_all(o);
+        status = watch_check(o->config->watch, err);
+    }
+    free(polls);
+    return status;
+}
+
+enum fsdp_status tcp_open_all(int *fds, const struct tcp_mesh_config *config, struct fsdp_err *err)
+{
+    struct opener o = { .config = config, .hello = link_hello(config->link), .fds = fds, .listener = -1,
+                        .n_doors = config->self + STRANGERS };
+    enum fsdp_status status;
+
+    for (int i = 0; i < config->n; i++)
+        fds[i] = -1;
+    o.doors = calloc((size_t)o.n_doors, sizeof *o.doors);
+    o.addresses = calloc((size_t)config->self + 1, sizeof *o.addresses);
+    o.address_bytes = calloc((size_t)config->self + 1, sizeof *o.address_bytes);
+    if (o.doors == NULL || o.addresses == NULL || o.address_bytes == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "opening %d connections", config->n);
+        goto done;
+    }
+    for (int i = 0; i < o.n_doors; i++)
+        o.doors[i] = (struct door){ .fd = -1, .node = i };
+    status = listen_here(&o, err);
+    if (status == FSDP_OK)
+        status = publish_address(&o, err);
+    for (int node = 0; node < config->self && status == FSDP_OK; node++)
+        status = learn_address(&o, node, err);
+    if (status == FSDP_OK)
+        status = open_doors(&o, err);
+done:
+    for (int i = 0; i < o.n_doors && o.doors != NULL; i++)
+        shut(&o.doors[i]);
+    if (o.listener >= 0)
+        close(o.listener);
+    free(o.addresses);
+    free(o.address_bytes);
+    free(o.doors);
+    return status;
+}
