@@ -62,6 +62,7 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
     context->rank = fsdp_comm_rank(comm);
     context->W = fsdp_comm_size(comm);
     context->threads = choose_threads(options, link);
+    context->loaded_step = -1;
     status = open_device(context, options, err);
     if (status != FSDP_OK) {
         fsdp_context_destroy(context);
@@ -222,6 +223,14 @@ void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase)
 {
     atomic_store_explicit(&context->progress->phase, (uint32_t)phase, memory_order_relaxed);
     context_alive(context);
+    if (context->on_phase != NULL)
+        context->on_phase(phase, context->on_phase_user);
+}
+
+void fsdp_context_on_phase(struct fsdp_context *context, fsdp_phase_fn fn, void *user)
+{
+    context->on_phase = fn;
+    context->on_phase_user = user;
 }
 
 enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object, struct fsdp_err *err)

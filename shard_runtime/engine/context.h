@@ -20,6 +20,9 @@ struct fsdp_context {
     struct numerics numerics;
     struct fsdp_progress *progress; /* of the link */
     int rank, W, threads;
+    fsdp_phase_fn on_phase; /* NULL: nobody wants to know */
+    void *on_phase_user;
+    int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */
 };
 
 /** A context on a link and a process group that are there already; it owns both from now on, also after a failure. */

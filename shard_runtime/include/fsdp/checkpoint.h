@@ -13,12 +13,18 @@
 
 FSDP_BEGIN_DECLS
 
+enum { FSDP_MADE_WITH_BYTES = 256 };
+
 /** What belongs to a training run beside its tensors. */
 struct fsdp_checkpoint_state {
     uint64_t step;           /* steps done: the checkpoint's number */
     uint64_t cursor;         /* samples consumed so far */
     uint64_t seed;           /* of the job */
     uint64_t optimizer_step; /* updates done; filled in by save and load from the optimizer */
+
+    /* Filled in by load: what the bits of a continuation depend on. Where both are as now, it is bit-identical. */
+    int world_size;                       /* ranks that saved */
+    char made_with[FSDP_MADE_WITH_BYTES]; /* fsdp_context_describe() of then; "" when it is not known */
 };
 
 /**
