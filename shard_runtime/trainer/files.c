@@ -1,0 +1,72 @@
+#include "shard_runtime/trainer/trainer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Create `path` and what is missing above it. */
+static enum fsdp_status make_directories(const char *path, struct fsdp_err *err)
+{
+    char part[TRAINER_PATH_BYTES];
+    const size_t length = strlen(path);
+
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return fsdp_fail(err, FSDP_ERR_IO, "run directory %s: %s", part, strerror(errno));
+        part[i] = path[i];
+    }
+    return FSDP_OK;
+}
+
+/* A process without an agent owns its run directory as an agent would: by a lock on the same file. */
+static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+    char path[TRAINER_PATH_BYTES + sizeof "/lock"];
+    enum fsdp_status status;
+    int n;
+
+    n = snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s/%s", job->run.dir, job->run.name);
+    if (n < 0 || (size_t)n >= sizeof trainer->run_dir)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "run.dir is too long");
+    status = make_directories(trainer->run_dir, err);
+    if (status != FSDP_OK)
+        return status;
+    snprintf(path, sizeof path, "%s/lock", trainer->run_dir);
+    trainer->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (trainer->lock_fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    if (flock(trainer->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return fsdp_fail(err, errno == EWOULDBLOCK ? FSDP_ERR_BUSY : FSDP_ERR_IO,
+                         "run directory %s is held by another live job", trainer->run_dir);
+    return FSDP_OK;
+}
+
+enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+    enum fsdp_status status = FSDP_OK;
+
+    if (fsdp_context_alone(trainer->context))
+        status = take_run_dir(trainer, err);
+    else
+        snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s", fsdp_context_run_dir(trainer->context));
+    if (status == FSDP_OK)
+        status = tokens_open(&trainer->tokens, job->data.path, job->data.tokenizer, job->model.seq, err);
+    return status;
+}
+
+void trainer_close_files(struct trainer *trainer)
+{
+    tokens_close(trainer->tokens);
+    if (trainer->lock_fd >= 0)
+        (void)close(trainer->lock_fd);
+}

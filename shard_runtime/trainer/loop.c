@@ -1,0 +1,256 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shard_runtime/trainer/batch.h"
+#include "shard_runtime/trainer/memory.h"
+#include "shard_runtime/trainer/metrics.h"
+#include "shard_runtime/trainer/trainer.h"
+
+enum { NO_STOP = -1 };
+
+struct loop {
+    struct trainer *trainer;
+    struct batch batch;
+    int metrics_fd;        /* rank 0's; -1 elsewhere */
+    uint64_t memory_bytes; /* rank 0: the largest seen */
+    uint64_t first_step;   /* steps done when this process began */
+    uint64_t logged_step;  /* the last logged one; first_step before there is any */
+    double logged_s;       /* clock at its end; the time of saves is added, so that it does not count */
+    int64_t wanted_stop;   /* what notices told this rank: stop after this step, 0: at once, NO_STOP: go on */
+
+    /* Of the step that was last done. */
+    struct fsdp_loss loss;
+    double grad_norm, lr;
+    double tokens_per_s;
+};
+
+static double clock_s(clockid_t clock)
+{
+    struct timespec now;
+
+    (void)clock_gettime(clock, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void sample_memory(struct loop *loop)
+{
+    uint64_t now;
+
+    if (loop->trainer->rank != 0)
+        return;
+    now = memory_now();
+    if (now > loop->memory_bytes)
+        loop->memory_bytes = now;
+}
+
+/* Rank 0 reads memory where it is highest: when backward begins, and when it is done. */
+static void on_phase(enum fsdp_phase phase, void *user)
+{
+    if (phase == FSDP_PHASE_BACKWARD || phase == FSDP_PHASE_OPTIMIZER)
+        sample_memory(user);
+}
+
+static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct fsdp_err *err)
+{
+    struct trainer *t = loop->trainer;
+    enum fsdp_status status;
+
+    fsdp_context_phase(t->context, FSDP_PHASE_DATA);
+    status = batch_fill(&loop->batch, t->tokens, &t->order, t->cursor, t->rank, t->W, err);
+    if (status != FSDP_OK)
+        return status;
+    status = fsdp_model_forward_backward(t->model, loop->batch.micro, t->n_micro, &loop->loss, err);
+    if (status != FSDP_OK)
+        return status;
+    sample_memory(loop);
+    loop->grad_norm = 0;
+    loop->lr = fsdp_optimizer_lr(t->optimizer);
+    if (loop->loss.n_targets > 0) {
+        status = fsdp_clip_grad_norm(t->model, t->job->train.clip_norm, &loop->grad_norm, err);
+        if (status != FSDP_OK)
+            return status;
+        *diverged = !isfinite(loop->loss.mean) || !isfinite(loop->grad_norm);
+        if (*diverged)
+            return FSDP_OK; /* the same numbers on every rank: all of them stop here */
+        status = fsdp_optimizer_step(t->optimizer, err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    t->step++;
+    for (uint64_t m = 0; m < t->n_micro; m++)
+        t->cursor = order_advance(t->cursor, t->W, t->batch);
+    sample_memory(loop);
+    return FSDP_OK;
+}
+
+static uint64_t tokens_per_step(const struct trainer *t)
+{
+    return (uint64_t)t->W * t->batch * t->n_micro * t->job->model.seq;
+}
+
+static void print_step(const struct loop *loop)
+{
+    const struct trainer *t = loop->trainer;
+
+    if (loop->loss.n_targets == 0)
+        printf("step %" PRIu64 "/%" PRIu64 "  skipped: no target counts\n", t->step, t->job->train.steps);
+    else
+        printf("step %" PRIu64 "/%" PRIu64 "  loss %.4f  grad norm %.3g  %.0f tokens/s  memory %.0f MiB\n", t->step,
+               t->job->train.steps, loop->loss.mean, loop->grad_norm, loop->tokens_per_s,
+               (double)loop->memory_bytes / 1048576);
+    (void)fflush(stdout);
+}
+
+static bool is_logged(const struct trainer *t)
+{
+    return t->step % t->job->run.log_every == 0 || t->step == 1 || t->step == t->job->train.steps;
+}
+
+static enum fsdp_status log_step(struct loop *loop, struct fsdp_err *err)
+{
+    const struct trainer *t = loop->trainer;
+    const double now = clock_s(CLOCK_MONOTONIC);
+    const uint64_t n_steps = t->step - loop->logged_step;
+    const double seconds = now > loop->logged_s ? now - loop->logged_s : 1e-9;
+    const struct metrics_record record = {
+        .step = t->step,
+        .loss = loop->loss.mean,
+        .grad_norm = loop->grad_norm,
+        .lr = loop->lr,
+        .tokens_per_s = (double)(n_steps * tokens_per_step(t)) / seconds,
+        .step_s = seconds / (double)n_steps,
+        .memory_bytes = loop->memory_bytes,
+        .generation = fsdp_context_generation(t->context),
+        .time = clock_s(CLOCK_REALTIME),
+    };
+
+    loop->tokens_per_s = record.tokens_per_s;
+    if (!is_logged(t) && loop->loss.n_targets > 0)
+        return FSDP_OK;
+    loop->logged_s = now;
+    loop->logged_step = t->step;
+    if (t->rank != 0)
+        return FSDP_OK;
+    print_step(loop);
+    return metrics_write(loop->metrics_fd, &record, err);
+}
+
+static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
+{
+    const struct trainer *t = loop->trainer;
+    const enum fsdp_status status = log_step(loop, err);
+    char words[128];
+
+    fsdp_context_beat(t->context, &(struct fsdp_beat){
+                                      .step = t->step,
+                                      .total_steps = t->job->train.steps,
+                                      .tokens = t->cursor * t->job->model.seq,
+                                      .loss = loop->loss.mean,
+                                      .grad_norm = loop->grad_norm,
+                                      .tokens_per_s = loop->tokens_per_s,
+                                      .memory_bytes = loop->memory_bytes,
+                                  });
+    if (status != FSDP_OK || t->rank != 0 || t->step != loop->first_step + 1)
+        return status;
+    snprintf(words, sizeof words, "{\"event\": \"first_step\", \"step\": %" PRIu64 "}", t->step);
+    return fsdp_context_event(t->context, words, err);
+}
+
+/*
+ * A notice reaches the ranks at different moments. Each says after which step it wants to stop; the latest counts,
+ * and it is at least the step just done, so that no rank is asked to stop in its past.
+ */
+static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp_err *err)
+{
+    const int64_t step = (int64_t)loop->trainer->step;
+    struct fsdp_link_notice notice;
+    enum fsdp_status status;
+    int64_t after;
+
+    while (fsdp_context_poll_notice(loop->trainer->context, &notice))
+        if (notice.kind == FSDP_NOTICE_SAVE_AND_STOP)
+            loop->wanted_stop = notice.stop_after_step < 0 ? 0 : notice.stop_after_step;
+    after = loop->wanted_stop;
+    if (after != NO_STOP && after < step)
+        after = step;
+    status = fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), &after, 1, FSDP_I64, FSDP_MAX, NULL, err);
+    if (status != FSDP_OK)
+        return status;
+    loop->wanted_stop = after;
+    *stop = after != NO_STOP && step >= after;
+    return FSDP_OK;
+}
+
+static enum fsdp_status save_step(struct loop *loop, struct fsdp_err *err)
+{
+    const double began_s = clock_s(CLOCK_MONOTONIC);
+    const enum fsdp_status status = trainer_save(loop->trainer, err);
+
+    loop->logged_s += clock_s(CLOCK_MONOTONIC) - began_s;
+    return status;
+}
+
+static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, struct fsdp_err *err)
+{
+    struct trainer *t = loop->trainer;
+    const uint64_t every = t->job->checkpoint.every;
+    enum fsdp_status status;
+    bool stop = false, diverged = false;
+
+    while (t->step < t->job->train.steps && !stop) {
+        status = compute_step(loop, &diverged, err);
+        if (status != FSDP_OK)
+            return status;
+        if (diverged) {
+            *end = TRAINER_DIVERGED; /* no function failed, but the words are worth having */
+            return fsdp_fail(err, FSDP_OK, "step %" PRIu64 ": the loss is %g, its gradient's norm %g: training diverged",
+                             t->step + 1, loop->loss.mean, loop->grad_norm);
+        }
+        status = report_step(loop, err);
+        if (status == FSDP_OK)
+            status = agree_on_stop(loop, &stop, err);
+        if (status != FSDP_OK)
+            return status;
+        if (stop || (every > 0 && (t->step % every == 0 || t->step == t->job->train.steps))) {
+            status = save_step(loop, err);
+            if (status != FSDP_OK)
+                return status;
+        }
+    }
+    *end = t->step < t->job->train.steps ? TRAINER_STOPPED : TRAINER_COMPLETE;
+    return FSDP_OK;
+}
+
+enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, struct fsdp_err *err)
+{
+    struct loop loop = {
+        .trainer = trainer,
+        .metrics_fd = -1,
+        .first_step = trainer->step,
+        .logged_step = trainer->step,
+        .wanted_stop = NO_STOP,
+    };
+    enum fsdp_status status;
+
+    *end = TRAINER_COMPLETE;
+    if (trainer->step >= trainer->job->train.steps)
+        return trainer->resumed || trainer->job->checkpoint.every == 0 ? FSDP_OK : trainer_save(trainer, err);
+    status = batch_init(&loop.batch, trainer->batch, trainer->job->model.seq, trainer->n_micro, err);
+    if (status == FSDP_OK && trainer->rank == 0)
+        status = metrics_open(&loop.metrics_fd, trainer->run_dir, err);
+    status = trainer_agree(trainer, status, err);
+    if (status == FSDP_OK) {
+        sample_memory(&loop);
+        fsdp_context_on_phase(trainer->context, trainer->rank == 0 ? on_phase : NULL, &loop);
+        loop.logged_s = clock_s(CLOCK_MONOTONIC);
+        status = run_steps(&loop, end, err);
+        fsdp_context_on_phase(trainer->context, NULL, NULL);
+    }
+    if (loop.metrics_fd >= 0)
+        (void)close(loop.metrics_fd);
+    batch_fini(&loop.batch);
+    return status;
+}

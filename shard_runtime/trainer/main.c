@@ -1,0 +1,177 @@
+/*
+ * fsdp-train: the worker that trains a job, and writes text with what it trained.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <fsdp/fsdp.h>
+
+#include "shard_runtime/core/version.h"
+#include "shard_runtime/job/job.h"
+#include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/trainer/generate.h"
+#include "shard_runtime/trainer/options.h"
+#include "shard_runtime/trainer/trainer.h"
+
+enum { JOB_FILE_MAX_BYTES = 1 << 20, EXIT_DIVERGED = 1 };
+
+/* What the contract calls the end of a worker; any other status is a bug of ours. */
+static int exit_status(enum fsdp_status status)
+{
+    switch (status) {
+    case FSDP_OK:
+        return 0;
+    case FSDP_ERR_NOT_FOUND:
+    case FSDP_ERR_FORMAT:
+    case FSDP_ERR_MISMATCH:
+        return FSDP_EXIT_INPUT;
+    case FSDP_ERR_CONFIG:
+    case FSDP_ERR_UNSUPPORTED:
+    case FSDP_ERR_BUSY:
+        return FSDP_EXIT_CONFIG;
+    case FSDP_ERR_IO:
+    case FSDP_ERR_NOMEM:
+        return FSDP_EXIT_IO;
+    case FSDP_ERR_PEER:
+        return FSDP_EXIT_PEER;
+    case FSDP_ERR_ARG:
+    case FSDP_STATUS_COUNT:
+        break;
+    }
+    return FSDP_EXIT_BUG;
+}
+
+static int fail(enum fsdp_status status, const struct fsdp_err *err)
+{
+    if (err->message[0] != '\0') /* empty: another rank has said it */
+        fprintf(stderr, "fsdp-train: %s\n", err->message);
+    return exit_status(status);
+}
+
+static void print_version(void)
+{
+    printf("fsdp-train %s (commit %s, %s)\n", version_number(), version_commit(), version_compiler());
+}
+
+/* The job's text: the agent's, or the file that was named. *owned is to be freed. */
+static enum fsdp_status read_job(struct fsdp_context *context, const struct options *options, struct job *job,
+                                 const char **json, char **owned, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    size_t length;
+
+    *json = fsdp_context_job(context, &length);
+    if (*json != NULL && options->job_path != NULL)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the agent gave a job: no job file beside it");
+    if (*json == NULL) {
+        if (options->job_path == NULL)
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "no job: start it by fsdprun, or name a job.json");
+        status = io_read_file(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, owned, &length, err);
+        if (status != FSDP_OK)
+            return status;
+        *json = *owned;
+    }
+    status = job_from_json(job, *json, length, err);
+    if (status != FSDP_OK && options->job_path != NULL)
+        fsdp_wrap(err, "%s", options->job_path);
+    return status == FSDP_ERR_FORMAT ? FSDP_ERR_CONFIG : status;
+}
+
+static enum fsdp_status announce(const struct trainer *trainer)
+{
+    char words[256];
+
+    if (trainer->rank != 0)
+        return FSDP_OK;
+    printf("%zu parameters, %d ranks, %" PRIu64 " sequences of %" PRIu64 " a step, %s\n",
+           fsdp_module_n_elems(trainer->tree), trainer->W, (uint64_t)trainer->W * trainer->batch * trainer->n_micro,
+           trainer->job->model.seq, fsdp_context_describe(trainer->context, words, sizeof words));
+    (void)fflush(stdout);
+    return FSDP_OK;
+}
+
+/* Said by rank 0 alone; returns the process's exit status. */
+static int say_end(const struct trainer *trainer, enum trainer_end end, bool was_complete, const struct fsdp_err *err)
+{
+    fsdp_context_phase(trainer->context, FSDP_PHASE_DONE);
+    switch (end) {
+    case TRAINER_COMPLETE:
+        if (trainer->rank == 0)
+            printf("%s: %" PRIu64 " of %" PRIu64 " steps are done\n", was_complete ? "already complete" : "complete",
+                   trainer->step, trainer->job->train.steps);
+        return 0;
+    case TRAINER_STOPPED:
+        if (trainer->rank == 0)
+            printf("stopped on notice after step %" PRIu64 ", which is saved: run again to go on\n", trainer->step);
+        return FSDP_EXIT_NOTICE;
+    case TRAINER_DIVERGED:
+        if (trainer->rank == 0)
+            fprintf(stderr, "fsdp-train: %s; what was saved stands; try a lower optimizer.lr\n", err->message);
+        return EXIT_DIVERGED;
+    }
+    return FSDP_EXIT_BUG;
+}
+
+static int train(struct fsdp_context *context, const struct options *options, struct fsdp_err *err)
+{
+    struct trainer trainer = { .lock_fd = -1 };
+    struct job job = { 0 };
+    enum trainer_end end = TRAINER_COMPLETE;
+    enum fsdp_status status;
+    const char *json = NULL;
+    char *owned = NULL;
+    bool was_complete;
+    int code;
+
+    status = read_job(context, options, &job, &json, &owned, err);
+    if (status == FSDP_OK)
+        status = trainer_open(&trainer, context, &job, json, err);
+    if (status == FSDP_OK)
+        status = announce(&trainer);
+    if (status == FSDP_OK)
+        status = trainer_resume(&trainer, err);
+    was_complete = trainer.resumed && trainer.step >= job.train.steps;
+    if (status == FSDP_OK)
+        status = trainer_run(&trainer, &end, err);
+    code = status == FSDP_OK ? say_end(&trainer, end, was_complete, err) : fail(status, err);
+    trainer_close(&trainer);
+    job_free(&job);
+    free(owned);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct fsdp_context *context = NULL;
+    struct fsdp_err err = { 0 };
+    struct options options;
+    enum fsdp_status status;
+    int code;
+
+    if (options_parse(&options, argc, argv, &err) != FSDP_OK) {
+        fprintf(stderr, "fsdp-train: %s (--help lists the options)\n", err.message);
+        return FSDP_EXIT_USAGE;
+    }
+    if (options.help || options.version) {
+        if (options.help)
+            options_help(stdout);
+        else
+            print_version();
+        return 0;
+    }
+    (void)signal(SIGPIPE, SIG_IGN); /* whoever reads our lines may leave; training goes on */
+    status = fsdp_context_create(&context, NULL, &err);
+    if (status != FSDP_OK)
+        return fail(status, &err);
+    if (options.sample != NULL) {
+        status = generate(context, &options, stdout, &err);
+        code = status == FSDP_OK ? 0 : fail(status, &err);
+    } else {
+        code = train(context, &options, &err);
+    }
+    fsdp_context_destroy(context);
+    return code;
+}

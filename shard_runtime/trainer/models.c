@@ -1,0 +1,135 @@
+#include "shard_runtime/trainer/models.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const float norm_eps = 1e-5f;
+enum { FFN_FACTOR = 4, LAYER_NAME_BYTES = 24 };
+
+static struct fsdp_value *call_child(struct fsdp_module *self, const char *name, struct fsdp_value *input)
+{
+    return fsdp_call(fsdp_module_child(self, name), input);
+}
+
+/* x -> w2(gelu(w1(x))) */
+static struct fsdp_value *feed_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    return call_child(self, "w2", fsdp_gelu(call_child(self, "w1", x)));
+}
+
+/* h = x + attention(norm(x)); h + feed_forward(norm(h)) */
+static struct fsdp_value *block(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    const struct job *job = user;
+    const float p = (float)job->model.dropout;
+    struct fsdp_value *h;
+
+    h = fsdp_add_dropout(x, call_child(self, "attention", call_child(self, "attention_norm", x)), p);
+    return fsdp_add_dropout(h, call_child(self, "feed_forward", call_child(self, "ffn_norm", h)), p);
+}
+
+/* tokens (batch, seq) -> logits (batch, seq, vocab) */
+static struct fsdp_value *transformer(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
+{
+    const struct job *job = user;
+    struct fsdp_module *layers = fsdp_module_child(self, "layers");
+    struct fsdp_value *h;
+
+    h = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"), tokens);
+    h = fsdp_dropout(h, (float)job->model.dropout);
+    for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
+        h = fsdp_call(fsdp_module_child_at(layers, i), h);
+    return call_child(self, "output", call_child(self, "norm", h));
+}
+
+static void add_block(struct fsdp_module *layers, uint64_t index, const struct job *job)
+{
+    const size_t dim = job->model.dim;
+    struct fsdp_module *self, *ffn;
+    char name[LAYER_NAME_BYTES];
+
+    snprintf(name, sizeof name, "%" PRIu64, index);
+    self = fsdp_module_add(layers, name, block, (void *)job);
+    fsdp_layer_norm(self, "attention_norm", dim, norm_eps);
+    fsdp_attention(self, "attention", dim, job->model.heads, job->model.causal, (float)job->model.dropout);
+    fsdp_layer_norm(self, "ffn_norm", dim, norm_eps);
+    ffn = fsdp_module_add(self, "feed_forward", feed_forward, NULL);
+    fsdp_linear(ffn, "w1", dim, FFN_FACTOR * dim, true);
+    fsdp_linear(ffn, "w2", FFN_FACTOR * dim, dim, true);
+}
+
+/* What goes wrong while the tree is built is remembered in it: fsdp_module_check() tells. */
+static struct fsdp_module *build_transformer(const struct job *job)
+{
+    const size_t dim = job->model.dim;
+    struct fsdp_module *root = fsdp_module_create(transformer, (void *)job);
+    struct fsdp_module *layers;
+
+    fsdp_embedding(root, "tok_embeddings", job->model.vocab, dim);
+    fsdp_embedding(root, "pos_embeddings", job->model.seq, dim);
+    layers = fsdp_module_add(root, "layers", NULL, NULL);
+    for (uint64_t i = 0; i < job->model.layers; i++)
+        add_block(layers, i, job);
+    fsdp_layer_norm(root, "norm", dim, norm_eps);
+    fsdp_linear(root, "output", dim, job->model.vocab, false);
+    return root;
+}
+
+static enum fsdp_reshard reshard_of(enum job_reshard reshard)
+{
+    switch (reshard) {
+    case JOB_RESHARD_TRUE:
+        return FSDP_RESHARD_TRUE;
+    case JOB_RESHARD_FALSE:
+        return FSDP_RESHARD_FALSE;
+    case JOB_RESHARD_AUTO:
+        break;
+    }
+    return FSDP_RESHARD_AUTO;
+}
+
+static enum fsdp_status shard(struct fsdp_module *root, const struct job *job, struct fsdp_err *err)
+{
+    const struct fsdp_fully_shard_options options = {
+        .reshard_after_forward = reshard_of(job->parallel.reshard_after_forward),
+    };
+    struct fsdp_module *layers = fsdp_module_child(root, "layers");
+    enum fsdp_status status = FSDP_OK;
+
+    for (size_t i = 0; status == FSDP_OK && i < fsdp_module_child_count(layers); i++)
+        status = fsdp_fully_shard(fsdp_module_child_at(layers, i), &options, err);
+    if (status == FSDP_OK)
+        status = fsdp_fully_shard(root, &options, err);
+    if (status == FSDP_OK && !job->parallel.reshard_after_backward)
+        fsdp_module_set_reshard_after_backward(root, false, true);
+    return status;
+}
+
+enum fsdp_status models_create(struct fsdp_module **root, const struct job *job, struct fsdp_err *err)
+{
+    struct fsdp_module *tree;
+    enum fsdp_status status;
+
+    *root = NULL;
+    if (strcmp(job->model.kind, "transformer") != 0)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "model.kind \"%s\" is not supported: only transformer is",
+                         job->model.kind);
+    if (job->model.heads == 0 || job->model.dim % job->model.heads != 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "model.heads: %" PRIu64 " heads do not divide model.dim %" PRIu64,
+                         job->model.heads, job->model.dim);
+    tree = build_transformer(job);
+    if (tree == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
+    status = fsdp_module_check(tree, err);
+    if (status == FSDP_OK)
+        status = shard(tree, job, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "building the model");
+        fsdp_module_destroy(tree);
+        return status;
+    }
+    *root = tree;
+    return FSDP_OK;
+}

@@ -1,0 +1,84 @@
+#include "shard_runtime/trainer/trainer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *checkpoint_directory(const struct trainer *trainer, char out[TRAINER_PATH_BYTES + 16])
+{
+    snprintf(out, TRAINER_PATH_BYTES + 16, "%s/checkpoints", trainer->run_dir);
+    return out;
+}
+
+/* Said once, by rank 0: the same numbers are promised only for the same world, threads, CPU and libraries. */
+static void warn_of_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state)
+{
+    char now[FSDP_MADE_WITH_BYTES];
+
+    (void)fsdp_context_describe(trainer->context, now, sizeof now);
+    if (trainer->rank != 0)
+        return;
+    if (state->world_size != trainer->W)
+        printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size, trainer->W);
+    else if (strcmp(state->made_with, now) != 0)
+        printf("saved with %s, going on with %s: equal to rounding, not to the bit\n", state->made_with, now);
+}
+
+static enum fsdp_status tell(const struct trainer *trainer, const char *directory, struct fsdp_err *err)
+{
+    char words[TRAINER_PATH_BYTES];
+
+    if (trainer->rank != 0)
+        return FSDP_OK;
+    printf("resuming after step %" PRIu64 " from %s\n", trainer->step, directory);
+    (void)fflush(stdout);
+    snprintf(words, sizeof words, "{\"event\": \"resume\", \"step\": %" PRIu64 ", \"source\": \"disk\"}",
+             trainer->step);
+    return fsdp_context_event(trainer->context, words, err);
+}
+
+enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
+{
+    const bool alone = fsdp_context_alone(trainer->context);
+    const int64_t wanted = alone ? -1 : fsdp_context_resume_step(trainer->context);
+    struct fsdp_checkpoint_state state = { 0 };
+    char directory[TRAINER_PATH_BYTES + 16];
+    enum fsdp_status status;
+
+    if (!alone && wanted < 0)
+        return FSDP_OK;
+    fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
+    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, checkpoint_directory(trainer, directory), wanted,
+                                  &state, err);
+    if (status == FSDP_ERR_NOT_FOUND && alone) {
+        fsdp_err_clear(err);
+        return FSDP_OK;
+    }
+    if (status != FSDP_OK)
+        return status;
+    if (alone && trainer->job->checkpoint.resume == JOB_RESUME_NEVER)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has checkpoints, and checkpoint.resume is never", directory);
+    if (state.seed != trainer->job->run.seed)
+        return fsdp_fail(err, FSDP_ERR_MISMATCH,
+                         "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64 ", the job says %" PRIu64,
+                         state.step, state.seed, trainer->job->run.seed);
+    trainer->resumed = true;
+    trainer->step = state.step;
+    trainer->cursor = state.cursor;
+    warn_of_other_bits(trainer, &state);
+    return tell(trainer, directory, err);
+}
+
+enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct fsdp_checkpoint_state state = {
+        .step = trainer->step,
+        .cursor = trainer->cursor,
+        .seed = trainer->job->run.seed,
+    };
+    char directory[TRAINER_PATH_BYTES + 16];
+
+    fsdp_context_phase(trainer->context, FSDP_PHASE_SAVE);
+    return fsdp_checkpoint_save(trainer->model, trainer->optimizer, checkpoint_directory(trainer, directory), &state,
+                                (uint32_t)trainer->job->checkpoint.keep, trainer->job_json, err);
+}

@@ -1,0 +1,128 @@
+#include "shard_runtime/trainer/trainer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "shard_runtime/trainer/models.h"
+
+enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
+{
+    int64_t first = status == FSDP_OK ? 0 : trainer->W - trainer->rank; /* the lowest rank gives the largest */
+    struct fsdp_err comm_err = { 0 };
+    enum fsdp_status comm_status;
+
+    comm_status = fsdp_all_reduce(fsdp_context_comm(trainer->context), &first, 1, FSDP_I64, FSDP_MAX, NULL, &comm_err);
+    if (status != FSDP_OK && (comm_status != FSDP_OK || first == trainer->W - trainer->rank))
+        return status; /* ours is the one to tell, or nobody else can be reached */
+    if (comm_status != FSDP_OK)
+        return fsdp_fail(err, comm_status, "%s", comm_err.message);
+    fsdp_err_clear(err); /* the failing rank has the words */
+    return first == 0 ? FSDP_OK : FSDP_ERR_PEER;
+}
+
+static enum fsdp_status check_job(const struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+
+    if (job->data.validation != 0)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "data.validation is not supported yet: only 0.0 is");
+    if (tokens_vocab(trainer->tokens) > job->model.vocab)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "model.vocab: tokenizer %s needs at least %" PRIu64 ", not %" PRIu64,
+                         job->data.tokenizer, tokens_vocab(trainer->tokens), job->model.vocab);
+    return FSDP_OK;
+}
+
+static enum fsdp_status open_inputs(struct trainer *trainer, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    status = job_split_batch(trainer->job, trainer->W, &trainer->batch, &trainer->n_micro, err);
+    if (status == FSDP_OK)
+        status = trainer_open_files(trainer, err);
+    if (status == FSDP_OK)
+        status = check_job(trainer, err);
+    return status;
+}
+
+static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct fsdp_model_options options = {
+        .batch = trainer->batch,
+        .seq = trainer->job->model.seq,
+        .seed = trainer->job->run.seed,
+        .accumulates = trainer->n_micro > 1,
+        .gradient_sync = trainer->job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
+    };
+    enum fsdp_status status = models_create(&trainer->tree, trainer->job, err);
+
+    if (status == FSDP_OK)
+        status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);
+    return status;
+}
+
+static enum fsdp_schedule schedule_of(enum job_schedule schedule)
+{
+    switch (schedule) {
+    case JOB_LINEAR:
+        return FSDP_LINEAR;
+    case JOB_COSINE:
+        return FSDP_COSINE;
+    case JOB_CONSTANT:
+        break;
+    }
+    return FSDP_CONSTANT;
+}
+
+static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+    struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
+
+    options.kind = job->optimizer.kind == JOB_SGD ? FSDP_SGD : FSDP_ADAMW;
+    options.lr = job->optimizer.lr;
+    options.betas[0] = job->optimizer.betas[0];
+    options.betas[1] = job->optimizer.betas[1];
+    options.eps = job->optimizer.eps;
+    options.momentum = job->optimizer.momentum;
+    options.weight_decay = job->optimizer.weight_decay;
+    options.decay = job->optimizer.decay == JOB_DECAY_MATRICES ? FSDP_DECAY_MATRICES : FSDP_DECAY_ALL;
+    options.schedule = schedule_of(job->optimizer.schedule);
+    options.warmup_steps = job->optimizer.warmup_steps;
+    options.total_steps = job->train.steps;
+    return fsdp_optimizer_create(&trainer->optimizer, trainer->model, &options, err);
+}
+
+enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *context, const struct job *job,
+                              const char *job_json, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    *trainer = (struct trainer){
+        .context = context,
+        .job = job,
+        .job_json = job_json,
+        .rank = fsdp_context_rank(context),
+        .W = fsdp_context_world_size(context),
+        .lock_fd = -1,
+    };
+    status = trainer_agree(trainer, open_inputs(trainer, err), err);
+    if (status != FSDP_OK)
+        return status;
+    trainer->order = (struct order){
+        .n_samples = tokens_n_samples(trainer->tokens),
+        .seed = job->run.seed,
+        .shuffled = job->data.order == JOB_ORDER_SHUFFLED,
+    };
+    status = trainer_agree(trainer, create_model(trainer, err), err);
+    if (status == FSDP_OK)
+        status = create_optimizer(trainer, err);
+    return status;
+}
+
+void trainer_close(struct trainer *trainer)
+{
+    fsdp_optimizer_destroy(trainer->optimizer);
+    fsdp_model_destroy(trainer->model);
+    fsdp_module_destroy(trainer->tree);
+    trainer_close_files(trainer);
+}

@@ -1,0 +1,96 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shard_runtime/trainer/models.h"
+
+static struct job small(void)
+{
+    struct job job = { 0 };
+
+    job.model.kind = (char *)"transformer";
+    job.model.layers = 2;
+    job.model.dim = 8;
+    job.model.heads = 2;
+    job.model.vocab = 10;
+    job.model.seq = 5;
+    job.model.causal = true;
+    job.parallel.reshard_after_backward = true;
+    return job;
+}
+
+Test(models, transformer_has_the_contracts_names_shapes_and_groups)
+{
+    static const char want[] =
+        "tok_embeddings.weight 10x8\npos_embeddings.weight 5x8\n"
+        "layers.0.attention_norm.weight 8\nlayers.0.attention_norm.bias 8\n"
+        "layers.0.attention.wq.weight 8x8\nlayers.0.attention.wk.weight 8x8\n"
+        "layers.0.attention.wv.weight 8x8\nlayers.0.attention.wo.weight 8x8\n"
+        "layers.0.ffn_norm.weight 8\nlayers.0.ffn_norm.bias 8\n"
+        "layers.0.feed_forward.w1.weight 32x8\nlayers.0.feed_forward.w1.bias 32\n"
+        "layers.0.feed_forward.w2.weight 8x32\nlayers.0.feed_forward.w2.bias 8\n"
+        "layers.1.attention_norm.weight 8\nlayers.1.attention_norm.bias 8\n"
+        "layers.1.attention.wq.weight 8x8\nlayers.1.attention.wk.weight 8x8\n"
+        "layers.1.attention.wv.weight 8x8\nlayers.1.attention.wo.weight 8x8\n"
+        "layers.1.ffn_norm.weight 8\nlayers.1.ffn_norm.bias 8\n"
+        "layers.1.feed_forward.w1.weight 32x8\nlayers.1.feed_forward.w1.bias 32\n"
+        "layers.1.feed_forward.w2.weight 8x32\nlayers.1.feed_forward.w2.bias 8\n"
+        "norm.weight 8\nnorm.bias 8\noutput.weight 10x8\n";
+    const struct fsdp_model_options options = { .batch = 1, .seq = 5, .seed = 1 };
+    const struct job job = small();
+    struct fsdp_context *context;
+    struct fsdp_module *tree;
+    struct fsdp_model *model;
+    char got[4096] = "";
+    size_t length = 0;
+    int groups[3] = { -1, -1, -1 }; /* of layers.0, layers.1, the rest */
+
+    cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL), FSDP_OK));
+    cr_assert(eq(int, models_create(&tree, &job, NULL), FSDP_OK));
+    cr_assert(eq(int, fsdp_model_create(&model, context, tree, &options, NULL), FSDP_OK));
+
+    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
+        struct fsdp_parameter_info info;
+        int unit;
+
+        cr_assert(eq(int, fsdp_model_parameter(model, i, &info, NULL), FSDP_OK));
+        length += (size_t)snprintf(got + length, sizeof got - length, "%s %zu", info.name, info.shape[0]);
+        for (int d = 1; d < info.n_dims; d++)
+            length += (size_t)snprintf(got + length, sizeof got - length, "x%zu", info.shape[d]);
+        length += (size_t)snprintf(got + length, sizeof got - length, "\n");
+        unit = strncmp(info.name, "layers.0.", 9) == 0 ? 0 : strncmp(info.name, "layers.1.", 9) == 0 ? 1 : 2;
+        if (groups[unit] < 0)
+            groups[unit] = info.group;
+        cr_assert(eq(int, info.group, groups[unit]), "%s", info.name);
+    }
+    cr_assert_str_eq(got, want);
+    cr_assert(groups[0] != groups[1] && groups[1] != groups[2] && groups[0] != groups[2]);
+
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(tree);
+    fsdp_context_destroy(context);
+}
+
+Test(models, heads_that_do_not_divide_dim_are_refused)
+{
+    struct fsdp_err err = { 0 };
+    struct job job = small();
+    struct fsdp_module *tree;
+
+    job.model.heads = 3;
+
+    cr_assert(eq(int, models_create(&tree, &job, &err), FSDP_ERR_CONFIG));
+    cr_assert_null(tree);
+    cr_assert_str_eq(err.message, "model.heads: 3 heads do not divide model.dim 8");
+}
+
+Test(models, other_kinds_are_refused)
+{
+    struct job job = small();
+    struct fsdp_module *tree;
+
+    job.model.kind = (char *)"gpt2";
+
+    cr_assert(eq(int, models_create(&tree, &job, NULL), FSDP_ERR_UNSUPPORTED));
+}
