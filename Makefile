@@ -143,6 +143,11 @@ $(BUILD)/test/unit: $(UNIT_OBJ) $(UNIT_LINK)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(OPENMP) $^ -o $@ $(LIBS_UV) $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash \
 	  $(shell pkg-config --libs criterion) -lm
+# The trainer with one wrong piece of mathematics, for the parity tests: nothing of it is in the product.
+$(BUILD)/test/fsdp_train_mutant: tests/support/fsdp_train_mutant.c $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) -Wl,--wrap=numerics_open $(filter %.c %.o %.a,$^) -o $@ \
+	  $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
 # Toy workers and test programs: one file, one program, libc only, unless its first line names libfsdp.
 $(BUILD)/test/%: tests/support/%.c $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)

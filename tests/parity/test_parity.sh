@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# fsdp-train under fsdprun against PyTorch in fp64 (tests/parity/README.md), and mutants that must not pass.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+. tests/support/train.sh
+PARITY=$SOURCE/tests/parity
+compare=$TOY/parity_compare
+references=("$PARITY/reference")
+
+# train REFERENCE_FILE NAME W SETTING...: one run of a case; its directory is $WORK/NAME.
+train() {
+  local file=$1 name=$2 W=$3 setting args=(); shift 3
+  while read -r setting; do args+=(--set "$setting"); done < <(sed -n 's/^set //p' "$file")
+  for setting in "$@"; do args+=(--set "$setting"); done
+  run_job "$WORK/$name.log" --nproc-per-node "$W" "$PARITY/parity.yaml" "${args[@]}" \
+    --set "run.dir=$WORK" --set "run.name=$name" || { tail -n 5 "$WORK/$name.log"; return 1; }
+}
+
+# The raw gradient of step 1 is what the optimizer's mean has seen after one step that forgets all before it.
+gradient_run() { # SHAPE OPTIMIZER W
+  local name=$1.$2.$3.gradient beta=(); shift 0
+  case $2 in
+  adamw) beta=("optimizer.betas=[0.0, 0.95]") ;;
+  sgd) beta=("optimizer.weight_decay=0.0") ;;
+  esac
+  train "$PARITY/reference/$1.$2.txt" "$name" "$3" "${beta[@]}" train.steps=1 train.clip_norm=0.0 checkpoint.every=1
+}
+state_of() { case $1 in adamw) echo optimizer.exp_avg. ;; sgd) echo optimizer.momentum_buffer. ;; esac; }
+
+if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
+  if "$FSDP_TEST_PYTHON" "$PARITY/reference.py" --no-fsdp2 --out "$WORK/live" > "$WORK/live.log" 2>&1; then
+    ok "PyTorch makes a live reference"
+    references+=("$WORK/live")
+  else
+    not_ok "PyTorch makes a live reference" "$(tail -n 5 "$WORK/live.log")"
+  fi
+else
+  skip "parity against PyTorch run live" "FSDP_TEST_PYTHON names no Python with PyTorch"
+fi
+
+for shape in plain short; do
+  for optimizer in adamw sgd; do
+    for W in 1 2 3 4; do
+      name=$shape.$optimizer.$W
+      check "$name trains" train "$PARITY/reference/$shape.$optimizer.txt" "$name" "$W"
+      check "$name runs one step for its gradient" gradient_run "$shape" "$optimizer" "$W"
+      for reference in "${references[@]}"; do
+        check "$name: losses and norms of $(basename "$reference")" \
+          "$compare" steps "$reference/$shape.$optimizer.txt" "$WORK/$name/metrics.jsonl"
+        check "$name: gradients of step 1 of $(basename "$reference")" \
+          "$compare" gradients "$reference/$shape.gradients.txt" \
+          "$WORK/$name.gradient/checkpoints/step-00000001" "$(state_of "$optimizer")"
+      done
+    done
+  done
+done
+
+# The comparison itself: a reference agrees with itself, and not with one part in 100,000 more.
+as_metrics() { awk -v f="$1" '$1 == "step" { printf "{\"step\": %d, \"loss\": %.15g, \"grad_norm\": %.15g}\n", $2, $3 * f, $4 }' \
+  "$PARITY/reference/plain.adamw.txt"; }
+as_metrics 1 > "$WORK/same.jsonl"
+as_metrics 1.00001 > "$WORK/more.jsonl"
+check_status "a reference agrees with itself" 0 "$compare" steps "$PARITY/reference/plain.adamw.txt" "$WORK/same.jsonl"
+check_status "one part in 100,000 is seen" 1 "$compare" steps "$PARITY/reference/plain.adamw.txt" "$WORK/more.jsonl"
+
+# Mutants: one wrong thing each, alone in a world of one. "none" shows that the build itself passes.
+mutate() { # MUTANT: runs the case and compares; 0 only where all of it agrees
+  local name=mutant.$1
+  sed "s/\"name\": *\"[^\"]*\"/\"name\": \"$name\"/" "$WORK/plain.adamw.1/job.json" > "$WORK/$name.json"
+  FSDP_TEST_MUTANT=$1 "$TOY/fsdp_train_mutant" "$WORK/$name.json" > "$WORK/$name.log" 2>&1 || { cat "$WORK/$name.log"; return 3; }
+  "$compare" steps "$PARITY/reference/plain.adamw.txt" "$WORK/$name/metrics.jsonl"
+}
+check_status "the sound program passes as a world of one" 0 mutate none
+for mutant in gelu-tanh norm-eps adam-eps gradient-twice; do
+  check_status "mutant $mutant fails" 1 mutate "$mutant"
+done
+[ "$n_failed" -eq 0 ]

@@ -1,0 +1,92 @@
+/* fsdp-train with one wrong piece of mathematics, named by FSDP_TEST_MUTANT: what a comparison must not let pass.
+ * The Makefile links libfsdp and the trainer with --wrap=numerics_open, so that nothing of it is in the product. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/numerics/numerics.h"
+
+enum fsdp_status __real_numerics_open(struct numerics *numerics, const struct numerics_config *config,
+                                      struct fsdp_err *err);
+enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct numerics_config *config,
+                                      struct fsdp_err *err);
+
+static const struct numerics_ops *sound;
+static struct numerics_ops mutant;
+
+/* GELU by tanh: Hendrycks and Gimpel, 2016, the approximation. */
+static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y, size_t n_elems)
+{
+    (void)numerics;
+    (void)stream;
+    for (size_t i = 0; i < n_elems; i++) {
+        const double v = (double)x[i];
+
+        y[i] = (float)(0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))));
+    }
+}
+
+static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy, const float *x,
+                               float *dx, size_t n_elems)
+{
+    (void)numerics;
+    (void)stream;
+    for (size_t i = 0; i < n_elems; i++) {
+        const double v = (double)x[i], c = sqrt(2 / M_PI);
+        const double t = tanh(c * (v + 0.044715 * v * v * v));
+
+        dx[i] = (float)((double)dy[i] * (0.5 * (1 + t) + 0.5 * v * (1 - t * t) * c * (1 + 3 * 0.044715 * v * v)));
+    }
+}
+
+static void layer_norm_eps(struct numerics *numerics, struct device_stream *stream, const float *x, const float *weight,
+                           const float *bias, float *y, float *mean, float *rstd, size_t rows, size_t cols, float eps)
+{
+    sound->layer_norm(numerics, stream, x, weight, bias, y, mean, rstd, rows, cols, eps / 10);
+}
+
+static void adamw_eps(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad, float *m,
+                      float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
+{
+    struct adamw wrong = *h;
+
+    wrong.eps = h->eps * 10;
+    sound->adamw(numerics, stream, param, grad, m, v, n_elems, &wrong, grad_scale, step);
+}
+
+static void cross_entropy_twice(struct numerics *numerics, struct device_stream *stream, const float *logits,
+                                const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
+                                double *loss_sum, uint64_t *n_targets)
+{
+    sound->cross_entropy(numerics, stream, logits, targets, dlogits, rows, vocab, 2 * scale, loss_sum, n_targets);
+}
+
+enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct numerics_config *config,
+                                      struct fsdp_err *err)
+{
+    const char *name = getenv("FSDP_TEST_MUTANT");
+    enum fsdp_status status = __real_numerics_open(numerics, config, err);
+
+    if (status != FSDP_OK)
+        return status;
+    sound = numerics->ops;
+    mutant = *sound;
+    if (name == NULL || strcmp(name, "none") == 0)
+        return FSDP_OK;
+    if (strcmp(name, "gelu-tanh") == 0) {
+        mutant.gelu = gelu_tanh;
+        mutant.gelu_backward = gelu_tanh_backward;
+    } else if (strcmp(name, "norm-eps") == 0) {
+        mutant.layer_norm = layer_norm_eps;
+    } else if (strcmp(name, "adam-eps") == 0) {
+        mutant.adamw = adamw_eps;
+    } else if (strcmp(name, "gradient-twice") == 0) {
+        mutant.cross_entropy = cross_entropy_twice;
+    } else {
+        fprintf(stderr, "no mutant is called %s\n", name);
+        exit(99);
+    }
+    numerics->ops = &mutant;
+    return FSDP_OK;
+}

@@ -1,0 +1,266 @@
+/* Holds a run against a PyTorch reference (tests/parity/). Linked with libfsdp for its libraries alone: what is
+ * compared is read here anew, as any other reader of the formats would.
+ *
+ *   parity_compare steps REFERENCE metrics.jsonl              losses and gradient norms of every step
+ *   parity_compare gradients REFERENCE STEP_DIRECTORY PREFIX  tensors PREFIX + name of a checkpoint's shards
+ *
+ * Prints the largest deviations; ends with 0 when all are within bounds, 1 when one is not, 2 when input is missing.
+ */
+#include <cjson/cJSON.h>
+#include <glob.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double loss_limit = 2e-6, norm_limit = 5e-6, gradient_limit = 5e-6;
+
+enum { MAX_STEPS = 1000, MAX_SHARDS = 64, NAME_BYTES = 256, PATH_LIMIT = 4096 };
+
+static void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void die(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    exit(2);
+}
+
+static FILE *open_or_die(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+
+    if (file == NULL)
+        die("%s cannot be read", path);
+    return file;
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------- */
+
+struct steps {
+    double loss[MAX_STEPS + 1], norm[MAX_STEPS + 1]; /* by step, from 1; NaN where there is none */
+    int last;
+};
+
+static void clear(struct steps *steps)
+{
+    steps->last = 0;
+    for (int i = 0; i <= MAX_STEPS; i++)
+        steps->loss[i] = steps->norm[i] = NAN;
+}
+
+static void put(struct steps *steps, int step, double loss, double norm)
+{
+    if (step < 1 || step > MAX_STEPS)
+        die("step %d is out of range", step);
+    steps->loss[step] = loss;
+    steps->norm[step] = norm;
+    if (step > steps->last)
+        steps->last = step;
+}
+
+static void read_reference_steps(const char *path, struct steps *steps)
+{
+    FILE *file = open_or_die(path);
+    char line[1024];
+
+    clear(steps);
+    while (fgets(line, sizeof line, file) != NULL) {
+        double loss, norm;
+        int step;
+
+        if (sscanf(line, "step %d %lf %lf", &step, &loss, &norm) == 3)
+            put(steps, step, loss, norm);
+    }
+    fclose(file);
+}
+
+static double number(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+static void read_metrics(const char *path, struct steps *steps)
+{
+    FILE *file = open_or_die(path);
+    char line[4096];
+
+    clear(steps);
+    while (fgets(line, sizeof line, file) != NULL) {
+        cJSON *object = cJSON_Parse(line);
+
+        if (object == NULL)
+            die("%s: not JSON: %s", path, line);
+        put(steps, (int)number(object, "step"), number(object, "loss"), number(object, "grad_norm"));
+        cJSON_Delete(object);
+    }
+    fclose(file);
+}
+
+/* NaN is a deviation too: of the wrong kind for <. */
+static void widen(double *worst, double got, double want)
+{
+    const double deviation = fabs(got - want) / fabs(want);
+
+    if (!(deviation <= *worst))
+        *worst = isnan(deviation) ? INFINITY : deviation;
+}
+
+static int compare_steps(const char *reference_path, const char *metrics_path)
+{
+    static struct steps want, got;
+    double loss = 0, norm = 0;
+
+    read_reference_steps(reference_path, &want);
+    read_metrics(metrics_path, &got);
+    if (want.last < 2)
+        die("%s has no steps", reference_path);
+    for (int step = 1; step <= want.last; step++) {
+        widen(&loss, got.loss[step], want.loss[step]);
+        widen(&norm, got.norm[step], want.norm[step]);
+    }
+    printf("%d steps: losses %.1e of %.0e, gradient norms %.1e of %.0e\n", want.last, loss, loss_limit, norm,
+           norm_limit);
+    return loss <= loss_limit && norm <= norm_limit && want.loss[want.last] < want.loss[1] ? 0 : 1;
+}
+
+/* --- gradients --------------------------------------------------------------------------------------------- */
+
+struct shard {
+    char *bytes;
+    cJSON *header;
+    const char *data;
+};
+
+static void read_shard(const char *path, struct shard *shard)
+{
+    FILE *file = open_or_die(path);
+    uint64_t header_bytes;
+    long size;
+
+    fseek(file, 0, SEEK_END);
+    size = ftell(file);
+    rewind(file);
+    shard->bytes = malloc((size_t)size + 1);
+    if (shard->bytes == NULL || fread(shard->bytes, 1, (size_t)size, file) != (size_t)size || size < 8)
+        die("%s cannot be read", path);
+    fclose(file);
+    memcpy(&header_bytes, shard->bytes, sizeof header_bytes);
+    if (header_bytes > (uint64_t)size - 8)
+        die("%s: not safetensors", path);
+    shard->header = cJSON_ParseWithLength(shard->bytes + 8, header_bytes);
+    if (shard->header == NULL)
+        die("%s: header is not JSON", path);
+    shard->data = shard->bytes + 8 + header_bytes;
+}
+
+/* The elements of `name` in one shard are copied to their place; returns how many. */
+static size_t take_rows(const struct shard *shard, const char *name, float *out, size_t n_elems)
+{
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(shard->header, "__metadata__");
+    const cJSON *tensor = cJSON_GetObjectItemCaseSensitive(shard->header, name);
+    const cJSON *text = cJSON_GetObjectItemCaseSensitive(metadata, "DCP_SHARDING_INFO");
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(tensor, "shape");
+    const cJSON *range = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");
+    size_t row = 1, n, first;
+    cJSON *info;
+
+    if (tensor == NULL)
+        return 0;
+    info = cJSON_IsString(text) ? cJSON_Parse(text->valuestring) : NULL;
+    if (info == NULL || !cJSON_IsArray(shape) || cJSON_GetArraySize(range) != 2)
+        die("%s: incomplete header", name);
+    for (int d = 1; d < cJSON_GetArraySize(shape); d++)
+        row *= (size_t)cJSON_GetArrayItem(shape, d)->valuedouble;
+    n = (size_t)cJSON_GetArrayItem(shape, 0)->valuedouble * row;
+    first = row * (size_t)cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(
+                                                 cJSON_GetObjectItemCaseSensitive(info, name), "saved_offsets"),
+                                             0)->valuedouble;
+    if (first + n > n_elems)
+        die("%s: rows of the checkpoint do not fit the reference", name);
+    memcpy(out + first, shard->data + (size_t)cJSON_GetArrayItem(range, 0)->valuedouble, n * sizeof *out);
+    cJSON_Delete(info);
+    return n;
+}
+
+/* |got - want| / |want| in L2, over the whole tensor. */
+static double deviation_of(FILE *reference, const char *name, size_t n_elems, const struct shard *shards,
+                           size_t n_shards, const char *prefix)
+{
+    float *got = calloc(n_elems, sizeof *got);
+    char full[2 * NAME_BYTES];
+    double square = 0, norm = 0;
+    size_t n = 0;
+
+    if (got == NULL)
+        die("no memory");
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    for (size_t s = 0; s < n_shards; s++)
+        n += take_rows(&shards[s], full, got, n_elems);
+    if (n != n_elems)
+        die("%s: %zu elements in the checkpoint, %zu in the reference", full, n, n_elems);
+    for (size_t i = 0; i < n_elems; i++) {
+        double want;
+
+        if (fscanf(reference, "%lf", &want) != 1)
+            die("%s: the reference ends early", name);
+        square += ((double)got[i] - want) * ((double)got[i] - want);
+        norm += want * want;
+    }
+    free(got);
+    return sqrt(square) / sqrt(norm);
+}
+
+static int compare_gradients(const char *reference_path, const char *directory, const char *prefix)
+{
+    static struct shard shards[MAX_SHARDS];
+    FILE *reference = open_or_die(reference_path);
+    char pattern[PATH_LIMIT], line[1024], name[NAME_BYTES], worst_name[NAME_BYTES] = "";
+    size_t n_elems, n_tensors = 0;
+    double worst = 0;
+    glob_t found;
+
+    snprintf(pattern, sizeof pattern, "%s/shard-*.safetensors", directory);
+    if (glob(pattern, 0, NULL, &found) != 0 || found.gl_pathc > MAX_SHARDS)
+        die("no shards in %s", directory);
+    for (size_t s = 0; s < found.gl_pathc; s++)
+        read_shard(found.gl_pathv[s], &shards[s]);
+    while (fgets(line, sizeof line, reference) != NULL) {
+        double deviation;
+
+        if (sscanf(line, "gradient %255s %zu", name, &n_elems) != 2)
+            continue;
+        deviation = deviation_of(reference, name, n_elems, shards, found.gl_pathc, prefix);
+        n_tensors++;
+        if (!(deviation <= worst)) {
+            worst = isnan(deviation) ? INFINITY : deviation;
+            snprintf(worst_name, sizeof worst_name, "%s", name);
+        }
+    }
+    fclose(reference);
+    for (size_t s = 0; s < found.gl_pathc; s++) {
+        cJSON_Delete(shards[s].header);
+        free(shards[s].bytes);
+    }
+    globfree(&found);
+    if (n_tensors == 0)
+        die("%s has no gradients", reference_path);
+    printf("%zu gradients: worst %.1e of %.0e (%s)\n", n_tensors, worst, gradient_limit, worst_name);
+    return worst <= gradient_limit ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "steps") == 0)
+        return compare_steps(argv[2], argv[3]);
+    if (argc == 5 && strcmp(argv[1], "gradients") == 0)
+        return compare_gradients(argv[2], argv[3], argv[4]);
+    die("usage: parity_compare steps REFERENCE METRICS | gradients REFERENCE STEP_DIRECTORY PREFIX");
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Saved at four ranks, gone on with at any number: the same run. Same number: the same bits.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+. tests/support/train.sh
+tiny_job "$WORK/job.yaml"
+job() { run_job "$WORK/$1.log" --nproc-per-node "$2" "$WORK/job.yaml" --set "run.name=$1" --set "train.steps=$3" "${@:4}"; }
+
+job whole 4 20
+check_eq "four ranks train 20 steps" 0 $?
+job half 4 10
+check_eq "four ranks train 10 steps" 0 $?
+for W in 4 2 3 1; do
+  cp -r "$WORK/runs/half" "$WORK/runs/on$W"
+  job on$W $W 20
+  check_eq "$W ranks go on from four ranks' step 10" 0 $?
+  check_match "$W ranks: events name the step" '"event": *"resume".*"step": *10' "$(cat "$WORK/runs/on$W/events.jsonl")"
+  check "$W ranks: losses and norms are the uninterrupted run's to 5e-6" \
+    close_figures "$WORK/runs/whole" "$WORK/runs/on$W" 11 5e-6
+done
+check_eq "at the same number of ranks every figure is bit-identical" \
+  "$(figures "$WORK/runs/whole")" "$(figures "$WORK/runs/on4")"
+check_eq "and so are the final weights" "$(payloads "$WORK/runs/whole/checkpoints/step-00000020")" \
+  "$(payloads "$WORK/runs/on4/checkpoints/step-00000020")"
+
+# What must not be gone on with.
+job on4 4 20
+check_eq "a run that has its steps ends with 0" 0 $?
+check_match "and says so" "is complete" "$(cat "$WORK/on4.log")"
+check_eq "and logs no step again" 20 "$(figures "$WORK/runs/on4" | wc -l)"
+before=$(payloads "$WORK/runs/half/checkpoints/step-00000010")
+job half 4 20 --set model.dim=16
+check_eq "another model's checkpoint is refused" 66 $?
+check_match "with the first tensor that differs" 'tok_embeddings\.weight' "$(cat "$WORK/half.log")"
+job half 4 20 --set checkpoint.resume=never
+check_eq "resume never refuses a directory with checkpoints" 78 $?
+check_eq "nothing that was saved is lost" "$before" "$(payloads "$WORK/runs/half/checkpoints/step-00000010")"
+[ "$n_failed" -eq 0 ]
