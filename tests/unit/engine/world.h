@@ -27,7 +27,7 @@ extern const struct tiny tiny_defaults;
 /** A transformer as in the job file's kind: transformer, sharded. Destroyed with fsdp_module_destroy(). */
 struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err);
 
-/** Deterministic tokens and targets of samples first ... first + batch - 1. */
+/** A text of 40 tokens, over and over: the tokens and targets of samples first ... first + batch - 1. */
 void tiny_samples(const struct tiny *tiny, uint64_t first, size_t batch, int32_t *tokens, int32_t *targets);
 
 #endif
