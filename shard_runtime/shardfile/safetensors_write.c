@@ -7,7 +7,7 @@
 #include "shard_runtime/shardfile/safetensors.h"
 
 enum {
-    RING_BYTES = 4 << 20,
+    RING_BYTES = 4 << 20, /* at most; a small file has a small ring */
     DIRECT_FROM_BYTES = 1 << 20, /* smaller files are not worth a second open */
     BLOCK_BYTES = 4096,          /* of O_DIRECT: memory, offset and length */
 };
@@ -127,7 +127,8 @@ struct writer {
     const char *path;
     int fd;
     bool direct;         /* fd was opened with O_DIRECT: whole blocks only */
-    unsigned char *ring; /* RING_BYTES, aligned to a block */
+    unsigned char *ring; /* ring_bytes, whole blocks and aligned to one */
+    size_t ring_bytes;
     size_t filled;       /* bytes in it */
     uint64_t at;         /* where in the file ring[0] goes */
     XXH3_state_t *hash;
@@ -223,7 +224,7 @@ static enum fsdp_status add(struct writer *writer, const void *data, uint64_t si
     const unsigned char *from = data;
 
     while (size_bytes > 0) {
-        const size_t room = RING_BYTES - writer->filled;
+        const size_t room = writer->ring_bytes - writer->filled;
         const size_t n = size_bytes < room ? (size_t)size_bytes : room;
 
         memcpy(writer->ring + writer->filled, from, n);
@@ -231,7 +232,7 @@ static enum fsdp_status add(struct writer *writer, const void *data, uint64_t si
         writer->filled += n;
         from += n;
         size_bytes -= n;
-        if (writer->filled == RING_BYTES) {
+        if (writer->filled == writer->ring_bytes) {
             const enum fsdp_status status = flush(writer, err);
 
             if (status != FSDP_OK)
@@ -248,7 +249,7 @@ static enum fsdp_status add(struct writer *writer, const void *data, uint64_t si
 static enum fsdp_status write_header(struct writer *writer, const struct json_text *header, struct fsdp_err *err)
 {
     for (size_t done = 0; done < header->length;) {
-        const size_t left = header->length - done, n = left < RING_BYTES ? left : RING_BYTES;
+        const size_t left = header->length - done, n = left < writer->ring_bytes ? left : writer->ring_bytes;
         enum fsdp_status status;
 
         memcpy(writer->ring, header->bytes + done, n);
@@ -307,10 +308,13 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
     status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header, &size_bytes, err);
     if (status != FSDP_OK)
         goto done;
-    writer.ring = aligned_alloc(BLOCK_BYTES, RING_BYTES);
+    writer.ring_bytes = BLOCK_BYTES;
+    while (writer.ring_bytes < size_bytes && writer.ring_bytes < RING_BYTES)
+        writer.ring_bytes *= 2;
+    writer.ring = aligned_alloc(BLOCK_BYTES, writer.ring_bytes);
     writer.hash = XXH3_createState();
     if (writer.ring == NULL || writer.hash == NULL) {
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to write %s", RING_BYTES, path);
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes to write %s", writer.ring_bytes, path);
         goto done;
     }
     XXH3_128bits_reset(writer.hash);

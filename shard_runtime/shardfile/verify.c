@@ -25,8 +25,15 @@ void verify_log_line(const struct verify_log *log, const char *format, ...)
     log->line(log->context, words);
 }
 
-/* Hash a whole file through `buffer`. */
-static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, unsigned char *buffer, XXH3_state_t *hash,
+/* Where files pass through on their way to the hash. */
+struct hasher {
+    XXH3_state_t *state;
+    unsigned char *buffer;
+    size_t buffer_bytes;
+};
+
+/* Hash a whole file. */
+static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, const struct hasher *hasher,
                                   uint64_t *size_bytes, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -35,14 +42,14 @@ static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, unsigned
     status = io_open_read(io, path, &fd, size_bytes, err);
     if (status != FSDP_OK)
         return status;
-    XXH3_128bits_reset(hash);
+    XXH3_128bits_reset(hasher->state);
     for (uint64_t at = 0; at < *size_bytes && status == FSDP_OK;) {
         const uint64_t left = *size_bytes - at;
-        const size_t n = left < BUFFER_BYTES ? (size_t)left : BUFFER_BYTES;
+        const size_t n = left < hasher->buffer_bytes ? (size_t)left : hasher->buffer_bytes;
 
-        status = io_read_all(io, fd, buffer, n, at, path, err);
+        status = io_read_all(io, fd, hasher->buffer, n, at, path, err);
         if (status == FSDP_OK)
-            XXH3_128bits_update(hash, buffer, n);
+            XXH3_128bits_update(hasher->state, hasher->buffer, n);
         at += n;
     }
     io->close(io, fd);
@@ -50,7 +57,7 @@ static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, unsigned
 }
 
 static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directory, const struct manifest_file *file,
-                                    unsigned char *buffer, XXH3_state_t *state, struct fsdp_err *err)
+                                    const struct hasher *hasher, struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
     uint64_t size_bytes = 0;
@@ -59,28 +66,36 @@ static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directo
 
     status = io_join(path, step_directory, file->name, err);
     if (status == FSDP_OK)
-        status = hash_file(io, path, buffer, state, &size_bytes, err);
+        status = hash_file(io, path, hasher, &size_bytes, err);
     if (status != FSDP_OK)
         return status;
-    hash = XXH3_128bits_digest(state);
+    hash = XXH3_128bits_digest(hasher->state);
     if (size_bytes != file->size_bytes || hash.low64 != file->checksum[0] || hash.high64 != file->checksum[1])
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: the checksum does not hold: the file is damaged", path);
     return FSDP_OK;
 }
 
-static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory,
-                                         const struct manifest *manifest, struct fsdp_err *err)
+static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
-    unsigned char *buffer = malloc(BUFFER_BYTES);
-    XXH3_state_t *state = XXH3_createState();
+    struct hasher hasher = { .buffer_bytes = 4096 };
+    struct manifest manifest;
+    enum fsdp_status status;
 
-    if (buffer == NULL || state == NULL)
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to verify with", BUFFER_BYTES);
-    for (size_t i = 0; i < manifest->n_files && status == FSDP_OK; i++)
-        status = verify_file(io, step_directory, &manifest->files[i], buffer, state, err);
-    XXH3_freeState(state);
-    free(buffer);
+    status = manifest_read(io, step_directory, &manifest, err);
+    if (status != FSDP_OK)
+        return status;
+    for (size_t i = 0; i < manifest.n_files; i++)
+        while (hasher.buffer_bytes < manifest.files[i].size_bytes && hasher.buffer_bytes < BUFFER_BYTES)
+            hasher.buffer_bytes *= 2;
+    hasher.buffer = malloc(hasher.buffer_bytes);
+    hasher.state = XXH3_createState();
+    if (hasher.buffer == NULL || hasher.state == NULL)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes to verify with", hasher.buffer_bytes);
+    for (size_t i = 0; i < manifest.n_files && status == FSDP_OK; i++)
+        status = verify_file(io, step_directory, &manifest.files[i], &hasher, err);
+    manifest_free(&manifest);
+    XXH3_freeState(hasher.state);
+    free(hasher.buffer);
     return status;
 }
 
@@ -92,17 +107,21 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
 
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
+    /* Checksums first: they say which file is damaged where its header would only not fit to the others'. */
+    if (depth == VERIFY_CHECKSUMS) {
+        status = verify_checksums(io, step_directory, err);
+        if (status != FSDP_OK)
+            return status;
+    }
     status = contents_read(io, step_directory, &contents, err);
     if (status != FSDP_OK)
         return status;
-    if (depth == VERIFY_CHECKSUMS)
-        status = verify_checksums(io, step_directory, &contents.manifest, err);
-    if (status == FSDP_OK && manifest != NULL) {
+    if (manifest != NULL) {
         *manifest = contents.manifest;
         contents.manifest = (struct manifest){ 0 };
     }
     contents_free(&contents);
-    return status;
+    return FSDP_OK;
 }
 
 static int newest_first(const void *a, const void *b)

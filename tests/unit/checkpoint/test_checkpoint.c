@@ -63,7 +63,7 @@ Test(checkpoint, short_and_interrupted_calls_change_nothing)
 static enum fsdp_status load_with(struct memory_io *io, struct state_shard *shard, size_t n_tensors, unsigned flags,
                                   struct fsdp_err *err)
 {
-    state_wipe(shard);
+    memset(shard->tensors[0].rows, 0xee, 13 * 7 * 4);
     return checkpoint_load(&io->base, "c/step-00000007", 1, 0, shard->tensors, n_tensors, flags, NULL, NULL, err);
 }
 
