@@ -229,6 +229,12 @@ compile_commands.json: Makefile
 	@{ echo '['; sep=; for f in $(C_FILES); do case $$f in *.c) printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' \
 	  "$$sep" '$(CURDIR)' "$$f" "$(CC) $(subst ",\",$(CPPFLAGS)) $(CFLAGS) $(OPENMP) -DISA=base -c $$f"; sep=$$',\n';; esac; done; echo ']'; } > $@
 
+# Pages made from the tables of options and keys; tests/unit/launcher/test_docs.c holds them against the tables.
+DOC_PAGES := docs/config.md docs/man/fsdprun.1 docs/man/fsdp.yaml.5
+.PHONY: docs
+docs: $(BUILD)/bin/fsdprun
+	for page in $(DOC_PAGES); do mkdir -p $${page%/*} && $(BUILD)/bin/fsdprun --docs=$${page##*/} > $$page || exit 1; done
+
 clean:
 	rm -rf build compile_commands.json
 

@@ -1,7 +1,7 @@
 /*
  * The node's agent: launches the workers of one run, supervises them, restarts the world when it fails, and
- * ends with the run's exit status (docs: exit status of fsdprun). The launcher embeds it through agent_run();
- * the daemon runs one world after another on its own loop through agent/world.h.
+ * ends with the run's exit status (docs: exit status of fsdprun). The launcher embeds it through agent_run(), and
+ * so does the process that the daemon starts for each job (agent/daemon.h).
  *
  * Plain data in, one status out: nothing here is written by the agent, and everything the struct points to is
  * borrowed until the run has ended.

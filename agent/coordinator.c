@@ -171,8 +171,10 @@ static void form(struct coordinator *coordinator)
     coordinator->world_size = plan.world_size;
     coordinator->n_deaths = 0;
     coordinator->cause = -1;
-    snprintf(plan.master_address, sizeof plan.master_address, "%s", coordinator->nodes[0].address);
-    plan.master_port = free_port();
+    snprintf(plan.master_address, sizeof plan.master_address, "%s",
+             coordinator->config->master_address != NULL ? coordinator->config->master_address
+                                                         : coordinator->nodes[0].address);
+    plan.master_port = coordinator->config->master_port != 0 ? coordinator->config->master_port : free_port();
     fill_random(plan.token, sizeof plan.token);
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
     for (int i = 0; i < coordinator->n_nodes; i++)

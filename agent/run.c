@@ -331,7 +331,8 @@ static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
 {
     const struct rundir_spec spec = { .kind = run->config->job_json != NULL ? RUNDIR_JOB : RUNDIR_PROGRAM,
                                       .path = run->config->run_dir,
-                                      .lock = true };
+                                      .lock = true,
+                                      .temporary = run->config->run_dir_temporary };
     enum fsdp_status status;
 
     if (run->config->run_dir == NULL)

@@ -1,7 +1,6 @@
 /*
  * One run on this node, on the caller's loop: run directory, console, logs, coordinator and world put together.
- * The launcher's agent has one (agent/agent.c); the daemon one after another. It takes every child of the process
- * for its own, and SIGCHLD; other signals are the caller's, which says what came by run_signal().
+ * An agent has one (agent/agent.c). It takes every child of the process for its own, and SIGCHLD; other signals are the caller's, which says what came by run_signal().
  */
 #ifndef AGENT_RUN_H
 #define AGENT_RUN_H

@@ -244,10 +244,41 @@ static bool has_only_own_files(int dir_fd)
     return only;
 }
 
+/* Take away the empty folders below `name`, `depth` deep, and itself when nothing is left in it. */
+static void remove_empty(int parent_fd, const char *name, int depth)
+{
+    const int fd = depth == 0 ? -1 : openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (dir == NULL && fd >= 0)
+        close(fd);
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_empty(fd, entry->d_name, depth - 1);
+    if (dir != NULL)
+        closedir(dir);
+    unlinkat(parent_fd, name, AT_REMOVEDIR); /* refuses a file and what is not empty */
+}
+
+/* The folders made for error files of generations that wrote none: attempt_<generation>/<local rank>. */
+static void remove_empty_attempts(int dir_fd)
+{
+    char name[32];
+
+    for (int generation = 0;; generation++) {
+        snprintf(name, sizeof name, "attempt_%d", generation);
+        if (faccessat(dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+            return;
+        remove_empty(dir_fd, name, 2);
+    }
+}
+
 static void remove_temporary(struct rundir *rundir)
 {
     char *slash;
 
+    remove_empty_attempts(rundir->fd);
     if (!has_only_own_files(rundir->fd))
         return;
     for (size_t i = 0; i < sizeof own_files / sizeof *own_files; i++)

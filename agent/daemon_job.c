@@ -1,0 +1,64 @@
+/* The process of one job: what fsdprun would have been, had it run the job itself. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "agent/control_proto.h"
+#include "agent/daemon.h"
+
+static enum fsdp_status read_request(int fd, struct control_job *job, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    struct stat stat;
+    void *bytes;
+
+    if (fstat(fd, &stat) < 0 || stat.st_size <= 0 || stat.st_size > CONTROL_MAX_BYTES)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "descriptor %d has no job", fd);
+    bytes = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED)
+        return fsdp_fail(err, FSDP_ERR_IO, "mmap of the job: %s", strerror(errno));
+    status = control_decode_job(job, bytes, (size_t)stat.st_size, err);
+    munmap(bytes, (size_t)stat.st_size);
+    return status;
+}
+
+/* Soft limits and affinity as fsdprun has them, as far as this process may: the workers inherit them. */
+static void take_over_limits(const struct control_job *job)
+{
+    for (int i = 0; i < CONTROL_N_LIMITS; i++) {
+        struct rlimit limit;
+
+        if (getrlimit(i, &limit) < 0)
+            continue;
+        limit.rlim_cur = job->limits[i] < limit.rlim_max ? (rlim_t)job->limits[i] : limit.rlim_max;
+        setrlimit(i, &limit);
+    }
+    sched_setaffinity(0, sizeof job->cpus, &job->cpus); /* refused where none of them is ours: then all of ours */
+}
+
+int daemon_run_job(int fd)
+{
+    struct control_job job;
+    struct fsdp_err err = { 0 };
+    int status;
+
+    if (read_request(fd, &job, &err) != FSDP_OK) {
+        fprintf(stderr, "fsdp-agent: %s\n", err.message);
+        return FSDP_EXIT_BUG;
+    }
+    close(fd);
+    umask((mode_t)job.umask);
+    take_over_limits(&job);
+    job.config.environment = NULL; /* this process was started with it */
+    job.config.directory = NULL;   /* and there */
+    status = agent_run(&job.config);
+    control_job_free(&job);
+    return status;
+}

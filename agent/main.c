@@ -1,0 +1,121 @@
+/*
+ * fsdp-agent: the node's agent as a service. It stays in the foreground; what supervises services (systemd, a
+ * shell) puts it where it belongs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fsdp/link.h>
+
+#include "agent/control_proto.h"
+#include "agent/daemon.h"
+#include "shard_runtime/core/version.h"
+
+static const char usage[] =
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
+    "\n"
+    "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself would, until it is told to stop\n"
+    "by TERM or INT.\n"
+    "\n"
+    "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, else /tmp/fsdp-<uid>/agent.sock\n"
+    "  --pidfile PATH  write the process id there once it listens\n"
+    "  --help          this text\n"
+    "  --version       version, commit and compiler\n";
+
+struct arguments {
+    char socket[108];
+    const char *pidfile;
+    int job_fd; /* -1: serve */
+};
+
+/* -1: go on; else exit with it. */
+static int parse(struct arguments *arguments, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "socket", required_argument, NULL, 's' }, { "pidfile", required_argument, NULL, 'p' },
+        { "run-job", required_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
+    };
+    int option;
+
+    arguments->job_fd = -1;
+    arguments->pidfile = NULL;
+    arguments->socket[0] = '\0';
+    while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+        switch (option) {
+        case 's':
+            if (optarg[0] == '\0' || strlen(optarg) >= sizeof arguments->socket) {
+                fprintf(stderr, "fsdp-agent: --socket: a path of 1 to %zu bytes\n", sizeof arguments->socket - 1);
+                return FSDP_EXIT_USAGE;
+            }
+            strcpy(arguments->socket, optarg);
+            break;
+        case 'p':
+            arguments->pidfile = optarg;
+            break;
+        case 'j':
+            arguments->job_fd = atoi(optarg);
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'v':
+            printf("fsdp-agent %s (%s), %s\n", version_number(), version_commit(), version_compiler());
+            return 0;
+        default:
+            return FSDP_EXIT_USAGE; /* getopt has said why */
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "fsdp-agent: unexpected argument: %s\n", argv[optind]);
+        return FSDP_EXIT_USAGE;
+    }
+    if (arguments->socket[0] == '\0' &&
+        !control_default_socket(arguments->socket, sizeof arguments->socket, getenv("XDG_RUNTIME_DIR"), getuid())) {
+        fprintf(stderr, "fsdp-agent: XDG_RUNTIME_DIR is too long for a socket: give --socket\n");
+        return FSDP_EXIT_USAGE;
+    }
+    return -1;
+}
+
+static bool write_pidfile(const char *path)
+{
+    char text[32];
+    const int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const bool written = fd >= 0 && write(fd, text, (size_t)n) == n;
+
+    if (!written)
+        fprintf(stderr, "fsdp-agent: write %s: %s\n", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return written;
+}
+
+int main(int argc, char **argv)
+{
+    struct os_baseline baseline;
+    struct arguments arguments;
+    struct daemon_config config = { .program = "/proc/self/exe", .baseline = &baseline };
+    int status;
+
+    os_baseline_capture(&baseline);
+    status = parse(&arguments, argc, argv);
+    if (status >= 0)
+        return status;
+    if (arguments.job_fd >= 0)
+        return daemon_run_job(arguments.job_fd);
+    config.socket_path = arguments.socket;
+    if (arguments.pidfile != NULL && !write_pidfile(arguments.pidfile))
+        return FSDP_EXIT_IO;
+    status = daemon_run(&config);
+    if (arguments.pidfile != NULL)
+        unlink(arguments.pidfile);
+    return status;
+}

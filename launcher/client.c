@@ -1,0 +1,326 @@
+#include "launcher/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/control_proto.h"
+#include "agent/frame.h"
+
+extern char **environ;
+
+enum { SEND_MS = 10000 };
+
+struct client {
+    const char *socket_path;
+    int fd, signals;
+    bool accepted;
+    struct frame_parser parser;
+};
+
+__attribute__((format(printf, 2, 3))) static int fail(int status, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fprintf(stderr, "fsdprun: %s\n", line);
+    return status;
+}
+
+/* --- the connection ----------------------------------------------------------------------------------------------- */
+
+/* 0, or the exit status: we hand our environment over, and only to ourselves or root. */
+static int connect_to_agent(struct client *client)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    if (client->socket_path[0] == '\0' || strlen(client->socket_path) >= sizeof address.sun_path)
+        return fail(FSDP_EXIT_USAGE, "--agent: a socket's path has 1 to %zu bytes", sizeof address.sun_path - 1);
+    strcpy(address.sun_path, client->socket_path);
+    client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (client->fd < 0 || connect(client->fd, (struct sockaddr *)&address, sizeof address) < 0)
+        return fail(FSDP_EXIT_PEER, "no agent serves %s: %s", client->socket_path, strerror(errno));
+    if (getsockopt(client->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+        (peer.uid != geteuid() && peer.uid != 0))
+        return fail(FSDP_EXIT_PEER, "the agent at %s is another user's", client->socket_path);
+    return 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* All of it, within SEND_MS; the descriptors go with the first byte. False: the agent does not take it. */
+static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const int *stdio)
+{
+    const int64_t deadline = now_ms() + SEND_MS;
+    char control[CMSG_SPACE(3 * sizeof(int))] = { 0 };
+
+    while (n_bytes > 0) {
+        struct iovec iov = { (void *)(uintptr_t)bytes, n_bytes };
+        struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+        struct pollfd writable = { .fd = fd, .events = POLLOUT };
+        ssize_t n;
+
+        if (stdio != NULL) {
+            struct cmsghdr *head;
+
+            message.msg_control = control;
+            message.msg_controllen = sizeof control;
+            head = CMSG_FIRSTHDR(&message);
+            head->cmsg_level = SOL_SOCKET;
+            head->cmsg_type = SCM_RIGHTS;
+            head->cmsg_len = CMSG_LEN(3 * sizeof(int));
+            memcpy(CMSG_DATA(head), stdio, 3 * sizeof(int));
+        }
+        n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n > 0) {
+            bytes += n;
+            n_bytes -= (size_t)n;
+            stdio = NULL;
+        } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            return false;
+        } else if (poll(&writable, 1, 50) < 0 && errno != EINTR) {
+            return false;
+        }
+        if (n_bytes > 0 && now_ms() > deadline) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool send_frame(int fd, enum control_type type, const unsigned char *payload, size_t n_bytes, const int *stdio)
+{
+    const struct frame frame = { .type = (uint16_t)type, .size = (uint32_t)n_bytes };
+    unsigned char head[FRAME_HEAD_BYTES];
+
+    frame_write_head(head, &frame);
+    return send_all(fd, head, sizeof head, stdio) && send_all(fd, payload, n_bytes, NULL);
+}
+
+/* --- the job ------------------------------------------------------------------------------------------------------ */
+
+/* A descriptor that is closed here is /dev/null there; a detached job has no terminal to hold on to. */
+static bool choose_stdio(const struct agent_config *config, bool detach, int stdio[3], int *null_fd)
+{
+    *null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (*null_fd < 0)
+        return false;
+    for (int i = 0; i < 3; i++)
+        stdio[i] = detach || config->stdio[i] < 0 || fcntl(config->stdio[i], F_GETFD) < 0 ? *null_fd : config->stdio[i];
+    return true;
+}
+
+static void describe_here(struct control_job *job)
+{
+    struct rlimit limit;
+
+    job->umask = umask(0);
+    umask((mode_t)job->umask);
+    for (int i = 0; i < CONTROL_N_LIMITS; i++)
+        job->limits[i] = getrlimit(i, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+    if (sched_getaffinity(0, sizeof job->cpus, &job->cpus) < 0)
+        memset(&job->cpus, 0xff, sizeof job->cpus);
+}
+
+/* What a detached job writes goes to its files: every stream that would have gone to the terminal, too. */
+static unsigned char *redirect_all(struct agent_config *config)
+{
+    unsigned char *redirects = malloc((size_t)config->n_workers);
+
+    if (redirects != NULL)
+        memset(redirects, AGENT_STDOUT | AGENT_STDERR, (size_t)config->n_workers);
+    config->output.redirects = redirects;
+    config->output.tees = NULL;
+    config->output.bar = config->output.color = config->output.prefix = false;
+    return redirects;
+}
+
+/* 0, or the exit status. */
+static int send_job(struct client *client, const struct agent_config *config, bool detach)
+{
+    struct control_job job = { .config = *config, .detach = detach };
+    struct fsdp_err err = { 0 };
+    unsigned char *payload = NULL, *redirects = NULL;
+    char directory[PATH_MAX];
+    int stdio[3], null_fd = -1, status = 0;
+    size_t n_bytes;
+
+    if (detach && (config->run_dir == NULL || config->output.no_files))
+        return fail(FSDP_EXIT_USAGE, "--detach: what the program writes must go to files: give --log-dir");
+    if (detach && (redirects = redirect_all(&job.config)) == NULL)
+        return fail(FSDP_EXIT_BUG, "out of memory");
+    if (job.config.environment == NULL)
+        job.config.environment = environ;
+    if (job.config.directory == NULL)
+        job.config.directory = getcwd(directory, sizeof directory);
+    if (job.config.directory == NULL) {
+        status = fail(FSDP_EXIT_IO, "the working directory: %s", strerror(errno));
+        goto done;
+    }
+    describe_here(&job);
+    if (control_encode_job(&job, &payload, &n_bytes, &err) != FSDP_OK) {
+        status = fail(FSDP_EXIT_USAGE, "--agent: %s", err.message);
+        goto done;
+    }
+    if (!choose_stdio(config, detach, stdio, &null_fd))
+        status = fail(FSDP_EXIT_IO, "open /dev/null: %s", strerror(errno));
+    else if (!send_frame(client->fd, CONTROL_RUN, payload, n_bytes, stdio) && errno == ETIMEDOUT)
+        status = fail(FSDP_EXIT_LINK, "the agent at %s does not take the job", client->socket_path);
+    /* Where it hung up instead, it may have said why: that is read next. */
+done:
+    if (null_fd >= 0)
+        close(null_fd);
+    free(payload);
+    free(redirects);
+    return status;
+}
+
+/* --- until it has ended ------------------------------------------------------------------------------------------- */
+
+static int open_signals(void)
+{
+    static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT };
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct sigaction action;
+
+        /* What was ignored when we were started stays so (nohup). */
+        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            sigaddset(&set, wanted[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* -1: go on; else exit with it. */
+static int pass_signals_on(struct client *client)
+{
+    struct signalfd_siginfo info;
+
+    while (read(client->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        unsigned char payload[4];
+
+        if (!client->accepted) {
+            if (info.ssi_signo == SIGCONT || info.ssi_signo == SIGTSTP)
+                continue;
+            return 128 + (int)info.ssi_signo;
+        }
+        send_frame(client->fd, CONTROL_SIGNAL, payload, control_encode_number(payload, info.ssi_signo), NULL);
+        if (info.ssi_signo == SIGTSTP)
+            raise(SIGSTOP); /* fg sends SIGCONT, which wakes us and waits in the descriptor to be passed on */
+    }
+    return -1;
+}
+
+static int take_frame(struct client *client, const struct agent_config *config, bool detach, const struct frame *frame)
+{
+    char words[CONTROL_WORDS_BYTES + 1];
+    uint32_t number;
+
+    if (frame->type == CONTROL_ACCEPTED && control_decode_number(frame->payload, frame->size, &number)) {
+        client->accepted = true;
+        if (!detach)
+            return -1;
+        if (!config->quiet)
+            fprintf(stderr, "fsdprun: job %u runs under the agent at %s, in %s\n", number, client->socket_path,
+                    config->run_dir);
+        return 0;
+    }
+    if (frame->type == CONTROL_REFUSED &&
+        control_decode_words(frame->payload, frame->size, &number, words, sizeof words))
+        return fail(number > 0 && number < 256 ? (int)number : FSDP_EXIT_PEER, "the agent refuses: %s", words);
+    if (frame->type == CONTROL_EXITED && control_decode_number(frame->payload, frame->size, &number) && number < 256)
+        return (int)number;
+    return fail(FSDP_EXIT_LINK, "the agent at %s says what no agent says", client->socket_path);
+}
+
+static int take_bytes(struct client *client, const struct agent_config *config, bool detach)
+{
+    unsigned char bytes[4096];
+    struct fsdp_err err = { 0 };
+    struct frame frame;
+    int status = -1;
+    ssize_t n = recv(client->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return -1;
+    if (n <= 0)
+        return fail(FSDP_EXIT_LINK, "the agent at %s is gone%s", client->socket_path,
+                    client->accepted ? "; it takes its jobs with it" : "");
+    if (frame_parser_feed(&client->parser, bytes, (size_t)n, &err) != FSDP_OK)
+        return fail(FSDP_EXIT_BUG, "%s", err.message);
+    while (status < 0) {
+        if (frame_parser_next(&client->parser, &frame, &err) != FSDP_OK)
+            return fail(FSDP_EXIT_LINK, "the agent at %s: %s", client->socket_path, err.message);
+        if (frame.payload == NULL)
+            break;
+        status = take_frame(client, config, detach, &frame);
+    }
+    return status;
+}
+
+static int wait_for_end(struct client *client, const struct agent_config *config, bool detach)
+{
+    for (;;) {
+        struct pollfd fds[2] = { { .fd = client->fd, .events = POLLIN }, { .fd = client->signals, .events = POLLIN } };
+        int status = -1;
+
+        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+            return fail(FSDP_EXIT_BUG, "poll: %s", strerror(errno));
+        if (fds[1].revents != 0)
+            status = pass_signals_on(client);
+        if (status < 0 && fds[0].revents != 0)
+            status = take_bytes(client, config, detach);
+        if (status >= 0)
+            return status;
+    }
+}
+
+int client_run(const char *socket_path, const struct agent_config *config, bool detach)
+{
+    struct client client = { .socket_path = socket_path, .fd = -1, .signals = -1 };
+    int status;
+
+    frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
+    client.signals = open_signals();
+    status = client.signals < 0 ? fail(FSDP_EXIT_BUG, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
+    if (status == 0)
+        status = send_job(&client, config, detach);
+    if (status == 0)
+        status = wait_for_end(&client, config, detach);
+    if (client.fd >= 0)
+        close(client.fd);
+    if (client.signals >= 0)
+        close(client.signals);
+    frame_parser_fini(&client.parser);
+    return status;
+}

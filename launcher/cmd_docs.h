@@ -1,0 +1,12 @@
+/*
+ * --help, docs/config.md and the manual pages: prose, and the tables of options and keys as they are.
+ */
+#ifndef LAUNCHER_CMD_DOCS_H
+#define LAUNCHER_CMD_DOCS_H
+
+#include <stdio.h>
+
+/** `page`: help, config.md, fsdprun.1 or fsdp.yaml.5. Returns the exit status: 2 for any other page. */
+int cmd_docs(const char *page, FILE *out);
+
+#endif

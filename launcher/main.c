@@ -1,0 +1,88 @@
+/*
+ * fsdprun: reads its options, decides what is run, and runs it.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/cpus.h"
+#include "launcher/cmd_docs.h"
+#include "launcher/cmd_run.h"
+#include "launcher/cmd_version.h"
+#include "launcher/options.h"
+#include "launcher/what.h"
+
+static const char *get_env(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
+}
+
+static int bad_usage(const char *words)
+{
+    fprintf(stderr, "fsdprun: %s\n", words);
+    return FSDP_EXIT_USAGE;
+}
+
+static void look_around(struct surroundings *around, char own_path[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", own_path, PATH_MAX - 1);
+
+    own_path[n < 0 ? 0 : n] = '\0';
+    *around = (struct surroundings) { .get_env = get_env, .files = &what_real_files, .own_path = own_path,
+                                      .out_is_terminal = isatty(1), .err_is_terminal = isatty(2) };
+}
+
+static int run_subcommand(const char *name)
+{
+    char words[200];
+
+    if (strcmp(name, "version") == 0)
+        return cmd_version(stdout);
+    snprintf(words, sizeof words, "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name,
+             name);
+    return bad_usage(words);
+}
+
+static int run(const struct options *options, const struct surroundings *around)
+{
+    struct what_flags flags = { .module = options_has(options, OPT_MODULE),
+                                .no_python = options_has(options, OPT_NO_PYTHON),
+                                .dashes = options->dashes };
+    enum what_kind kind = what_is_run(options->rest[0], flags, around->files);
+
+    switch (kind) {
+    case WHAT_SUBCOMMAND:
+        return run_subcommand(options->rest[0]);
+    case WHAT_JOB:
+        return cmd_run_job(options, around);
+    default:
+        return cmd_run_program(options, kind, around);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct options_input input = { argc, argv, get_env, NULL, cpus_available() };
+    char own_path[PATH_MAX];
+    struct surroundings around;
+    struct options options;
+    struct fsdp_err err = { 0 };
+    int status;
+
+    if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
+        return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
+    if (options_read(&options, &input, &err) != FSDP_OK)
+        return bad_usage(err.message);
+    look_around(&around, own_path);
+    if (options_has(&options, OPT_HELP))
+        status = cmd_docs("help", stdout);
+    else if (options_has(&options, OPT_VERSION))
+        status = cmd_version(stdout);
+    else
+        status = run(&options, &around);
+    options_fini(&options);
+    return status;
+}
