@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "launcher/client.h"
+#include "launcher/client.h"
 #include "launcher/exit_status.h"
 #include "launcher/job_input.h"
 
@@ -14,6 +15,7 @@ static int complain(int status, const struct fsdp_err *err)
     return status;
 }
 
+/* Here, or by the agent that stands on this node. */
 static int run(struct launch *launch, const struct options *options)
 {
     if (options_has(options, OPT_AGENT))

@@ -1,0 +1,111 @@
+# Job files, settings and options as a user meets them: exact lines, documented statuses, nothing run by mistake.
+. tests/support/harness.sh
+RUN=$BIN/fsdprun
+cd "$WORK" || exit 1
+printf 'In the beginning God created the heaven and the earth.\n' > data.txt
+printf 'data: {path: data.txt}\nrun: {name: small}\nmodel: {layers: 1, dim: 64, heads: 4, vocab: 256, seq: 8}\n' > good.yaml
+
+# bad NAME FILE_TEXT WANT: status 78, exactly these lines on stderr, nothing on stdout, no run directory.
+bad() {
+  printf '%b' "$2" > bad.yaml
+  "$RUN" bad.yaml > out 2> err
+  local status=$?
+  check_eq "$1" "78 $3" "$status $(cat err)"
+  [ ! -s out ] && [ ! -e runs ] || not_ok "$1: nothing else happens" "$(cat out; ls)"
+}
+bad "an unknown key names the nearest" 'data: {path: d}\nmodel:\n  dimm: 4\n' \
+  'bad.yaml:3:3: model.dimm: is no key of a job file; did you mean dim?'
+bad "a key twice" 'data: {path: d}\ntrain:\n  steps: 1\n  steps: 2\n' \
+  'bad.yaml:4:3: train.steps: is there twice (first in line 3)'
+bad "heads that do not divide dim" 'data: {path: d}\nmodel: {dim: 10, heads: 3}\n' \
+  'bad.yaml:2:25: model.heads: 3 heads do not divide model.dim 10'
+bad "a feature that is not built" 'data: {path: d}\nparallel: {param_dtype: bfloat16}\n' \
+  'bad.yaml:2:25: parallel.param_dtype: bfloat16 is not supported yet; use float32'
+bad "an alias" 'data: {path: &p d}\nrun: {name: *p}\n' \
+  'bad.yaml:1:14: data.path: anchors (&) are not allowed
+bad.yaml:2:13: run.name: aliases (*) are not allowed'
+bad "all problems at once" 'data: {pat: d}\ntrain: {steps: -1}\n' \
+  'bad.yaml:1:1: data.path: must be given
+bad.yaml:1:8: data.pat: is no key of a job file; did you mean path?
+bad.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not -1'
+bad "an empty file" '' 'bad.yaml:1:1: the job file is empty'
+bad "not UTF-8" 'data: {path: "\0377"}\n' 'bad.yaml:1:15: is not UTF-8 text (byte 0xff)'
+
+check_status "a job file that is not there is 78" 78 "$RUN" nowhere.yaml
+check_eq "... and one line" "nowhere.yaml: cannot read the job file: No such file or directory" "$(cat err)"
+check_status "a wrong setting is 78" 78 "$RUN" good.yaml --set run.seed=1 --set model.dim=x
+check_eq "... and names itself" "--set 2: model.dim: must be a whole number from 1 to 1048576, not x" "$(cat err)"
+
+# Where the values came from, and that the result is a job file again.
+check_status "--dry-run" 0 env PET_NNODES=1 FSDPRUN_MAX_RESTARTS=9 "$RUN" --nproc-per-node 3 good.yaml --dry-run --set optimizer.lr=0.5 --set optimizer.lr=0.25
+cp out resolved.yaml
+check_match "the file" '^  dim: 64 +# good.yaml:3:25$' "$(cat out)"
+check_match "a default" '^  steps: 200 +# default$' "$(cat out)"
+check_match "the last --set" '^  lr: 0.25 +# --set 2$' "$(cat out)"
+check_match "the command line" '^  nproc_per_node: 3 +# --nproc-per-node$' "$(cat out)"
+check_match "FSDPRUN_*" '^  max_restarts: 9 +# FSDPRUN_MAX_RESTARTS$' "$(cat out)"
+check_match "PET_*" '^  nnodes: 1 +# PET_NNODES$' "$(cat out)"
+check_match "the data beside the job file" "^  path: $WORK/data.txt +# good.yaml:1:14\$" "$(cat out)"
+mkdir elsewhere
+check_status "what it prints is a job file" 0 "$RUN" --dry-run elsewhere/../resolved.yaml
+check_eq "... of the same job" "$(sed 's/ *#.*//' resolved.yaml)" "$(sed 's/ *#.*//' out)"
+check_status "--dry-run of a program" 0 "$RUN" --nproc-per-node 2 --dry-run x.py a
+check_match "... names its command" 'command: .*python.* -u x.py a' "$(cat out)"
+[ ! -e runs ] && ok "nothing was run" || not_ok "nothing was run"
+
+# Usage.
+usage() { check_status "$1" 2 "$RUN" "${@:3}"; check_eq "$1: one line" "fsdprun: $2" "$(cat err)"; }
+usage "--nproc-per-node 0" "--nproc-per-node: must be a whole number from 1 to 4096, not 0" --nproc-per-node 0 good.yaml
+usage "nothing to run" "nothing to run: give a job file or a program (see fsdprun --help)"
+usage "an unknown option" "--zebra is no option (see fsdprun --help)" --zebra x
+usage "a later option of torchrun" "--standalone is not supported yet" --standalone x.py
+usage "a later subcommand" "the subcommand plan is not built yet (a program of that name: ./plan or -- plan)" plan good.yaml
+usage "two nodes without a secret" \
+  "more than one node needs --secret-file FILE (or --insecure, on a network you trust)" --nnodes 2 --rdzv-endpoint h:1 good.yaml
+
+check_status "--help" 0 "$RUN" --help
+check_match "... has both tables" 'nproc-per-node N.*' "$(tr '\n' ' ' < out)"
+check_match "... and the keys" 'optimizer.warmup_steps' "$(cat out)"
+check_status "--version" 0 "$RUN" --version
+check_eq "version is --version" "$(cat out)" "$("$RUN" version)"
+check_match "... names the commit" '^commit ' "$(cat out)"
+
+# What is run.
+printf '#!/bin/sh\necho "file $*"\n' > prog; chmod +x prog
+mkdir path; printf '#!/bin/sh\necho "path $*"\n' > path/onpath; chmod +x path/onpath
+cp prog plan
+check_eq "an executable here" "file a --set b" "$("$RUN" prog a --set b 2> err)"
+check_eq "... without a word" "" "$(cat err)"
+check_eq "a program with a reserved name" "file x" "$("$RUN" ./plan x)"
+check_eq "... or behind dashes" "file x" "$("$RUN" -- plan x)"
+check_eq "a name on PATH" "path a" "$(PATH=$WORK/path:$PATH "$RUN" onpath a 2> err)"
+check_eq "... with one line" "fsdprun: onpath is no file here: running the one on PATH" "$(cat err)"
+check_status "a program that is not there" 127 "$RUN" --no-python ./nowhere
+printf 'data\n' > text
+check_status "a file that cannot be executed" 126 "$RUN" --no-python ./text
+if command -v python3 > /dev/null; then
+  printf 'import sys\nprint(sys.argv[1:], sys.orig_argv[1])\n' > x.py
+  check_eq "a .py file runs as python -u" "['a', '--set'] -u" "$("$RUN" x.py a --set)"
+  cp x.py mod_x.py
+  check_eq "-m runs a module" "['a'] -u" "$("$RUN" -m mod_x a)"
+  check_status "anything else goes to Python" 2 "$RUN" ./nowhere
+else
+  skip "Python programs" "no python3"
+fi
+
+# A program's temporary directory goes again when nothing was kept in it.
+mkdir tmp
+TMPDIR=$WORK/tmp "$RUN" --nproc-per-node 2 prog > /dev/null
+check_eq "nothing is left in TMPDIR" "" "$(ls -A tmp)"
+check_status "an unwritable TMPDIR stops nobody" 0 env TMPDIR=/nonexistent "$RUN" prog
+check_status "--log-dir that is a file" 2 "$RUN" --log-dir text prog
+
+# Manual pages.
+if command -v man > /dev/null && man --warnings -l "$SOURCE/docs/man/fsdprun.1" > /dev/null 2>&1; then
+  for page in "$SOURCE"/docs/man/*.[1-8]; do
+    check_eq "${page##*/} is sound roff" "" "$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l "$page" 2>&1 > /dev/null)"
+  done
+else
+  skip "manual pages" "no man here"
+fi
+exit $((n_failed > 0))
