@@ -104,6 +104,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     model->context = context;
     model->root = root;
     model->options = *options;
+    model->loaded_step = -1;
     model->grad_scale = 1.0;
     status = make_layout(model, err);
     if (status == FSDP_OK)

@@ -33,6 +33,7 @@ struct fsdp_model {
     float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
     size_t state_bytes;            /* of each of the two */
     double grad_scale;             /* gradients count as multiplied by it */
+    int64_t loaded_step; /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
 };
 

@@ -29,7 +29,8 @@ struct fsdp_checkpoint_state {
 
 /**
  * Save step state->step; collective. Returns on every rank once the checkpoint is durable, or failed on all.
- *   directory   where the step-... directories are; NULL: "checkpoints" in the run directory
+ *   directory   where the step-... directories go; NULL: "checkpoints" in the run directory, the only place there is
+ *               when an agent publishes what the ranks wrote (FSDP_ERR_ARG for another)
  *   optimizer   NULL: weights only
  *   keep        newest checkpoints to keep, 0: all
  *   job_json    the job, kept in the manifest; NULL: what the context was given, if anything
@@ -41,7 +42,7 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
                                                uint32_t keep, const char *job_json, struct fsdp_err *err);
 
 /**
- * Load step `step` (-1: the newest that verifies) into the model and, unless NULL, the optimizer; collective.
+ * Load step `step` of `directory` (NULL: as above; -1: what the agent resumes from, else the newest that verifies) into the model and, unless NULL, the optimizer; collective.
  *   FSDP_ERR_NOT_FOUND  there is none
  *   FSDP_ERR_FORMAT     damaged; the message names the file
  *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs
