@@ -31,21 +31,26 @@ static const struct field refused_fields[] = {
     FIELD(struct proto_refused, TEXT, "words", words),
 };
 static const struct field start_fields[] = {
+    FIELD(struct proto_start, INT, "restart_count", restart_count),
     FIELD(struct proto_start, INT, "world_size", world_size),
-    FIELD(struct proto_start, TEXT, "master_host", master_host),
+    FIELD(struct proto_start, INT, "first_rank", first_rank),
+    FIELD(struct proto_start, TEXT, "master_address", master_address),
+    FIELD(struct proto_start, TEXT, "node_address", node_address),
     FIELD(struct proto_start, INT, "master_port", master_port),
     FIELD(struct proto_start, LONG, "resume_step", resume_step),
     FIELD(struct proto_start, BYTES, "token", token),
 };
 static const struct field exited_fields[] = {
+    FIELD(struct proto_exited, WORD, "kind", kind),
     FIELD(struct proto_exited, INT, "rank", rank),
     FIELD(struct proto_exited, INT, "local_rank", local_rank),
-    FIELD(struct proto_exited, LONG, "pid", pid),
-    FIELD(struct proto_exited, INT, "exit_code", exit_code),
-    FIELD(struct proto_exited, INT, "signal", signal),
+    FIELD(struct proto_exited, INT, "pid", pid),
+    FIELD(struct proto_exited, INT, "code", code),
+    FIELD(struct proto_exited, INT, "sent_signal", sent_signal),
     FIELD(struct proto_exited, LONG, "step", step),
-    FIELD(struct proto_exited, WORD, "phase", phase),
-    FIELD(struct proto_exited, TEXT, "message", message),
+    FIELD(struct proto_exited, INT, "phase", phase),
+    FIELD(struct proto_exited, TEXT, "host", host),
+    FIELD(struct proto_exited, TEXT, "words", words),
     FIELD(struct proto_exited, TEXT, "stderr", stderr_tail),
 };
 

@@ -52,22 +52,25 @@ struct proto_refused {
     char words[PROTO_WORDS_BYTES];
 };
 
+/* A generation begins: what one node needs to know of it. Its number is the frame's. */
 struct proto_start {
-    int world_size;
-    char master_host[PROTO_TEXT_BYTES];
+    int restart_count;
+    int world_size, first_rank;
+    char master_address[PROTO_TEXT_BYTES], node_address[PROTO_TEXT_BYTES];
     int master_port;
     int64_t resume_step; /* -1: none */
     unsigned char token[32];
 };
 
+/* One worker's end: struct death as the node saw it, but for its place in time. */
 struct proto_exited {
+    uint32_t kind; /* enum death_kind */
     int rank, local_rank;
-    int64_t pid;
-    int exit_code; /* -1: it did not exit */
-    int signal;    /* 0: no signal */
-    int64_t step;  /* -1: unknown */
-    uint32_t phase; /* enum fsdp_phase */
-    char message[PROTO_WORDS_BYTES]; /* why it could not start, or hung; empty: it just ended */
+    int pid, code, sent_signal;
+    int64_t step; /* -1: unknown */
+    int phase;    /* enum fsdp_phase; -1: unknown */
+    char host[PROTO_TEXT_BYTES];
+    char words[PROTO_WORDS_BYTES];   /* more about it; may be empty */
     char stderr_tail[4096 + 64];     /* its last lines, each ended by a newline; empty: not captured */
 };
 

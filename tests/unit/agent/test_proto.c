@@ -21,7 +21,7 @@ Test(proto, join_comes_back_as_it_was)
 
 Test(proto, start_carries_all_of_its_token)
 {
-    struct proto_start start = { .world_size = 4, .master_host = "10.0.0.1", .master_port = 29500, .resume_step = -1 };
+    struct proto_start start = { .world_size = 4, .master_address = "10.0.0.1", .master_port = 29500, .resume_step = -1 };
     struct proto_start back;
     char *text;
 
@@ -93,7 +93,7 @@ Test(proto, a_text_too_long_for_its_place_is_refused)
 /* Every message with every byte replaced in turn: refused or read, never more. The sanitizers watch. */
 Test(proto, changed_bytes_are_survived)
 {
-    struct proto_exited exited = { .rank = 3, .pid = 1234, .exit_code = -1, .signal = 9, .message = "m",
+    struct proto_exited exited = { .kind = 2, .rank = 3, .pid = 1234, .code = 9, .words = "m",
                                    .stderr_tail = "a\nb\n" };
     char *text = proto_write_exited(&exited);
     const size_t length = strlen(text);
