@@ -88,11 +88,15 @@ static void on_guard_gone(uv_poll_t *poll, int status, int events)
 static void on_done(void *arg, int status, bool stuck)
 {
     struct agent *agent = arg;
+    sigset_t all;
 
     agent->run = NULL;
     agent->status = status;
     if (stuck)
         _exit(status);
+    /* With its watcher closed a signal has its default action again: one that comes now must not end us by it. */
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
     for (int i = 0; i < N_SIGNALS; i++)
         uv_close((uv_handle_t *)&agent->signals[i], NULL);
     uv_close((uv_handle_t *)&agent->guard, NULL);
@@ -124,7 +128,8 @@ static int run_agent(void *arg, const struct guard_inside *inside)
         dprintf(agent.config->stdio[2], "fsdprun: %s\n", err.message);
         on_done(&agent, run_start_status(status), false);
     }
-    sigprocmask(SIG_SETMASK, &inside->mask, NULL); /* what came meanwhile arrives now */
+    if (status == FSDP_OK)
+        sigprocmask(SIG_SETMASK, &inside->mask, NULL); /* what came meanwhile arrives now */
     uv_run(&agent.loop, UV_RUN_DEFAULT);
     uv_loop_close(&agent.loop);
     return agent.status;

@@ -323,3 +323,34 @@ enum fsdp_status proto_read_put(const char **key, const void **value, size_t *va
         return fsdp_fail(err, FSDP_ERR_FORMAT, "a put of %zu bytes", *value_bytes);
     return FSDP_OK;
 }
+
+char *proto_write_event(int rank, const char *json, size_t length, size_t *size_bytes)
+{
+    char *payload = malloc(16 + length);
+    int head;
+
+    if (payload == NULL)
+        return NULL;
+    head = snprintf(payload, 16, "%d ", rank);
+    memcpy(payload + head, json, length);
+    *size_bytes = (size_t)head + length;
+    return payload;
+}
+
+enum fsdp_status proto_read_event(int *rank, const char **json, size_t *length, const void *payload, size_t n_bytes,
+                                  struct fsdp_err *err)
+{
+    const char *text = payload;
+    char digits[13] = { 0 }, *end;
+    const char *space = memchr(text, ' ', n_bytes < sizeof digits ? n_bytes : sizeof digits - 1);
+
+    if (space == NULL || space == text)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "an event without its rank");
+    memcpy(digits, text, (size_t)(space - text));
+    *rank = (int)strtol(digits, &end, 10);
+    if (*end != '\0' || *rank < -1)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "an event of the rank %s", digits);
+    *json = space + 1;
+    *length = n_bytes - (size_t)(space + 1 - text);
+    return FSDP_OK;
+}

@@ -1,6 +1,6 @@
 /*
  * What agents say to each other, inside frames (agent/frame.h). The coordinator is the agent of node 0; the
- * others are members. Every message but PUT is one JSON object: strict, an unknown or missing key is refused.
+ * others are members. Every message but PUT and EVENT is one JSON object: an unknown or missing key is refused.
  *
  *   member -> coordinator   JOIN  PUT  EXITED  STOPPED  EVENT  SAVED  ASK_STOP
  *   coordinator -> member   REFUSED  START  PUT  STOP  NOTICE  PUBLISHED  FINISH
@@ -28,11 +28,11 @@ enum proto_type {
     PROTO_EXITED,   /* one worker ended */
     PROTO_STOP,     /* stop the workers of this generation: at once, or within the grace */
     PROTO_STOPPED,  /* none of this generation's workers is left on the node */
-    PROTO_EVENT,    /* a worker's line for events.jsonl, as it is */
+    PROTO_EVENT,    /* rank (-1: the agent itself), a space, an object for events.jsonl */
     PROTO_SAVED,
     PROTO_PUBLISHED,
     PROTO_NOTICE,   /* save and stop */
-    PROTO_ASK_STOP, /* a member's fsdprun got a signal: stop the job with this status */
+    PROTO_ASK_STOP, /* a member's fsdprun got a signal: stop the job, or save and stop it */
     PROTO_FINISH,   /* the job is over */
     PROTO_COUNT
 };
@@ -44,7 +44,7 @@ struct proto_join {
     char version[64]; /* number and commit of the build: link structs travel inside messages */
     char host[PROTO_TEXT_BYTES];
     int node_rank, n_nodes, n_workers;
-    uint64_t what; /* XXH3 of what is run: the resolved job, or the program's arguments */
+    uint64_t what; /* XXH3 of the resolved job; 0 of a program */
 };
 
 struct proto_refused {
@@ -87,7 +87,8 @@ char *proto_write_exited(const struct proto_exited *exited);
 char *proto_write_saved(const struct fsdp_link_saved *saved, int rank);
 char *proto_write_published(const struct fsdp_link_published *published);
 char *proto_write_finish(const struct proto_finish *finish);
-char *proto_write_number(int64_t number); /* STOP: 1 at once, 0 within the grace; NOTICE: the step; ASK_STOP: status */
+/* STOP: 1 at once, 0 within the grace; NOTICE: the step to stop after; ASK_STOP: agent/uplink.h */
+char *proto_write_number(int64_t number);
 
 /* FSDP_ERR_FORMAT names the key that is missing, unknown, of a wrong type, too long or out of range. */
 enum fsdp_status proto_read_join(struct proto_join *join, const void *text, size_t n_bytes, struct fsdp_err *err);
@@ -107,6 +108,11 @@ enum fsdp_status proto_read_number(int64_t *number, const void *text, size_t n_b
 /** A PUT's payload: the key with its zero, then the value. *value points into `payload`. */
 enum fsdp_status proto_read_put(const char **key, const void **value, size_t *value_bytes, const void *payload,
                                 size_t n_bytes, struct fsdp_err *err);
+
+/** An EVENT's payload, to be freed; NULL when memory ran out. *json points into `payload`. */
+char *proto_write_event(int rank, const char *json, size_t length, size_t *size_bytes);
+enum fsdp_status proto_read_event(int *rank, const char **json, size_t *length, const void *payload, size_t n_bytes,
+                                  struct fsdp_err *err);
 
 const char *proto_name(unsigned type); /* "join", ...; "unknown" */
 

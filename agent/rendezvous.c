@@ -13,6 +13,7 @@ struct node {
     struct peer *peer; /* NULL: not here */
     bool joined;
     char host[PROTO_TEXT_BYTES];
+    char address[64];
 };
 
 struct rendezvous {
@@ -91,7 +92,7 @@ static bool judge_join(const struct rendezvous *rendezvous, const struct proto_j
         snprintf(out->words, sizeof out->words, "it has %d workers, node 0 has %d: the number is the same on every node",
                  join->n_workers, self->n_workers);
     else if (join->what != self->what)
-        snprintf(out->words, sizeof out->words, "it runs another job file, override or program than node 0");
+        snprintf(out->words, sizeof out->words, "it runs another job file or other overrides than node 0, or only one of them runs a job");
     else
         return true;
     return false;
@@ -134,8 +135,8 @@ static void take_join(struct rendezvous *rendezvous, struct peer *peer, const st
     snprintf(node->host, sizeof node->host, "%s", join.host);
     peer_set_data(peer, node);
     peer_admit(peer);
-    if (rendezvous->n_joined++ == 0)
-        peer_address(peer, true, rendezvous->address, sizeof rendezvous->address);
+    peer_address(peer, false, node->address, sizeof node->address);
+    rendezvous->n_joined++;
     if (rendezvous->n_joined == rendezvous->config.self.n_nodes - 1) {
         peer_listener_close(rendezvous->listener);
         rendezvous->listener = NULL;
@@ -316,6 +317,8 @@ static enum fsdp_status resolve(struct rendezvous *rendezvous, struct fsdp_err *
     if (status < 0)
         return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "rendezvous host %s: %s", rendezvous->host, uv_strerror(status));
     memcpy(&rendezvous->endpoint, request.addrinfo->ai_addr, request.addrinfo->ai_addrlen);
+    if (is_coordinator(rendezvous))
+        uv_ip_name(request.addrinfo->ai_addr, rendezvous->address, sizeof rendezvous->address);
     uv_freeaddrinfo(request.addrinfo);
     return FSDP_OK;
 }
@@ -431,6 +434,11 @@ const char *rendezvous_host(const struct rendezvous *rendezvous, int node)
 const char *rendezvous_address(const struct rendezvous *rendezvous)
 {
     return rendezvous->address;
+}
+
+const char *rendezvous_peer_address(const struct rendezvous *rendezvous, int node)
+{
+    return rendezvous->nodes[node].address;
 }
 
 int rendezvous_n_connected(const struct rendezvous *rendezvous)

@@ -56,8 +56,10 @@ void rendezvous_broadcast(struct rendezvous *rendezvous, enum proto_type type, u
 
 /** The host name that node `node` gave; our own for our node rank. */
 const char *rendezvous_host(const struct rendezvous *rendezvous, int node);
-/** Our address as other nodes reach us: as the first connection shows it; "127.0.0.1" before there is one. */
+/** Our own address, numeric. Coordinator: the endpoint's; member: as its connection shows it, "127.0.0.1" before. */
 const char *rendezvous_address(const struct rendezvous *rendezvous);
+/** The address of node `node` as its connection shows it, numeric; empty when it is not connected. */
+const char *rendezvous_peer_address(const struct rendezvous *rendezvous, int node);
 /** How many other nodes are connected. */
 int rendezvous_n_connected(const struct rendezvous *rendezvous);
 

@@ -12,7 +12,9 @@
 #include "agent/errors.h"
 #include "agent/events.h"
 #include "agent/logs.h"
+#include "agent/nodes.h"
 #include "agent/rundir.h"
+#include "agent/uplink.h"
 #include "agent/world.h"
 
 enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20, LINE_BYTES = 1024, TAIL_SHOWN = 8 };
@@ -27,7 +29,9 @@ struct run {
     struct events *events;
     struct console *console;
     struct logs *logs;
-    struct coordinator *coordinator;
+    struct coordinator *coordinator; /* of node 0; on other nodes NULL ... */
+    struct uplink *uplink;           /* ... and this is the line to it */
+    struct nodes *nodes;             /* of node 0: the other nodes; NULL where there are none */
     struct world *world;
     uv_signal_t children;
     uv_timer_t disk;
@@ -84,7 +88,7 @@ static void write_job(struct run *run)
     char *text = NULL;
     const char *job = run->config->job_json;
 
-    if (run->job_written || run->rundir == NULL)
+    if (run->job_written || run->rundir == NULL || run->coordinator == NULL)
         return;
     run->job_written = true;
     if (job == NULL)
@@ -135,7 +139,7 @@ static void member_put(void *member, int generation, const char *key, const void
 static void member_finish(void *member, int status, const char *line)
 {
     struct run *run = member;
-    const struct errors_tail *tail = coordinator_tail(run->coordinator);
+    const struct errors_tail *tail = run->coordinator == NULL ? NULL : coordinator_tail(run->coordinator);
 
     run->status = status;
     snprintf(run->line, sizeof run->line, "%s", line);
@@ -161,35 +165,63 @@ static void on_exited(void *arg, int generation, const struct death *death)
     const bool wanted = death->kind != DEATH_NONE && death->kind != DEATH_SPAWN && !first_cause_is_consequence(death);
     const bool have = wanted && world_stderr_tail(run->world, death->rank, &tail);
 
-    coordinator_exited(run->coordinator, run->config->node_rank, generation, death, have ? &tail : NULL);
+    if (run->uplink != NULL)
+        uplink_exited(run->uplink, generation, death, have ? &tail : NULL);
+    else
+        coordinator_exited(run->coordinator, run->config->node_rank, generation, death, have ? &tail : NULL);
 }
 
 static void on_stopped(void *arg, int generation)
 {
     struct run *run = arg;
 
-    coordinator_stopped(run->coordinator, run->config->node_rank, generation);
+    if (run->uplink != NULL)
+        uplink_stopped(run->uplink, generation);
+    else
+        coordinator_stopped(run->coordinator, run->config->node_rank, generation);
 }
 
 static void on_event(void *arg, int generation, int rank, const char *json, size_t length)
 {
     struct run *run = arg;
 
-    coordinator_event(run->coordinator, run->config->node_rank, generation, rank, json, length);
+    if (run->uplink != NULL)
+        uplink_event(run->uplink, generation, rank, json, length);
+    else
+        coordinator_event(run->coordinator, run->config->node_rank, generation, rank, json, length);
 }
 
 static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
 {
     struct run *run = arg;
 
-    coordinator_saved(run->coordinator, run->config->node_rank, generation, rank, saved, manifest_fd);
+    if (run->uplink == NULL) {
+        coordinator_saved(run->coordinator, run->config->node_rank, generation, rank, saved, manifest_fd);
+        return;
+    }
+    if (manifest_fd >= 0)
+        close(manifest_fd); /* the head is rank 0's, and rank 0 lives with the coordinator */
+    uplink_saved(run->uplink, generation, rank, saved);
+}
+
+static void on_put(void *arg, int generation, const char *key, const void *value, size_t size_bytes)
+{
+    struct run *run = arg;
+
+    if (run->uplink != NULL)
+        uplink_put(run->uplink, generation, key, value, size_bytes);
+    else
+        coordinator_put(run->coordinator, run->config->node_rank, generation, key, value, size_bytes);
 }
 
 static void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
 {
     struct run *run = arg;
 
-    coordinator_record(run->coordinator, run->config->node_rank, generation, event, fields);
+    if (run->uplink != NULL)
+        uplink_record(run->uplink, generation, event, fields);
+    else
+        coordinator_record(run->coordinator, run->config->node_rank, generation, event, fields);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -233,7 +265,10 @@ static void on_closed(uv_handle_t *handle)
 
 static void close_all(struct run *run)
 {
+    uplink_destroy(run->uplink);
+    nodes_destroy(run->nodes);
     world_destroy(run->world);
+    run->world = NULL;
     logs_destroy(run->logs);
     console_destroy(run->console);
     uv_close((uv_handle_t *)&run->children, on_closed);
@@ -276,38 +311,42 @@ static void on_world_ended(void *arg)
 
 /* --- from outside ------------------------------------------------------------------------------------------------- */
 
+static void stop(struct run *run, int signal, bool now)
+{
+    if (run->uplink != NULL)
+        uplink_stop(run->uplink, signal, now);
+    else
+        coordinator_stop(run->coordinator, signal, now);
+}
+
+static void save_and_stop(struct run *run, int signal)
+{
+    if (run->uplink != NULL)
+        uplink_notice(run->uplink, signal);
+    else
+        coordinator_notice(run->coordinator, signal);
+}
+
 void run_signal(struct run *run, int signal)
 {
     const unsigned save = run->config->save_on_signal;
 
-    switch (signal) {
-    case SIGINT:
-        coordinator_stop(run->coordinator, signal, ++run->n_interrupts > 1);
-        return;
-    case SIGTERM:
-        if ((save & AGENT_SAVE_TERM) != 0)
-            coordinator_notice(run->coordinator, signal);
-        else
-            coordinator_stop(run->coordinator, signal, false);
-        return;
-    case SIGHUP:
-    case SIGQUIT:
-        coordinator_stop(run->coordinator, signal, false);
-        return;
-    case SIGUSR1:
-        if ((save & AGENT_SAVE_USR1) != 0) {
-            coordinator_notice(run->coordinator, signal);
-            return;
-        }
-        /* fall through */
-    default:
+    if (run->world == NULL)
+        return; /* the end has begun */
+    if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) || (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
+        save_and_stop(run, signal);
+    else if (signal == SIGINT)
+        stop(run, signal, ++run->n_interrupts > 1);
+    else if (signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT)
+        stop(run, signal, false);
+    else
         world_forward(run->world, signal);
-    }
 }
 
 void run_suspended(struct run *run, int64_t slept_ns)
 {
-    world_suspended(run->world, slept_ns);
+    if (run->world != NULL)
+        world_suspended(run->world, slept_ns);
 }
 
 static void on_child(uv_signal_t *handle, int signal)
@@ -315,7 +354,8 @@ static void on_child(uv_signal_t *handle, int signal)
     struct run *run = handle->data;
 
     (void)signal;
-    world_reap(run->world);
+    if (run->world != NULL)
+        world_reap(run->world);
 }
 
 static bool is_captured(const struct agent_config *config)
@@ -331,14 +371,14 @@ static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
 {
     const struct rundir_spec spec = { .kind = run->config->job_json != NULL ? RUNDIR_JOB : RUNDIR_PROGRAM,
                                       .path = run->config->run_dir,
-                                      .lock = true,
+                                      .lock = run->config->node_rank == 0,
                                       .temporary = run->config->run_dir_temporary };
     enum fsdp_status status;
 
     if (run->config->run_dir == NULL)
         return FSDP_OK;
     status = rundir_open(&run->rundir, &spec, err);
-    return status != FSDP_OK ? status : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
+    return status != FSDP_OK || run->config->node_rank != 0 ? status : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
 }
 
 static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
@@ -364,10 +404,17 @@ static enum fsdp_status open_machines(struct run *run, const struct os_baseline 
                                           .rundir = run->rundir, .logs = run->logs, .console = run->console };
     const struct world_listener listener = { .arg = run, .exited = on_exited, .stopped = on_stopped,
                                              .event = on_event, .saved = on_saved, .record = on_record,
+                                             .put = run->config->n_nodes > 1 ? on_put : NULL,
                                              .ended = on_world_ended };
     enum fsdp_status status;
 
-    status = coordinator_create(&run->coordinator, run->config, &coordinator, err);
+    /* The world last: it alone has to be ended before it may be destroyed. */
+    if (run->config->node_rank != 0)
+        status = uplink_create(&run->uplink, run->loop, run->config, &local_member, run, run->console, err);
+    else
+        status = coordinator_create(&run->coordinator, run->config, &coordinator, err);
+    if (status == FSDP_OK && run->coordinator != NULL && run->config->n_nodes > 1)
+        status = nodes_create(&run->nodes, run->loop, run->config, run->coordinator, run->console, err);
     return status != FSDP_OK ? status : world_create(&run->world, run->config, &world, &listener, err);
 }
 
@@ -385,11 +432,11 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     run->config = config;
     run->done = done;
     run->done_arg = arg;
-    if (config->n_nodes > 1)
-        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "more than one node is not supported by this build");
-    else if ((status = open_directory(run, err)) == FSDP_OK && (status = open_output(run, err)) == FSDP_OK)
+    if ((status = open_directory(run, err)) == FSDP_OK && (status = open_output(run, err)) == FSDP_OK)
         status = open_machines(run, baseline, err);
     if (status != FSDP_OK) {
+        uplink_destroy(run->uplink);
+        nodes_destroy(run->nodes);
         coordinator_destroy(run->coordinator);
         logs_destroy(run->logs);
         console_destroy(run->console);
@@ -404,6 +451,8 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     run->n_handles = 2;
     uv_signal_start(&run->children, on_child, SIGCHLD);
     *out = run;
-    coordinator_attach(run->coordinator, config->node_rank, &local_member, run, config->n_workers, "127.0.0.1");
+    if (run->coordinator != NULL)
+        coordinator_attach(run->coordinator, config->node_rank, &local_member, run, config->n_workers,
+                           run->nodes == NULL ? "127.0.0.1" : nodes_own_address(run->nodes));
     return FSDP_OK;
 }

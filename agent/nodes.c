@@ -1,0 +1,282 @@
+#include "agent/nodes.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/meeting.h"
+#include "agent/uplink.h"
+
+struct remote {
+    struct nodes *nodes;
+    int node;
+    int generation; /* of the last START */
+    bool attached;
+};
+
+struct nodes {
+    const struct agent_config *config;
+    struct coordinator *coordinator;
+    struct console *console;
+    struct rendezvous *rendezvous;
+    struct remote remotes[]; /* (n_nodes); the first is this node and unused */
+};
+
+static void send_text(struct remote *remote, enum proto_type type, char *text)
+{
+    if (text != NULL)
+        rendezvous_send(remote->nodes->rendezvous, remote->node, type, (uint32_t)remote->generation, text, strlen(text));
+    free(text);
+}
+
+/* --- what the coordinator tells a node ------------------------------------------------------------------------ */
+
+static void remote_form(void *member, const struct world_plan *plan)
+{
+    struct remote *remote = member;
+    struct proto_start start = { .restart_count = plan->restart_count, .world_size = plan->world_size,
+                                 .first_rank = plan->first_rank, .master_port = plan->master_port,
+                                 .resume_step = plan->resume_step };
+
+    snprintf(start.master_address, sizeof start.master_address, "%.255s", plan->master_address);
+    snprintf(start.node_address, sizeof start.node_address, "%.255s", plan->node_address);
+    memcpy(start.token, plan->token, sizeof start.token);
+    remote->generation = plan->generation;
+    send_text(remote, PROTO_START, proto_write_start(&start));
+}
+
+static void remote_stop(void *member, bool now)
+{
+    send_text(member, PROTO_STOP, proto_write_number(now));
+}
+
+static void remote_notify(void *member, const struct fsdp_link_notice *notice)
+{
+    send_text(member, PROTO_NOTICE, proto_write_number(notice->stop_after_step));
+}
+
+static void remote_publish(void *member, const struct fsdp_link_published *published)
+{
+    send_text(member, PROTO_PUBLISHED, proto_write_published(published));
+}
+
+static void remote_put(void *member, int generation, const char *key, const void *value, size_t size_bytes)
+{
+    struct remote *remote = member;
+    const size_t key_bytes = strlen(key) + 1;
+    char *payload = malloc(key_bytes + size_bytes);
+
+    if (payload == NULL)
+        return; /* the rank that waits for it is stopped as a hang; nothing better can be done without memory */
+    memcpy(payload, key, key_bytes);
+    if (size_bytes > 0)
+        memcpy(payload + key_bytes, value, size_bytes);
+    rendezvous_send(remote->nodes->rendezvous, remote->node, PROTO_PUT, (uint32_t)generation, payload,
+                    key_bytes + size_bytes);
+    free(payload);
+}
+
+static void remote_finish(void *member, int status, const char *line)
+{
+    struct proto_finish finish = { .status = status };
+
+    snprintf(finish.words, sizeof finish.words, "%s", line);
+    send_text(member, PROTO_FINISH, proto_write_finish(&finish));
+}
+
+static const struct coordinator_member remote_member = {
+    .form = remote_form,       .stop = remote_stop, .notify = remote_notify,
+    .publish = remote_publish, .put = remote_put,   .finish = remote_finish,
+};
+
+/* --- what a node reports ---------------------------------------------------------------------------------------- */
+
+static void split_tail(struct errors_tail *tail, const char *text)
+{
+    char *next;
+
+    tail->n_lines = 0;
+    snprintf(tail->bytes, sizeof tail->bytes, "%.*s", (int)sizeof tail->bytes - 1, text);
+    for (char *line = tail->bytes; *line != '\0' && tail->n_lines < ERRORS_TAIL_LINES; line = next) {
+        tail->lines[tail->n_lines++] = line;
+        next = line + strcspn(line, "\n");
+        if (*next == '\n')
+            *next++ = '\0';
+    }
+}
+
+static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+{
+    struct proto_exited exited;
+    struct errors_tail tail;
+    struct death death;
+    enum fsdp_status status = proto_read_exited(&exited, frame->payload, frame->size, err);
+
+    if (status != FSDP_OK)
+        return status;
+    if (exited.kind > DEATH_HANG)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit of kind %u", exited.kind);
+    death = (struct death){ .kind = (enum death_kind)exited.kind, .rank = exited.rank,
+                            .local_rank = exited.local_rank, .node_rank = node, .pid = exited.pid,
+                            .code = exited.code, .sent_signal = exited.sent_signal, .step = exited.step,
+                            .phase = exited.phase, .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
+    snprintf(death.host, sizeof death.host, "%.*s", (int)sizeof death.host - 1, exited.host);
+    snprintf(death.words, sizeof death.words, "%.*s", (int)sizeof death.words - 1, exited.words);
+    split_tail(&tail, exited.stderr_tail);
+    coordinator_exited(nodes->coordinator, node, (int)frame->generation, &death, tail.n_lines > 0 ? &tail : NULL);
+    return FSDP_OK;
+}
+
+static enum fsdp_status take_saved(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+{
+    struct fsdp_link_saved saved;
+    int rank;
+    enum fsdp_status status = proto_read_saved(&saved, &rank, frame->payload, frame->size, err);
+
+    if (status == FSDP_OK)
+        coordinator_saved(nodes->coordinator, node, (int)frame->generation, rank, &saved, -1);
+    return status;
+}
+
+static enum fsdp_status take_put(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+{
+    const char *key;
+    const void *value;
+    size_t size_bytes;
+    enum fsdp_status status = proto_read_put(&key, &value, &size_bytes, frame->payload, frame->size, err);
+
+    if (status == FSDP_OK)
+        coordinator_put(nodes->coordinator, node, (int)frame->generation, key, value, size_bytes);
+    return status;
+}
+
+static enum fsdp_status take_event(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+{
+    const char *json;
+    size_t length;
+    int rank;
+    enum fsdp_status status = proto_read_event(&rank, &json, &length, frame->payload, frame->size, err);
+
+    if (status == FSDP_OK)
+        coordinator_event(nodes->coordinator, node, (int)frame->generation, rank, json, length);
+    return status;
+}
+
+static enum fsdp_status take_ask_stop(struct nodes *nodes, const struct frame *frame, struct fsdp_err *err)
+{
+    int64_t asked;
+    enum fsdp_status status = proto_read_number(&asked, frame->payload, frame->size, err);
+    const int signal = (int)(asked & UPLINK_ASK_SIGNAL);
+
+    if (status != FSDP_OK)
+        return status;
+    if (asked < 0 || asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE) || signal == 0 || signal >= NSIG)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "asked to stop by signal %lld", (long long)asked);
+    if ((asked & UPLINK_ASK_SAVE) != 0)
+        coordinator_notice(nodes->coordinator, signal);
+    else
+        coordinator_stop(nodes->coordinator, signal, (asked & UPLINK_ASK_NOW) != 0);
+    return FSDP_OK;
+}
+
+static void on_message(void *arg, int node, const struct frame *frame)
+{
+    struct nodes *nodes = arg;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status = FSDP_OK;
+
+    switch (frame->type) {
+    case PROTO_EXITED:
+        status = take_exited(nodes, node, frame, &err);
+        break;
+    case PROTO_STOPPED:
+        coordinator_stopped(nodes->coordinator, node, (int)frame->generation);
+        break;
+    case PROTO_SAVED:
+        status = take_saved(nodes, node, frame, &err);
+        break;
+    case PROTO_PUT:
+        status = take_put(nodes, node, frame, &err);
+        break;
+    case PROTO_EVENT:
+        status = take_event(nodes, node, frame, &err);
+        break;
+    case PROTO_ASK_STOP:
+        status = take_ask_stop(nodes, frame, &err);
+        break;
+    default:
+        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type, proto_name(frame->type));
+    }
+    if (status != FSDP_OK) /* it holds the secret and talks nonsense: another build, or worse */
+        coordinator_lost(nodes->coordinator, node, err.message);
+}
+
+/* --- meeting ------------------------------------------------------------------------------------------------------ */
+
+static void on_formed(void *arg)
+{
+    struct nodes *nodes = arg;
+
+    for (int i = 1; i < nodes->config->n_nodes; i++)
+        coordinator_attach(nodes->coordinator, i, &remote_member, &nodes->remotes[i], nodes->config->n_workers,
+                           rendezvous_peer_address(nodes->rendezvous, i));
+}
+
+static void on_failed(void *arg, int status, const char *words)
+{
+    struct nodes *nodes = arg;
+
+    coordinator_refused(nodes->coordinator, status, words);
+}
+
+static void on_lost(void *arg, int node, const char *words)
+{
+    struct nodes *nodes = arg;
+
+    coordinator_lost(nodes->coordinator, node, words);
+}
+
+static void on_note(void *arg, const char *words)
+{
+    struct nodes *nodes = arg;
+
+    console_say(nodes->console, "fsdprun: %s", words);
+}
+
+enum fsdp_status nodes_create(struct nodes **out, uv_loop_t *loop, const struct agent_config *config,
+                              struct coordinator *coordinator, struct console *console, struct fsdp_err *err)
+{
+    static const struct rendezvous_handlers handlers = { on_formed, on_failed, on_message, on_lost, on_note };
+    struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)config->n_nodes * sizeof *nodes->remotes);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (nodes == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d nodes", config->n_nodes);
+    nodes->config = config;
+    nodes->coordinator = coordinator;
+    nodes->console = console;
+    for (int i = 0; i < config->n_nodes; i++)
+        nodes->remotes[i] = (struct remote){ .nodes = nodes, .node = i };
+    status = meeting_begin(&nodes->rendezvous, loop, config, &handlers, nodes, err);
+    if (status != FSDP_OK) {
+        free(nodes);
+        return status;
+    }
+    *out = nodes;
+    return FSDP_OK;
+}
+
+const char *nodes_own_address(const struct nodes *nodes)
+{
+    return rendezvous_address(nodes->rendezvous);
+}
+
+void nodes_destroy(struct nodes *nodes)
+{
+    if (nodes == NULL)
+        return;
+    rendezvous_destroy(nodes->rendezvous); /* it calls nobody from here on */
+    free(nodes);
+}

@@ -1,0 +1,329 @@
+#include "agent/uplink.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/meeting.h"
+
+enum { LINE_BYTES = 1024 };
+
+struct uplink {
+    const struct agent_config *config;
+    const struct coordinator_member *ops;
+    void *member;
+    struct console *console;
+    struct rendezvous *rendezvous;
+    int generation; /* of the last START */
+    bool up;        /* workers of it may be alive here */
+    bool ending;    /* the line is gone: finish when they are not */
+    bool finished;
+    int status;
+    char line[LINE_BYTES];
+};
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void finish(struct uplink *uplink, int status, const char *line)
+{
+    if (uplink->finished)
+        return;
+    uplink->finished = true;
+    uplink->ops->finish(uplink->member, status, line);
+}
+
+/* There is no coordinator any more, or not yet: end by ourselves, with what runs here killed first. */
+static void end_alone(struct uplink *uplink, int status, const char *line)
+{
+    if (uplink->ending || uplink->finished)
+        return;
+    uplink->ending = true;
+    uplink->status = status;
+    snprintf(uplink->line, sizeof uplink->line, "%s", line);
+    if (uplink->up)
+        uplink->ops->stop(uplink->member, true);
+    else
+        finish(uplink, status, line);
+}
+
+/* --- what the coordinator says -------------------------------------------------------------------------------------- */
+
+static enum fsdp_status take_start(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+{
+    const struct agent_config *config = uplink->config;
+    struct world_plan plan = { .n_nodes = config->n_nodes, .node_rank = config->node_rank };
+    struct proto_start start;
+    enum fsdp_status status = proto_read_start(&start, frame->payload, frame->size, err);
+
+    if (status != FSDP_OK)
+        return status;
+    if (uplink->up || start.world_size < 1 || start.first_rank < 0 ||
+        start.first_rank > start.world_size - config->n_workers)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a generation that cannot be: ranks from %d of %d", start.first_rank,
+                         start.world_size);
+    plan.generation = (int)frame->generation;
+    plan.restart_count = start.restart_count;
+    plan.world_size = start.world_size;
+    plan.first_rank = start.first_rank;
+    plan.resume_step = start.resume_step;
+    plan.master_port = start.master_port;
+    snprintf(plan.master_address, sizeof plan.master_address, "%s", start.master_address);
+    snprintf(plan.node_address, sizeof plan.node_address, "%s", start.node_address);
+    memcpy(plan.token, start.token, sizeof plan.token);
+    uplink->generation = plan.generation;
+    uplink->up = true;
+    uplink->ops->form(uplink->member, &plan);
+    return FSDP_OK;
+}
+
+static enum fsdp_status take_put(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+{
+    const char *key;
+    const void *value;
+    size_t size_bytes;
+    enum fsdp_status status = proto_read_put(&key, &value, &size_bytes, frame->payload, frame->size, err);
+
+    if (status == FSDP_OK)
+        uplink->ops->put(uplink->member, (int)frame->generation, key, value, size_bytes);
+    return status;
+}
+
+static enum fsdp_status take_published(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+{
+    struct fsdp_link_published published;
+    enum fsdp_status status = proto_read_published(&published, frame->payload, frame->size, err);
+
+    if (status == FSDP_OK)
+        uplink->ops->publish(uplink->member, &published);
+    return status;
+}
+
+static enum fsdp_status take_finish(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
+{
+    struct proto_finish end;
+    enum fsdp_status status = proto_read_finish(&end, frame->payload, frame->size, err);
+
+    if (status == FSDP_OK)
+        end_alone(uplink, end.status & 0xff, end.words); /* with nothing running here this is the end at once */
+    return status;
+}
+
+static void on_message(void *arg, int node, const struct frame *frame)
+{
+    struct uplink *uplink = arg;
+    struct fsdp_link_notice notice = { .kind = FSDP_NOTICE_SAVE_AND_STOP };
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status = FSDP_OK;
+    int64_t number;
+    char words[LINE_BYTES];
+
+    (void)node;
+    if (uplink->ending || uplink->finished)
+        return;
+    if (frame->type != PROTO_START && frame->type != PROTO_FINISH &&
+        (!uplink->up || frame->generation != (uint32_t)uplink->generation))
+        return; /* about a generation that is over here */
+    switch (frame->type) {
+    case PROTO_START:
+        status = take_start(uplink, frame, &err);
+        break;
+    case PROTO_PUT:
+        status = take_put(uplink, frame, &err);
+        break;
+    case PROTO_STOP:
+        if ((status = proto_read_number(&number, frame->payload, frame->size, &err)) == FSDP_OK)
+            uplink->ops->stop(uplink->member, number != 0);
+        break;
+    case PROTO_NOTICE:
+        if ((status = proto_read_number(&notice.stop_after_step, frame->payload, frame->size, &err)) == FSDP_OK)
+            uplink->ops->notify(uplink->member, &notice);
+        break;
+    case PROTO_PUBLISHED:
+        status = take_published(uplink, frame, &err);
+        break;
+    case PROTO_FINISH:
+        status = take_finish(uplink, frame, &err);
+        break;
+    default:
+        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type, proto_name(frame->type));
+    }
+    if (status != FSDP_OK) {
+        snprintf(words, sizeof words, "node 0 does not talk as it should: %s", err.message);
+        end_alone(uplink, FSDP_EXIT_LINK, words);
+    }
+}
+
+static void on_formed(void *arg)
+{
+    (void)arg; /* START says all there is to say */
+}
+
+static void on_failed(void *arg, int status, const char *words)
+{
+    end_alone(arg, status, words);
+}
+
+static void on_lost(void *arg, int node, const char *words)
+{
+    char line[LINE_BYTES];
+
+    (void)node;
+    snprintf(line, sizeof line, "the link to node 0 was lost: %s", words);
+    end_alone(arg, FSDP_EXIT_LINK, line);
+}
+
+static void on_note(void *arg, const char *words)
+{
+    struct uplink *uplink = arg;
+
+    console_say(uplink->console, "fsdprun: %s", words);
+}
+
+/* --- what happens here ---------------------------------------------------------------------------------------------- */
+
+static void send_text(struct uplink *uplink, enum proto_type type, int generation, char *text)
+{
+    if (text != NULL && !uplink->ending)
+        rendezvous_send(uplink->rendezvous, 0, type, (uint32_t)generation, text, strlen(text));
+    free(text);
+}
+
+static void join_tail(char *out, size_t size, const struct errors_tail *tail)
+{
+    size_t length = 0;
+
+    out[0] = '\0';
+    for (int i = 0; tail != NULL && i < tail->n_lines; i++) {
+        const size_t line = strlen(tail->lines[i]);
+
+        if (length + line + 2 > size)
+            return;
+        memcpy(out + length, tail->lines[i], line);
+        length += line;
+        out[length++] = '\n';
+        out[length] = '\0';
+    }
+}
+
+void uplink_exited(struct uplink *uplink, int generation, const struct death *death, const struct errors_tail *tail)
+{
+    struct proto_exited exited = { .kind = (uint32_t)death->kind, .rank = death->rank,
+                                   .local_rank = death->local_rank, .pid = death->pid, .code = death->code,
+                                   .sent_signal = death->sent_signal, .step = death->step, .phase = death->phase };
+
+    snprintf(exited.host, sizeof exited.host, "%s", death->host);
+    snprintf(exited.words, sizeof exited.words, "%s", death->words);
+    join_tail(exited.stderr_tail, sizeof exited.stderr_tail, tail);
+    send_text(uplink, PROTO_EXITED, generation, proto_write_exited(&exited));
+}
+
+void uplink_stopped(struct uplink *uplink, int generation)
+{
+    uplink->up = false;
+    if (uplink->ending)
+        finish(uplink, uplink->status, uplink->line);
+    else
+        rendezvous_send(uplink->rendezvous, 0, PROTO_STOPPED, (uint32_t)generation, NULL, 0);
+}
+
+void uplink_event(struct uplink *uplink, int generation, int rank, const char *json, size_t length)
+{
+    size_t size_bytes;
+    char *payload = proto_write_event(rank, json, length, &size_bytes);
+
+    if (payload != NULL && !uplink->ending)
+        rendezvous_send(uplink->rendezvous, 0, PROTO_EVENT, (uint32_t)generation, payload, size_bytes);
+    free(payload);
+}
+
+void uplink_record(struct uplink *uplink, int generation, const char *event, const struct events_field *fields)
+{
+    char line[EVENTS_LINE_BYTES];
+    const size_t length = events_format(line, sizeof line, 0, generation, event, fields);
+
+    if (length > 0)
+        uplink_event(uplink, generation, -1, line, length - 1); /* the coordinator puts its own time in */
+}
+
+void uplink_saved(struct uplink *uplink, int generation, int rank, const struct fsdp_link_saved *saved)
+{
+    send_text(uplink, PROTO_SAVED, generation, proto_write_saved(saved, rank));
+}
+
+void uplink_put(struct uplink *uplink, int generation, const char *key, const void *value, size_t size_bytes)
+{
+    const size_t key_bytes = strlen(key) + 1;
+    char *payload = malloc(key_bytes + size_bytes);
+
+    if (payload == NULL || uplink->ending) {
+        free(payload);
+        return;
+    }
+    memcpy(payload, key, key_bytes);
+    if (size_bytes > 0)
+        memcpy(payload + key_bytes, value, size_bytes);
+    rendezvous_send(uplink->rendezvous, 0, PROTO_PUT, (uint32_t)generation, payload, key_bytes + size_bytes);
+    free(payload);
+}
+
+/* --- the user's signals --------------------------------------------------------------------------------------------- */
+
+static void ask(struct uplink *uplink, int64_t what)
+{
+    char line[64];
+
+    if (rendezvous_n_connected(uplink->rendezvous) > 0 && uplink->generation >= 0) {
+        send_text(uplink, PROTO_ASK_STOP, uplink->generation, proto_write_number(what));
+        return;
+    }
+    snprintf(line, sizeof line, "stopped by SIG%s", sigabbrev_np((int)(what & UPLINK_ASK_SIGNAL)));
+    end_alone(uplink, 128 + (int)(what & UPLINK_ASK_SIGNAL), line);
+}
+
+void uplink_stop(struct uplink *uplink, int signal, bool now)
+{
+    if (now && uplink->up)
+        uplink->ops->stop(uplink->member, true); /* ours at once; the others when the coordinator hears of it */
+    ask(uplink, signal | (now ? UPLINK_ASK_NOW : 0));
+}
+
+void uplink_notice(struct uplink *uplink, int signal)
+{
+    ask(uplink, signal | UPLINK_ASK_SAVE);
+}
+
+/* --- opening and closing -------------------------------------------------------------------------------------------- */
+
+enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struct agent_config *config,
+                               const struct coordinator_member *ops, void *member, struct console *console,
+                               struct fsdp_err *err)
+{
+    static const struct rendezvous_handlers handlers = { on_formed, on_failed, on_message, on_lost, on_note };
+    struct uplink *uplink = calloc(1, sizeof *uplink);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (uplink == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    uplink->config = config;
+    uplink->ops = ops;
+    uplink->member = member;
+    uplink->console = console;
+    uplink->generation = -1;
+    status = meeting_begin(&uplink->rendezvous, loop, config, &handlers, uplink, err);
+    if (status != FSDP_OK) {
+        free(uplink);
+        return status;
+    }
+    *out = uplink;
+    return FSDP_OK;
+}
+
+void uplink_destroy(struct uplink *uplink)
+{
+    if (uplink == NULL)
+        return;
+    rendezvous_destroy(uplink->rendezvous);
+    free(uplink);
+}
