@@ -4,6 +4,7 @@
  */
 #include <fsdp/checkpoint.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/shardfile/json.h"
 
 /* All tensors of both, to be freed; NULL: out of memory. */
 static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
@@ -86,6 +88,32 @@ done:
     return status;
 }
 
+/* What describe_numerics() wrote; "" when the manifest does not say. */
+static enum fsdp_status read_numerics(const struct manifest *manifest, char out[FSDP_MADE_WITH_BYTES],
+                                      struct fsdp_err *err)
+{
+    struct json_reader json;
+    const char *key, *words;
+    char *text;
+
+    out[0] = '\0';
+    if (manifest->numerics == NULL)
+        return FSDP_OK;
+    text = strndup(manifest->numerics, manifest->numerics_length);
+    if (text == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "loading step %llu: out of memory", (unsigned long long)manifest->step);
+    json_read_init(&json, text, manifest->numerics_length);
+    json_enter_object(&json);
+    while ((key = json_next_member(&json)) != NULL) {
+        if (strcmp(key, "numerics") != 0)
+            json_skip(&json);
+        else if ((words = json_string(&json)) != NULL)
+            snprintf(out, FSDP_MADE_WITH_BYTES, "%s", words);
+    }
+    free(text);
+    return FSDP_OK;
+}
+
 /* A load that failed on one rank has failed on all: none may go on alone. */
 static enum fsdp_status agree(struct fsdp_context *context, enum fsdp_status own, struct fsdp_err *err)
 {
@@ -107,8 +135,9 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
                                   int64_t step, struct manifest *manifest, struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    /* A step that was searched for has been verified already. */
-    const unsigned flags = (optimizer == NULL ? CHECKPOINT_SUBSET : 0u) | (step >= 0 ? CHECKPOINT_VERIFY : 0u);
+    /* A step that was searched for has been verified already, here or by the agent: not once more on every rank. */
+    const unsigned flags = (optimizer == NULL ? CHECKPOINT_SUBSET : 0u) |
+                           (step >= 0 && fsdp_context_alone(context) ? CHECKPOINT_VERIFY : 0u);
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
     struct checkpoint_tensor *tensors = NULL;
     enum fsdp_status status = FSDP_OK;
@@ -149,7 +178,9 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     status = load_here(model, optimizer, directory, step, &manifest, err);
     if (status == FSDP_OK) {
         *state = (struct fsdp_checkpoint_state){ .step = manifest.step, .cursor = manifest.cursor,
-                                                 .seed = manifest.seed, .optimizer_step = manifest.optimizer_step };
+                                                 .seed = manifest.seed, .optimizer_step = manifest.optimizer_step,
+                                                 .world_size = (int)manifest.world_size };
+        status = read_numerics(&manifest, state->made_with, err);
         model->loaded_step = (int64_t)manifest.step;
         if (optimizer != NULL)
             fsdp_optimizer_set_step_count(optimizer, manifest.optimizer_step);

@@ -48,8 +48,8 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     if (!alone && wanted < 0)
         return FSDP_OK;
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
-    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, checkpoint_directory(trainer, directory), wanted,
-                                  &state, err);
+    checkpoint_directory(trainer, directory);
+    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, wanted, &state, err);
     if (status == FSDP_ERR_NOT_FOUND && alone) {
         fsdp_err_clear(err);
         return FSDP_OK;
@@ -79,6 +79,8 @@ enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err)
     char directory[TRAINER_PATH_BYTES + 16];
 
     fsdp_context_phase(trainer->context, FSDP_PHASE_SAVE);
-    return fsdp_checkpoint_save(trainer->model, trainer->optimizer, checkpoint_directory(trainer, directory), &state,
+    checkpoint_directory(trainer, directory);
+    return fsdp_checkpoint_save(trainer->model, trainer->optimizer,
+                                fsdp_context_alone(trainer->context) ? directory : NULL, &state,
                                 (uint32_t)trainer->job->checkpoint.keep, trainer->job_json, err);
 }
