@@ -23,6 +23,24 @@ check_eq "at the same number of ranks every figure is bit-identical" \
 check_eq "and so are the final weights" "$(payloads "$WORK/runs/whole/checkpoints/step-00000020")" \
   "$(payloads "$WORK/runs/on4/checkpoints/step-00000020")"
 
+# Dropout is keyed by global sample and element: the same masks at any number of ranks, resumed or not.
+for W in 1 3; do
+  job dropout$W $W 10 --set model.dropout=0.2
+  check_eq "$W ranks train with dropout" 0 $?
+done
+check "dropout is the same at 1 and 3 ranks" close_figures "$WORK/runs/dropout1" "$WORK/runs/dropout3" 1 5e-6
+check_eq "and makes a difference" 1 "$(close_figures "$WORK/runs/dropout1" "$WORK/runs/half" 1 1e-4 > /dev/null; echo $?)"
+job dropout2 2 5 --set model.dropout=0.2
+job dropout2 3 10 --set model.dropout=0.2
+check "and goes on after a change of ranks" close_figures "$WORK/runs/dropout1" "$WORK/runs/dropout2" 1 5e-6
+
+# How gradients are accumulated and when parameters are freed changes no figure.
+for setting in gradient_sync=every reshard_after_backward=false reshard_after_forward=false reshard_after_forward=true; do
+  job $setting 2 10 --set parallel.$setting --set train.batch=2
+  check_eq "$setting with three micro-steps trains" 0 $?
+  check "$setting: the same figures" close_figures "$WORK/runs/whole" "$WORK/runs/$setting" 1 5e-6
+done
+
 # What must not be gone on with.
 job on4 4 20
 check_eq "a run that has its steps ends with 0" 0 $?
