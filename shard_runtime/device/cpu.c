@@ -1,7 +1,7 @@
 /*
  * The cpu device. Work runs where it is called, so that program order is the only order there is: recording
- * and waiting have nothing left to do. Streams and events are objects all the same, because code that loses one
- * or uses it after its end must fail here too, where every test runs and the sanitizers watch.
+ * and waiting have nothing left to do. Streams and events are objects all the same, because code that loses
+ * one or uses it after its end must fail here too, where every test runs and the sanitizers watch.
  */
 #include "shard_runtime/device/device.h"
 
@@ -86,16 +86,18 @@ static enum fsdp_status cpu_alloc(struct device *device, size_t size_bytes, void
     if (size_bytes == 0)
         return FSDP_OK;
     if (!round_to_pages(size_bytes, &rounded))
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: %zu bytes are more than can be addressed", size_bytes);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: %zu bytes are more than can be addressed",
+                         size_bytes);
     page = map_on_huge_page(rounded);
     if (page == NULL)
         page = map(rounded); /* small, or no room for the padding */
     if (page == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: mapping %zu bytes: %s", size_bytes, strerror(errno));
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: mapping %zu bytes: %s", size_bytes,
+                         strerror(errno));
     /* Advice only: a kernel without huge pages refuses it, and the memory is as good. */
     (void)madvise((void *)(uintptr_t)page, rounded, MADV_HUGEPAGE);
     *out = (void *)(uintptr_t)page;
-    /* The first touch of a page costs ten times the later ones: pay it at start, not inside the first step. */
+    /* The first touch of a page costs ten times the later ones: pay at start, not inside the first step. */
     for (size_t i = 0; i < rounded; i += PAGE)
         page[i] = 0;
     return FSDP_OK;
@@ -111,7 +113,8 @@ static void cpu_free(struct device *device, void *memory, size_t size_bytes)
     (void)munmap(memory, rounded);
 }
 
-static enum fsdp_status cpu_stream_create(struct device *device, struct device_stream **out, struct fsdp_err *err)
+static enum fsdp_status cpu_stream_create(struct device *device, struct device_stream **out,
+                                          struct fsdp_err *err)
 {
     *out = calloc(1, sizeof **out);
     if (*out == NULL)
@@ -125,7 +128,8 @@ static void cpu_stream_destroy(struct device_stream *stream)
     free(stream);
 }
 
-static enum fsdp_status cpu_event_create(struct device *device, struct device_event **out, struct fsdp_err *err)
+static enum fsdp_status cpu_event_create(struct device *device, struct device_event **out,
+                                         struct fsdp_err *err)
 {
     *out = calloc(1, sizeof **out);
     if (*out == NULL)
@@ -161,7 +165,8 @@ static enum fsdp_status cpu_synchronize(struct device_stream *stream, struct fsd
     return FSDP_OK;
 }
 
-static void cpu_copy(struct device_stream *stream, void *to, const void *from, size_t size_bytes, enum device_copy kind)
+static void cpu_copy(struct device_stream *stream, void *to, const void *from, size_t size_bytes,
+                     enum device_copy kind)
 {
     (void)kind; /* host and device memory are one */
     if (size_bytes > 0 && to != from)

@@ -12,7 +12,8 @@ enum fsdp_status device_open(struct device *device, const char *name, int local_
     if (strcmp(name, "auto") == 0)
         name = device_cpu_ops.name; /* the only back end of this build; a plug-in found comes before it */
     if (strcmp(name, "cuda") == 0)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "device cuda: this build has no CUDA plug-in; use cpu or auto");
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "device cuda: this build has no CUDA plug-in; use cpu or auto");
     for (size_t i = 0; i < sizeof back_ends / sizeof *back_ends; i++) {
         if (strcmp(back_ends[i]->name, name) != 0)
             continue;

@@ -28,14 +28,15 @@ struct device_ops {
     enum fsdp_status (*alloc)(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err);
     void (*free)(struct device *device, void *memory, size_t size_bytes);
 
-    enum fsdp_status (*stream_create)(struct device *device, struct device_stream **out, struct fsdp_err *err);
+    enum fsdp_status (*stream_create)(struct device *device, struct device_stream **out,
+                                      struct fsdp_err *err);
     void (*stream_destroy)(struct device_stream *stream);
     enum fsdp_status (*event_create)(struct device *device, struct device_event **out, struct fsdp_err *err);
     void (*event_destroy)(struct device_event *event);
 
     /** Mark the point that `stream` has reached; replaces what `event` marked before. */
     void (*record)(struct device_event *event, struct device_stream *stream);
-    /** Work queued on `stream` from here on starts after `event`'s mark; an event never recorded is no wait. */
+    /** Work queued on `stream` from now on starts after `event`'s mark; one never recorded is no wait. */
     void (*wait)(struct device_stream *stream, struct device_event *event);
     /** Block the caller until everything queued on `stream` is done; reports what failed meanwhile. */
     enum fsdp_status (*synchronize)(struct device_stream *stream, struct fsdp_err *err);
@@ -51,7 +52,8 @@ struct device {
     void *state; /* the back end's own */
 };
 
-/** Open the back end called `name` ("cpu", "auto"); "cuda" needs its plug-in. *device is the caller's storage. */
+/** Open the back end called `name` ("cpu", "auto"); "cuda" needs its plug-in. *device is the caller's
+ * storage. */
 enum fsdp_status device_open(struct device *device, const char *name, int local_rank, struct fsdp_err *err);
 void device_close(struct device *device);
 

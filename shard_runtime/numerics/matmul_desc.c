@@ -2,7 +2,7 @@
 
 #include "shard_runtime/core/checked.h"
 
-/* Add (size - 1) * stride to *last, the offset of the last element; false when it leaves the address space. */
+/* Add (size - 1) * stride to *last, the offset of the last element; false when it does not fit. */
 static bool extend(size_t *last, size_t size, size_t stride)
 {
     size_t step;
@@ -10,8 +10,8 @@ static bool extend(size_t *last, size_t size, size_t stride)
     return size <= 1 || (checked_mul(size - 1, stride, &step) && checked_add(*last, step, last));
 }
 
-static enum fsdp_status check_view(const struct matmul_desc *desc, const struct matmul_view *view, size_t rows,
-                                   size_t cols, const char *name, struct fsdp_err *err)
+static enum fsdp_status check_view(const struct matmul_desc *desc, const struct matmul_view *view,
+                                   size_t rows, size_t cols, const char *name, struct fsdp_err *err)
 {
     size_t last = 0, bytes;
 

@@ -23,7 +23,8 @@ static const struct numerics_ops *find_row(const char *name)
     return NULL;
 }
 
-enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_config *config, struct fsdp_err *err)
+enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_config *config,
+                               struct fsdp_err *err)
 {
     enum fsdp_status status;
     const char *name = config->name, *from = "";
@@ -43,8 +44,8 @@ enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_
     }
     numerics->ops = find_row(name);
     if (numerics->ops == NULL)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "numerics %s%s: not one of auto, onednn, plain, ref in this build", name,
-                         from);
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "numerics %s%s: not one of auto, onednn, plain, ref in this build", name, from);
     numerics->threads = config->threads;
     parallel_set_threads(config->threads);
     status = numerics->ops->open(numerics, err);

@@ -1,19 +1,18 @@
 /*
- * The table of mathematics: matrix products, attention, normalisation, activation, loss, optimizer arithmetic.
- * One row per back end:
- *   ref     plain C loops in the papers' notation on one thread: what the others are tested against
- *   plain   the products of ref, the rest by our vector loops, chosen at run time by what the CPU has (FSDP_ISA in
- *           the environment, one of base, avx2, avx512, chooses less); what the thread sanitizer runs
- *   onednn  products by oneDNN, the rest as plain: the default
+ * The table of mathematics: matrix products, attention, normalisation, activation, loss, optimizer
+ * arithmetic. One row per back end: ref     plain C loops in the papers' notation on one thread: what the
+ * others are tested against plain   the products of ref, the rest by our vector loops, chosen at run time by
+ * what the CPU has (FSDP_ISA in the environment, one of base, avx2, avx512, chooses less); what the thread
+ * sanitizer runs onednn  products by oneDNN, the rest as plain: the default
  *
- * Rounding points: fp32 in, fp32 out; every product and sum accumulates in fp32 or wider; LayerNorm statistics,
- * softmax, loss sums and norms accumulate in double or in short fp32 runs that are then added in double, in an
- * order that depends on the shapes alone. Same inputs, CPU features, library: same bits; onednn's products
- * also depend on the number of threads.
+ * Rounding points: fp32 in, fp32 out; every product and sum accumulates in fp32 or wider; LayerNorm
+ * statistics, softmax, loss sums and norms accumulate in double or in short fp32 runs that are then added in
+ * double, in an order that depends on the shapes alone. Same inputs, CPU features, library: same bits;
+ * onednn's products also depend on the number of threads.
  *
- * Every call names its stream. On the cpu it is done when the call returns. Buffers never overlap unless said.
- * Only the compute thread calls in here; OpenMP threads inside: numerics_config.threads, fixed for the run.
- * `accumulate`: add to the output instead of replacing it.
+ * Every call names its stream. On the cpu it is done when the call returns. Buffers never overlap unless
+ * said. Only the compute thread calls in here; OpenMP threads inside: numerics_config.threads, fixed for the
+ * run. `accumulate`: add to the output instead of replacing it.
  */
 #ifndef NUMERICS_NUMERICS_H
 #define NUMERICS_NUMERICS_H
@@ -31,9 +30,10 @@ struct matmul;
 
 /*
  * c[i, j] (+)= alpha * sum_k a[i, k] * b[k, j] (+ bias[j]), for each of `outer` x `inner` batches.
- * A view says, in elements, how far apart batches, rows and columns are: a transposed matrix or the heads inside a
- * (batch, seq, heads, head_dim) tensor are strides, never copies. One of row_stride and col_stride is 1; of c it is
- * col_stride. Sizes of 0 are legal: with k == 0 the sum is empty. The stride of a dimension of size 1 or 0 is ignored.
+ * A view says, in elements, how far apart batches, rows and columns are: a transposed matrix or the heads
+ * inside a (batch, seq, heads, head_dim) tensor are strides, never copies. One of row_stride and col_stride
+ * is 1; of c it is col_stride. Sizes of 0 are legal: with k == 0 the sum is empty. The stride of a dimension
+ * of size 1 or 0 is ignored.
  */
 struct matmul_view {
     size_t outer_stride, inner_stride;
@@ -51,12 +51,12 @@ struct matmul_desc {
 };
 
 /* Dropout keeps element `e` of row `r` (a global sample or token) when its random word is below the keep
- * threshold, and scales it by 1/keep. The word: rng_philox(key, r, e / 4)[e % 4]. The mask is recomputed in backward
- * from the same key: nothing is stored. */
+ * threshold, and scales it by 1/keep. The word: rng_philox(key, r, e / 4)[e % 4]. The mask is recomputed in
+ * backward from the same key: nothing is stored. */
 struct dropout {
-    float p;              /* probability to drop, 0 to 1; 0: identity */
-    uint64_t key;         /* rng_key(seed, "dropout:<site>") */
-    uint64_t first_row;   /* global index of row 0 */
+    float p;            /* probability to drop, 0 to 1; 0: identity */
+    uint64_t key;       /* rng_key(seed, "dropout:<site>") */
+    uint64_t first_row; /* global index of row 0 */
 };
 
 /* Self-attention of one (batch, seq, heads, head_dim) problem. */
@@ -81,77 +81,88 @@ struct numerics_ops {
     /* Optional: what numerics_describe() adds after the row's name: library version, instruction set. */
     void (*describe)(const struct numerics *numerics, char *buffer, size_t size);
 
-    /* A product is prepared once at start and run many times, on any buffers of that shape. *scratch_bytes: what
-     * run() needs beside it, aligned to 64, its content between runs nobody's; the caller carves it from its arena.
-     * numerics must outlive the product. FSDP_ERR_ARG: a desc that breaks the rules above; FSDP_ERR_UNSUPPORTED: a
-     * dtype this row has no product for. Thread: the compute thread. */
-    enum fsdp_status (*matmul_create)(struct numerics *numerics, const struct matmul_desc *desc, struct matmul **out,
-                                      size_t *scratch_bytes, struct fsdp_err *err);
+    /* A product is prepared once at start and run many times, on any buffers of that shape. *scratch_bytes:
+     * what run() needs beside it, aligned to 64, its content between runs nobody's; the caller carves it from
+     * its arena. numerics must outlive the product. FSDP_ERR_ARG: a desc that breaks the rules above;
+     * FSDP_ERR_UNSUPPORTED: a dtype this row has no product for. Thread: the compute thread. */
+    enum fsdp_status (*matmul_create)(struct numerics *numerics, const struct matmul_desc *desc,
+                                      struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err);
     void (*matmul_destroy)(struct matmul *matmul);
-    enum fsdp_status (*matmul_run)(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
-                                   const void *bias, void *c, void *scratch, struct fsdp_err *err);
+    enum fsdp_status (*matmul_run)(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                   const void *b, const void *bias, void *c, void *scratch,
+                                   struct fsdp_err *err);
 
     /* out[j] (+)= sum_i x[i, j]: the gradient of a bias. x: (rows, cols), out: (cols) */
-    void (*column_sum)(struct numerics *numerics, struct device_stream *stream, const float *x, float *out, size_t rows,
-                       size_t cols, bool accumulate);
+    void (*column_sum)(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
+                       size_t rows, size_t cols, bool accumulate);
 
     /* out = a + b elementwise; out may be a or b. */
-    void (*add)(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b, float *out,
-                size_t n_elems);
+    void (*add)(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b,
+                float *out, size_t n_elems);
 
-    /* out (rows, cols) (+)= dropout(x); out may be x. With accumulate it is the residual: out += dropout(x). */
-    void (*dropout)(struct numerics *numerics, struct device_stream *stream, const float *x, float *out, size_t rows,
-                    size_t cols, const struct dropout *dropout, bool accumulate);
+    /* out (rows, cols) (+)= dropout(x); out may be x. With accumulate it is the residual sum. */
+    void (*dropout)(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
+                    size_t rows, size_t cols, const struct dropout *dropout, bool accumulate);
 
-    /* Ba, Kiros, Hinton, "Layer Normalization", 2016. x, y: (rows, cols); weight, bias: (cols); mean, rstd: (rows). */
-    void (*layer_norm)(struct numerics *numerics, struct device_stream *stream, const float *x, const float *weight,
-                       const float *bias, float *y, float *mean, float *rstd, size_t rows, size_t cols, float eps);
-    /* dx (+)= ..., dweight and dbias (+)= ... with their own flag; scratch: layer_norm_scratch(rows, cols) bytes. */
+    /* Ba, Kiros, Hinton, "Layer Normalization", 2016. x, y: (rows, cols); weight, bias: (cols); mean, rstd:
+     * (rows). */
+    void (*layer_norm)(struct numerics *numerics, struct device_stream *stream, const float *x,
+                       const float *weight, const float *bias, float *y, float *mean, float *rstd,
+                       size_t rows, size_t cols, float eps);
+    /* dx (+)= ..., dweight and dbias (+)= ... with their own flag; scratch: layer_norm_scratch(rows, cols)
+     * bytes. */
     void (*layer_norm_backward)(struct numerics *numerics, struct device_stream *stream, const float *dy,
-                                const float *x, const float *weight, const float *mean, const float *rstd, float *dx,
-                                bool accumulate_dx, float *dweight, float *dbias, bool accumulate_params,
-                                void *scratch, size_t rows, size_t cols);
+                                const float *x, const float *weight, const float *mean, const float *rstd,
+                                float *dx, bool accumulate_dx, float *dweight, float *dbias,
+                                bool accumulate_params, void *scratch, size_t rows, size_t cols);
     size_t (*layer_norm_scratch)(struct numerics *numerics, size_t rows, size_t cols);
 
     /* Exact GELU, x * Phi(x) with erf: Hendrycks and Gimpel, 2016. y may be x; dx may be dy. */
-    void (*gelu)(struct numerics *numerics, struct device_stream *stream, const float *x, float *y, size_t n_elems);
-    void (*gelu_backward)(struct numerics *numerics, struct device_stream *stream, const float *dy, const float *x,
-                          float *dx, size_t n_elems);
+    void (*gelu)(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                 size_t n_elems);
+    void (*gelu_backward)(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                          const float *x, float *dx, size_t n_elems);
 
-    /* In place: p[row] = softmax(s[row]) of (batch, heads, seq, seq) scores, masked above the diagonal when causal;
-     * then, if dropout is on, `dropped` (same shape) = dropout(p), its row being sample * heads * seq + head * seq + i
-     * with first_row = the global index of sample 0 times heads * seq. `dropped` may be NULL when p is 0; otherwise
-     * with p = 0 it is a copy. `dropout` may be NULL for none. */
+    /* In place: p[row] = softmax(s[row]) of (batch, heads, seq, seq) scores, masked above the diagonal when
+     * causal; then, if dropout is on, `dropped` (same shape) = dropout(p), its row being sample * heads * seq
+     * + head * seq + i with first_row = the global index of sample 0 times heads * seq. `dropped` may be NULL
+     * when p is 0; otherwise with p = 0 it is a copy. `dropout` may be NULL for none. */
     void (*softmax)(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
                     const struct attention_desc *desc, const struct dropout *dropout);
     /* ds = p * (dp' - sum_j p * dp') with dp' = dropout(dp); ds may be dp. `dropout` may be NULL for none. */
-    void (*softmax_backward)(struct numerics *numerics, struct device_stream *stream, const float *p, const float *dp,
-                             float *ds, const struct attention_desc *desc, const struct dropout *dropout);
+    void (*softmax_backward)(struct numerics *numerics, struct device_stream *stream, const float *p,
+                             const float *dp, float *ds, const struct attention_desc *desc,
+                             const struct dropout *dropout);
 
     /* out (rows, cols) = table[token[row]] (+ positions[row % seq] when positions is not NULL). */
-    void (*embedding)(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens, const float *table,
-                      const float *positions, float *out, size_t rows, size_t cols, size_t seq);
-    /* dtable[token[row]] += dout[row] in row order (deterministic); dpositions[t] += sum over samples. The caller
-     * zeroes both unless it accumulates. Either may be NULL. */
+    void (*embedding)(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
+                      const float *table, const float *positions, float *out, size_t rows, size_t cols,
+                      size_t seq);
+    /* dtable[token[row]] += dout[row] in row order (deterministic); dpositions[t] += sum over samples. The
+     * caller zeroes both unless it accumulates. Either may be NULL. */
     void (*embedding_backward)(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
-                               const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols, size_t seq);
+                               const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols,
+                               size_t seq);
 
-    /* Per row: loss = log(sum exp(logits)) - logits[target]; *loss_sum += its sum over rows (nats), *n_targets += rows
-     * whose target is not -100 (other targets are in [0, vocab)). When dlogits is not NULL it gets
-     * (softmax - onehot) * scale, zero for ignored rows; dlogits may be logits. */
+    /* Per row: loss = log(sum exp(logits)) - logits[target]; *loss_sum += its sum over rows (nats),
+     * *n_targets += rows whose target is not -100 (other targets are in [0, vocab)). When dlogits is not NULL
+     * it gets (softmax - onehot) * scale, zero for ignored rows; dlogits may be logits. */
     void (*cross_entropy)(struct numerics *numerics, struct device_stream *stream, const float *logits,
                           const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
                           double *loss_sum, uint64_t *n_targets);
 
-    /* Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, with lr scaling the decay (as
-     * torch.optim.AdamW). step counts from 1. grad is first multiplied by grad_scale (the clipping coefficient). */
-    void (*adamw)(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad, float *m,
-                  float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step);
-    /* torch.optim.SGD: g += wd * p; buf = momentum * buf + g (buf = g at step 1); p -= lr * buf. buf NULL: momentum 0. */
-    void (*sgd)(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad, float *buf,
-                size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step);
+    /* Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, with lr scaling the decay
+     * (as torch.optim.AdamW). step counts from 1. grad is first multiplied by grad_scale (the clipping
+     * coefficient). */
+    void (*adamw)(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
+                  float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step);
+    /* torch.optim.SGD: g += wd * p; buf = momentum * buf + g (buf = g at step 1); p -= lr * buf. buf NULL:
+     * momentum 0. */
+    void (*sgd)(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
+                float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step);
     /* sum of squares in double, in a fixed order for n_elems and threads. */
-    double (*sum_squares)(struct numerics *numerics, struct device_stream *stream, const float *x, size_t n_elems);
+    double (*sum_squares)(struct numerics *numerics, struct device_stream *stream, const float *x,
+                          size_t n_elems);
 };
 
 struct numerics_config {
@@ -167,10 +178,11 @@ struct numerics {
 
 /**
  * Open the row called config->name; "auto" takes onednn. FSDP_NUMERICS in the environment overrides "auto".
- * *numerics is the caller's storage; after a failure it is closed. FSDP_ERR_CONFIG: no row of that name, or an FSDP_ISA
- * that this CPU does not have.
+ * *numerics is the caller's storage; after a failure it is closed. FSDP_ERR_CONFIG: no row of that name, or
+ * an FSDP_ISA that this CPU does not have.
  */
-enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_config *config, struct fsdp_err *err);
+enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_config *config,
+                               struct fsdp_err *err);
 /** Closing twice, or after a failed open, is a no-op. Every product must have been destroyed before. */
 void numerics_close(struct numerics *numerics);
 /** One line for manifests and --version: row, library version, instruction set, threads. */

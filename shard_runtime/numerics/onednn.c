@@ -91,8 +91,8 @@ static void onednn_describe(const struct numerics *numerics, char *buffer, size_
     const dnnl_version_t *version = dnnl_version();
     char other[16];
 
-    (void)snprintf(buffer, size, "%d.%d.%d (products %s, rows %s)", version->major, version->minor, version->patch,
-                   isa_name(dnnl_get_effective_cpu_isa(), other), state->rows.kernels->isa);
+    (void)snprintf(buffer, size, "%d.%d.%d (products %s, rows %s)", version->major, version->minor,
+                   version->patch, isa_name(dnnl_get_effective_cpu_isa(), other), state->rows.kernels->isa);
 }
 
 const struct numerics_ops numerics_onednn_ops = {

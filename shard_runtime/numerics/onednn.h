@@ -18,10 +18,11 @@ struct onednn {
 /** FSDP_OK, or a failure that says `doing`. */
 enum fsdp_status onednn_status(dnnl_status_t status, const char *doing, struct fsdp_err *err);
 
-enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct matmul_desc *desc, struct matmul **out,
-                                      size_t *scratch_bytes, struct fsdp_err *err);
+enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
+                                      struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err);
 void onednn_matmul_destroy(struct matmul *matmul);
-enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
-                                   const void *bias, void *c, void *scratch, struct fsdp_err *err);
+enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                   const void *b, const void *bias, void *c, void *scratch,
+                                   struct fsdp_err *err);
 
 #endif

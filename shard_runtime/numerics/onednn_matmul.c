@@ -1,8 +1,8 @@
 /*
  * Products by oneDNN's matmul primitive. Shapes, strides and epilogue are fixed when it is made, so that the
- * implementation is chosen and its code generated once; a run only points memory objects at this call's buffers.
- * Transposes and the heads inside a (batch, seq, heads, head_dim) tensor, given as strides of a 4-dimensional problem,
- * all run in 2.6.3's `brg` and `gemm:jit` implementations, none in its slow reference:
+ * implementation is chosen and its code generated once; a run only points memory objects at this call's
+ * buffers. Transposes and the heads inside a (batch, seq, heads, head_dim) tensor, given as strides of a
+ * 4-dimensional problem, all run in 2.6.3's `brg` and `gemm:jit` implementations, none in its slow reference:
  * tests/system/test_numerics.sh holds that.
  */
 #include "shard_runtime/numerics/onednn.h"
@@ -23,13 +23,15 @@ struct matmul {
     int n_args;
 };
 
-/* --- shapes ----------------------------------------------------------------------------------------------------- */
+/* --- shapes --- */
 
 /*
- * A (rows, cols) matrix with one stride of 1 and another that is at least as long as a line: what oneDNN knows as a
- * plain or transposed matrix. The stride of a dimension of one element may be anything, so it is made to fit.
+ * A (rows, cols) matrix with one stride of 1 and another that is at least as long as a line: what oneDNN
+ * knows as a plain or transposed matrix. The stride of a dimension of one element may be anything, so it is
+ * made to fit.
  */
-static void matrix_strides(const struct matmul_view *view, size_t rows, size_t cols, dnnl_dim_t *row, dnnl_dim_t *col)
+static void matrix_strides(const struct matmul_view *view, size_t rows, size_t cols, dnnl_dim_t *row,
+                           dnnl_dim_t *col)
 {
     size_t row_stride = view->row_stride, col_stride = view->col_stride;
 
@@ -43,9 +45,10 @@ static void matrix_strides(const struct matmul_view *view, size_t rows, size_t c
     *col = (dnnl_dim_t)col_stride;
 }
 
-/* The batch dimensions that are there, then rows and columns. A batch that repeats one matrix (stride 0) has size 1. */
-static enum fsdp_status describe_view(const struct matmul_desc *desc, const struct matmul_view *view, size_t rows,
-                                      size_t cols, dnnl_memory_desc_t *out, struct fsdp_err *err)
+/* The batch dimensions that are there, then rows and columns. A batch that repeats one matrix (stride 0) has
+ * size 1. */
+static enum fsdp_status describe_view(const struct matmul_desc *desc, const struct matmul_view *view,
+                                      size_t rows, size_t cols, dnnl_memory_desc_t *out, struct fsdp_err *err)
 {
     const size_t sizes[2] = { desc->outer, desc->inner };
     const size_t strides[2] = { view->outer_stride, view->inner_stride };
@@ -62,8 +65,8 @@ static enum fsdp_status describe_view(const struct matmul_desc *desc, const stru
     dims[n] = (dnnl_dim_t)rows;
     dims[n + 1] = (dnnl_dim_t)cols;
     matrix_strides(view, rows, cols, &steps[n], &steps[n + 1]);
-    return onednn_status(dnnl_memory_desc_init_by_strides(out, n + 2, dims, dnnl_f32, steps), "describing a matrix",
-                         err);
+    return onednn_status(dnnl_memory_desc_init_by_strides(out, n + 2, dims, dnnl_f32, steps),
+                         "describing a matrix", err);
 }
 
 /* (1, ..., 1, n): the same for every row and batch. */
@@ -76,15 +79,15 @@ static enum fsdp_status describe_bias(const struct matmul_desc *desc, int n_dims
         dims[i] = i == n_dims - 1 ? (dnnl_dim_t)desc->n : 1;
         steps[i] = i == n_dims - 1 ? 1 : (dnnl_dim_t)desc->n;
     }
-    return onednn_status(dnnl_memory_desc_init_by_strides(out, n_dims, dims, dnnl_f32, steps), "describing the bias",
-                         err);
+    return onednn_status(dnnl_memory_desc_init_by_strides(out, n_dims, dims, dnnl_f32, steps),
+                         "describing the bias", err);
 }
 
-/* --- create ----------------------------------------------------------------------------------------------------- */
+/* --- create --- */
 
 /*
- * oneDNN's own bias is added before the output scale, ours after alpha: with both, the bias becomes the operand of
- * an addition that follows.
+ * oneDNN's own bias is added before the output scale, ours after alpha: with both, the bias becomes the
+ * operand of an addition that follows.
  */
 static bool bias_is_post_op(const struct matmul_desc *desc)
 {
@@ -113,8 +116,8 @@ static enum fsdp_status fill_attributes(const struct matmul_desc *desc, const dn
     return onednn_status(status, "setting the epilogue", err);
 }
 
-static enum fsdp_status add_arg(struct matmul *matmul, dnnl_engine_t engine, int name, const dnnl_memory_desc_t *desc,
-                                dnnl_memory_t *memory, struct fsdp_err *err)
+static enum fsdp_status add_arg(struct matmul *matmul, dnnl_engine_t engine, int name,
+                                const dnnl_memory_desc_t *desc, dnnl_memory_t *memory, struct fsdp_err *err)
 {
     const enum fsdp_status status =
         onednn_status(dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE), "describing a buffer", err);
@@ -128,7 +131,8 @@ struct shapes {
     dnnl_memory_desc_t a, b, c, bias;
 };
 
-static enum fsdp_status describe_shapes(const struct matmul_desc *desc, struct shapes *shapes, struct fsdp_err *err)
+static enum fsdp_status describe_shapes(const struct matmul_desc *desc, struct shapes *shapes,
+                                        struct fsdp_err *err)
 {
     enum fsdp_status status;
 
@@ -146,7 +150,8 @@ static enum fsdp_status make_primitive(struct matmul *matmul, dnnl_engine_t engi
                                        struct fsdp_err *err)
 {
     const struct matmul_desc *desc = &matmul->desc;
-    const int bias_name = bias_is_post_op(desc) ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS;
+    const int bias_name =
+        bias_is_post_op(desc) ? DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1 : DNNL_ARG_BIAS;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t chosen = NULL;
     const dnnl_memory_desc_t *scratch;
@@ -160,15 +165,16 @@ static enum fsdp_status make_primitive(struct matmul *matmul, dnnl_engine_t engi
     if (status == FSDP_OK)
         status = fill_attributes(desc, &shapes.bias, attributes, err);
     if (status == FSDP_OK)
-        status = onednn_status(dnnl_matmul_desc_init(&operation, &shapes.a, &shapes.b,
-                                                     desc->bias && !bias_is_post_op(desc) ? &shapes.bias : NULL,
-                                                     &shapes.c),
-                               "describing the product", err);
+        status = onednn_status(
+            dnnl_matmul_desc_init(&operation, &shapes.a, &shapes.b,
+                                  desc->bias && !bias_is_post_op(desc) ? &shapes.bias : NULL, &shapes.c),
+            "describing the product", err);
     if (status == FSDP_OK)
         status = onednn_status(dnnl_primitive_desc_create(&chosen, &operation, attributes, engine, NULL),
                                "choosing an implementation", err);
     if (status == FSDP_OK)
-        status = onednn_status(dnnl_primitive_create(&matmul->primitive, chosen), "making the primitive", err);
+        status =
+            onednn_status(dnnl_primitive_create(&matmul->primitive, chosen), "making the primitive", err);
     if (status != FSDP_OK)
         goto done;
 
@@ -191,8 +197,8 @@ done:
     return status;
 }
 
-enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct matmul_desc *desc, struct matmul **out,
-                                      size_t *scratch_bytes, struct fsdp_err *err)
+enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
+                                      struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err)
 {
     const struct onednn *state = numerics->state;
     struct matmul *matmul;
@@ -230,7 +236,7 @@ void onednn_matmul_destroy(struct matmul *matmul)
     free(matmul);
 }
 
-/* --- run -------------------------------------------------------------------------------------------------------- */
+/* --- run --- */
 
 /* k = 0: every sum is empty. */
 static void write_empty_sums(const struct matmul_desc *desc, const float *bias, float *c)
@@ -241,8 +247,8 @@ static void write_empty_sums(const struct matmul_desc *desc, const float *bias, 
         for (size_t inner = 0; inner < desc->inner; inner++)
             for (size_t i = 0; i < desc->m; i++)
                 for (size_t j = 0; j < desc->n; j++)
-                    c[outer * desc->c.outer_stride + inner * desc->c.inner_stride + i * desc->c.row_stride + j] =
-                        desc->bias ? bias[j] : 0.0f;
+                    c[outer * desc->c.outer_stride + inner * desc->c.inner_stride + i * desc->c.row_stride +
+                      j] = desc->bias ? bias[j] : 0.0f;
 }
 
 static dnnl_status_t point(dnnl_memory_t memory, const void *data)
@@ -250,8 +256,9 @@ static dnnl_status_t point(dnnl_memory_t memory, const void *data)
     return memory == NULL ? dnnl_success : dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)data);
 }
 
-enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
-                                   const void *bias, void *c, void *scratch, struct fsdp_err *err)
+enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                   const void *b, const void *bias, void *c, void *scratch,
+                                   struct fsdp_err *err)
 {
     dnnl_status_t status;
 

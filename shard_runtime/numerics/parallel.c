@@ -5,7 +5,8 @@
 #endif
 
 /* Piece `index` of `n_pieces`, in whole grains: differs in size from the others by at most one grain. */
-static void run_piece(size_t n, size_t grain, size_t index, size_t n_pieces, parallel_piece *piece, void *context)
+static void run_piece(size_t n, size_t grain, size_t index, size_t n_pieces, parallel_piece *piece,
+                      void *context)
 {
     const size_t grains = n / grain + (n % grain != 0);
     const size_t begin = grains / n_pieces * index + grains % n_pieces * index / n_pieces;
@@ -25,7 +26,7 @@ void parallel_for(int threads, size_t n, size_t grain, parallel_piece *piece, vo
         piece(context, 0, n);
         return;
     }
-    /* Always the same number of threads, some without work: libgomp ends and starts threads when it changes. */
+    /* Always as many threads, some without work: libgomp ends and starts threads when the number changes. */
 #ifdef _OPENMP
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
 #endif

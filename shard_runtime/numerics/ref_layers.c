@@ -7,8 +7,8 @@
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/numerics/dropout.h"
 
-void ref_column_sum(struct numerics *numerics, struct device_stream *stream, const float *x, float *out, size_t rows,
-                    size_t cols, bool accumulate)
+void ref_column_sum(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
+                    size_t rows, size_t cols, bool accumulate)
 {
     (void)numerics;
     (void)stream;
@@ -21,8 +21,8 @@ void ref_column_sum(struct numerics *numerics, struct device_stream *stream, con
     }
 }
 
-void ref_add(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b, float *out,
-             size_t n_elems)
+void ref_add(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b,
+             float *out, size_t n_elems)
 {
     (void)numerics;
     (void)stream;
@@ -41,8 +41,8 @@ static float drop(const struct dropout *dropout, uint64_t row, uint64_t e, float
     return words[e % 4] < dropout_keep_below(dropout) ? x * dropout_scale(dropout) : 0.0f;
 }
 
-void ref_dropout(struct numerics *numerics, struct device_stream *stream, const float *x, float *out, size_t rows,
-                 size_t cols, const struct dropout *dropout, bool accumulate)
+void ref_dropout(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
+                 size_t rows, size_t cols, const struct dropout *dropout, bool accumulate)
 {
     (void)numerics;
     (void)stream;
@@ -56,8 +56,9 @@ void ref_dropout(struct numerics *numerics, struct device_stream *stream, const 
 }
 
 /* Ba et al., 2016, equations 3 and 4, over one row: mu and sigma of its `cols` elements. */
-void ref_layer_norm(struct numerics *numerics, struct device_stream *stream, const float *x, const float *weight,
-                    const float *bias, float *y, float *mean, float *rstd, size_t rows, size_t cols, float eps)
+void ref_layer_norm(struct numerics *numerics, struct device_stream *stream, const float *x,
+                    const float *weight, const float *bias, float *y, float *mean, float *rstd, size_t rows,
+                    size_t cols, float eps)
 {
     (void)numerics;
     (void)stream;
@@ -81,8 +82,8 @@ void ref_layer_norm(struct numerics *numerics, struct device_stream *stream, con
  * With xhat = (x - mu) * r and g = dy * weight, the derivative of the row through mu and sigma is
  *   dx = r * (g - mean_j(g) - xhat * mean_j(g * xhat)).
  */
-static void layer_norm_dx(const float *dy, const float *x, const float *weight, double mu, double r, float *dx,
-                          bool accumulate, size_t cols)
+static void layer_norm_dx(const float *dy, const float *x, const float *weight, double mu, double r,
+                          float *dx, bool accumulate, size_t cols)
 {
     double mean_g = 0, mean_gx = 0;
 
@@ -100,10 +101,10 @@ static void layer_norm_dx(const float *dy, const float *x, const float *weight, 
     }
 }
 
-void ref_layer_norm_backward(struct numerics *numerics, struct device_stream *stream, const float *dy, const float *x,
-                             const float *weight, const float *mean, const float *rstd, float *dx, bool accumulate_dx,
-                             float *dweight, float *dbias, bool accumulate_params, void *scratch, size_t rows,
-                             size_t cols)
+void ref_layer_norm_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                             const float *x, const float *weight, const float *mean, const float *rstd,
+                             float *dx, bool accumulate_dx, float *dweight, float *dbias,
+                             bool accumulate_params, void *scratch, size_t rows, size_t cols)
 {
     (void)numerics;
     (void)stream;
@@ -140,7 +141,8 @@ static double normal_cdf(double x)
     return 0.5 * erfc(-x * M_SQRT1_2);
 }
 
-void ref_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y, size_t n_elems)
+void ref_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+              size_t n_elems)
 {
     (void)numerics;
     (void)stream;
@@ -149,8 +151,8 @@ void ref_gelu(struct numerics *numerics, struct device_stream *stream, const flo
 }
 
 /* d/dx x Phi(x) = Phi(x) + x phi(x), phi being the normal density. */
-void ref_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy, const float *x,
-                       float *dx, size_t n_elems)
+void ref_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                       const float *x, float *dx, size_t n_elems)
 {
     (void)numerics;
     (void)stream;
@@ -186,8 +188,9 @@ void ref_softmax(struct numerics *numerics, struct device_stream *stream, float 
     }
 }
 
-void ref_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p, const float *dp,
-                          float *ds, const struct attention_desc *desc, const struct dropout *dropout)
+void ref_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,
+                          const float *dp, float *ds, const struct attention_desc *desc,
+                          const struct dropout *dropout)
 {
     const size_t rows = desc->batch * desc->heads * desc->seq, cols = desc->seq;
 
@@ -200,13 +203,14 @@ void ref_softmax_backward(struct numerics *numerics, struct device_stream *strea
         for (size_t j = 0; j < cols; j++)
             sum += (double)p[i * cols + j] * (double)drop(dropout, row, j, dp[i * cols + j]);
         for (size_t j = 0; j < cols; j++)
-            ds[i * cols + j] = (float)((double)p[i * cols + j] *
-                                       ((double)drop(dropout, row, j, dp[i * cols + j]) - sum));
+            ds[i * cols + j] =
+                (float)((double)p[i * cols + j] * ((double)drop(dropout, row, j, dp[i * cols + j]) - sum));
     }
 }
 
-void ref_embedding(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens, const float *table,
-                   const float *positions, float *out, size_t rows, size_t cols, size_t seq)
+void ref_embedding(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
+                   const float *table, const float *positions, float *out, size_t rows, size_t cols,
+                   size_t seq)
 {
     (void)numerics;
     (void)stream;
@@ -220,7 +224,8 @@ void ref_embedding(struct numerics *numerics, struct device_stream *stream, cons
 }
 
 void ref_embedding_backward(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
-                            const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols, size_t seq)
+                            const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols,
+                            size_t seq)
 {
     (void)numerics;
     (void)stream;
@@ -241,7 +246,8 @@ void ref_embedding_backward(struct numerics *numerics, struct device_stream *str
 enum { IGNORED = -100 }; /* torch.nn.functional.cross_entropy's ignore_index */
 
 /* The row's loss; dlogits may be NULL or logits itself. */
-static double cross_entropy_row(const float *logits, int32_t target, float *dlogits, size_t vocab, double scale)
+static double cross_entropy_row(const float *logits, int32_t target, float *dlogits, size_t vocab,
+                                double scale)
 {
     double largest = -INFINITY, sum = 0, loss;
 
@@ -249,6 +255,7 @@ static double cross_entropy_row(const float *logits, int32_t target, float *dlog
         largest = fmax(largest, (double)logits[j]);
     for (size_t j = 0; j < vocab; j++)
         sum += exp((double)logits[j] - largest);
+    /* cppcheck-suppress invalidFunctionArg ; vocab is at least 1 */
     loss = log(sum) - ((double)logits[target] - largest);
     for (size_t j = 0; dlogits != NULL && j < vocab; j++)
         dlogits[j] = (float)((exp((double)logits[j] - largest) / sum - (j == (size_t)target)) * scale);

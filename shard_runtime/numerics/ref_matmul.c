@@ -8,8 +8,8 @@ struct matmul {
     struct matmul_desc desc;
 };
 
-enum fsdp_status ref_matmul_create(struct numerics *numerics, const struct matmul_desc *desc, struct matmul **out,
-                                   size_t *scratch_bytes, struct fsdp_err *err)
+enum fsdp_status ref_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
+                                   struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err)
 {
     enum fsdp_status status;
 
@@ -31,7 +31,8 @@ void ref_matmul_destroy(struct matmul *matmul)
     free(matmul);
 }
 
-static void multiply(const struct matmul_desc *desc, const float *a, const float *b, const float *bias, float *c)
+static void multiply(const struct matmul_desc *desc, const float *a, const float *b, const float *bias,
+                     float *c)
 {
     for (size_t i = 0; i < desc->m; i++) {
         for (size_t j = 0; j < desc->n; j++) {
@@ -49,8 +50,8 @@ static void multiply(const struct matmul_desc *desc, const float *a, const float
     }
 }
 
-enum fsdp_status ref_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
-                                const void *bias, void *c, void *scratch, struct fsdp_err *err)
+enum fsdp_status ref_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                const void *b, const void *bias, void *c, void *scratch, struct fsdp_err *err)
 {
     const struct matmul_desc *desc = &matmul->desc;
 

@@ -1,14 +1,14 @@
 /*
- * The optimizers' arithmetic in the order of torch.optim's single-tensor code: each line rounds to float32 where
- * PyTorch's tensor operation does, and the scalars are made in double as Python makes them.
+ * The optimizers' arithmetic in the order of torch.optim's single-tensor code: each line rounds to float32
+ * where PyTorch's tensor operation does, and the scalars are made in double as Python makes them.
  */
 #include "shard_runtime/numerics/ref.h"
 
 #include <math.h>
 
 /* Loshchilov and Hutter, ICLR 2019, Algorithm 2, with lr scaling the decay. */
-void ref_adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad, float *m,
-               float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
+void ref_adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
+               float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
 {
     const double fix1 = 1 - pow(h->beta1, (double)step); /* both moments start at 0: undo the bias */
     const double fix2 = 1 - pow(h->beta2, (double)step);
@@ -28,8 +28,8 @@ void ref_adamw(struct numerics *numerics, struct device_stream *stream, float *p
     }
 }
 
-void ref_sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad, float *buf,
-             size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step)
+void ref_sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
+             float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step)
 {
     const float lr = (float)h->lr, momentum = (float)h->momentum, decay = (float)h->weight_decay;
 
@@ -46,7 +46,8 @@ void ref_sgd(struct numerics *numerics, struct device_stream *stream, float *par
     }
 }
 
-double ref_sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x, size_t n_elems)
+double ref_sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x,
+                       size_t n_elems)
 {
     double sum = 0;
 

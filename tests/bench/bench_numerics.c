@@ -1,8 +1,8 @@
 /* Links libfsdp.
  *
- * What the numerics row does with the shapes of the FSDP2 tutorial's model (2048 tokens, dim 512, MLP 2048): matrix products
- * beside the fused multiply-adds that the registers can do, everything else beside a memcpy that moves as many bytes (read
- * and written), measured in turns in one run. Medians.
+ * What the numerics row does with the shapes of the FSDP2 tutorial's model (2048 tokens, dim 512, MLP 2048):
+ * matrix products beside the fused multiply-adds that the registers can do, everything else beside a memcpy
+ * that moves as many bytes (read and written), measured in turns in one run. Medians.
  *
  *   bench_numerics [ROW [THREADS [JSON-FILE]]]
  */
@@ -17,13 +17,23 @@
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/numerics/numerics.h"
 
-enum { TOKENS = 2048, DIM = 512, WIDE = 2048, VOCAB = 1024, BATCH = 32, HEADS = 8, SEQ = 64, HEAD = 64, REPEATS = 15 };
+enum {
+    TOKENS = 2048,
+    DIM = 512,
+    WIDE = 2048,
+    VOCAB = 1024,
+    BATCH = 32,
+    HEADS = 8,
+    SEQ = 64,
+    HEAD = 64,
+    REPEATS = 15
+};
 
 struct bench {
     struct numerics numerics;
     struct device device;
-    float *x, *y, *z, *w;   /* TOKENS * WIDE floats each */
-    float *from, *to;       /* the memcpy's: as large */
+    float *x, *y, *z, *w; /* TOKENS * WIDE floats each */
+    float *from, *to;     /* the memcpy's: as large */
     void *scratch;
     int32_t *tokens;
     FILE *json;
@@ -58,23 +68,24 @@ static void report(struct bench *bench, const char *what, const char *unit, doub
     fflush(stdout);
     if (bench->json != NULL)
         fprintf(bench->json,
-                "%s\n  {\"what\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g, \"peer\": null, \"peer_name\": null, \"limit\": %.6g, "
+                "%s\n  {\"what\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g, \"peer\": null, \"peer_name\": "
+                "null, \"limit\": %.6g, "
                 "\"limit_name\": \"%s\", \"better\": \"higher\", \"n\": %d, \"p99\": %.6g}",
                 bench->n_rows > 0 ? "," : "", what, unit, ours, limit, limit_name, REPEATS, worst);
     bench->n_rows++;
 }
 
-/* --- the limit of products -------------------------------------------------------------------------------------- */
+/* --- the limit of products --- */
 
 /* Ten sums that do not wait for each other, and are not the same, hide the latency of a multiply-add. */
-#define FMA_LOOP(vector, fma) \
-    vector sums[10]; \
-    vector a = one - 1e-7f, b = one * 1e-7f; \
-    _Pragma("GCC unroll 10") for (int i = 0; i < 10; i++) sums[i] = one * (float)(i + 1); \
-    for (long turn = 0; turn < turns; turn++) { \
-        _Pragma("GCC unroll 10") for (int i = 0; i < 10; i++) sums[i] = fma(sums[i], a, b); \
-    } \
-    _Pragma("GCC unroll 10") for (int i = 1; i < 10; i++) sums[0] += sums[i]; \
+#define FMA_LOOP(vector, fma)                                                                                \
+    vector sums[10];                                                                                         \
+    vector a = one - 1e-7f, b = one * 1e-7f;                                                                 \
+    _Pragma("GCC unroll 10") for (int i = 0; i < 10; i++) sums[i] = one * (float)(i + 1);                    \
+    for (long turn = 0; turn < turns; turn++) {                                                              \
+        _Pragma("GCC unroll 10") for (int i = 0; i < 10; i++) sums[i] = fma(sums[i], a, b);                  \
+    }                                                                                                        \
+    _Pragma("GCC unroll 10") for (int i = 1; i < 10; i++) sums[0] += sums[i];                                \
     return sums[0][0]
 
 #if defined(__x86_64__)
@@ -114,11 +125,12 @@ static double fma_peak(void)
     return lanes * 2 * 10 * (double)turns / (now_s() - start) * 1e-9;
 }
 
-/* --- products ----------------------------------------------------------------------------------------------------- */
+/* --- products --- */
 
 static void product(struct bench *bench, const char *what, const struct matmul_desc *desc)
 {
-    const double flops = 2.0 * (double)(desc->outer * desc->inner) * (double)desc->m * (double)desc->n * (double)desc->k;
+    const double flops =
+        2.0 * (double)(desc->outer * desc->inner) * (double)desc->m * (double)desc->n * (double)desc->k;
     const int turns = flops < 1e9 ? 8 : 1;
     double ours[REPEATS], peak[REPEATS];
     struct fsdp_err err = { 0 };
@@ -126,7 +138,8 @@ static void product(struct bench *bench, const char *what, const struct matmul_d
     size_t scratch_bytes;
     void *scratch;
 
-    if (bench->numerics.ops->matmul_create(&bench->numerics, desc, &matmul, &scratch_bytes, &err) != FSDP_OK ||
+    if (bench->numerics.ops->matmul_create(&bench->numerics, desc, &matmul, &scratch_bytes, &err) !=
+            FSDP_OK ||
         bench->device.ops->alloc(&bench->device, scratch_bytes, &scratch, &err) != FSDP_OK) {
         fprintf(stderr, "%s: %s\n", what, err.message);
         exit(1);
@@ -138,8 +151,9 @@ static void product(struct bench *bench, const char *what, const struct matmul_d
             peak[i] = fma_peak() * bench->numerics.threads;
         start = now_s();
         for (int turn = 0; turn < turns; turn++)
-            if (bench->numerics.ops->matmul_run(matmul, NULL, bench->x, bench->y, desc->bias ? bench->w : NULL, bench->z,
-                                                scratch, &err) != FSDP_OK)
+            if (bench->numerics.ops->matmul_run(matmul, NULL, bench->x, bench->y,
+                                                desc->bias ? bench->w : NULL, bench->z, scratch,
+                                                &err) != FSDP_OK)
                 exit(1);
         if (i >= 0)
             ours[i] = flops * turns / (now_s() - start) * 1e-9;
@@ -149,7 +163,8 @@ static void product(struct bench *bench, const char *what, const struct matmul_d
     {
         const double middle = median(ours, REPEATS);
 
-        report(bench, what, "GF/s", middle, median(peak, REPEATS), "fused multiply-adds in registers", ours[0]);
+        report(bench, what, "GF/s", middle, median(peak, REPEATS), "fused multiply-adds in registers",
+               ours[0]);
     }
 }
 
@@ -157,16 +172,42 @@ static void product(struct bench *bench, const char *what, const struct matmul_d
 static void linear(struct bench *bench, size_t in, size_t out, bool bias)
 {
     const struct matmul_desc forward = {
-        .outer = 1, .inner = 1, .m = TOKENS, .n = out, .k = in, .a = { 0, 0, in, 1 }, .b = { 0, 0, 1, in },
-        .c = { 0, 0, out, 1 }, .dtype = FSDP_F32, .bias = bias, .alpha = 1.0f,
+        .outer = 1,
+        .inner = 1,
+        .m = TOKENS,
+        .n = out,
+        .k = in,
+        .a = { 0, 0, in, 1 },
+        .b = { 0, 0, 1, in },
+        .c = { 0, 0, out, 1 },
+        .dtype = FSDP_F32,
+        .bias = bias,
+        .alpha = 1.0f,
     };
     const struct matmul_desc dx = {
-        .outer = 1, .inner = 1, .m = TOKENS, .n = in, .k = out, .a = { 0, 0, out, 1 }, .b = { 0, 0, in, 1 },
-        .c = { 0, 0, in, 1 }, .dtype = FSDP_F32, .alpha = 1.0f,
+        .outer = 1,
+        .inner = 1,
+        .m = TOKENS,
+        .n = in,
+        .k = out,
+        .a = { 0, 0, out, 1 },
+        .b = { 0, 0, in, 1 },
+        .c = { 0, 0, in, 1 },
+        .dtype = FSDP_F32,
+        .alpha = 1.0f,
     };
     const struct matmul_desc dw = {
-        .outer = 1, .inner = 1, .m = out, .n = in, .k = TOKENS, .a = { 0, 0, 1, out }, .b = { 0, 0, in, 1 },
-        .c = { 0, 0, in, 1 }, .dtype = FSDP_F32, .accumulate = true, .alpha = 1.0f,
+        .outer = 1,
+        .inner = 1,
+        .m = out,
+        .n = in,
+        .k = TOKENS,
+        .a = { 0, 0, 1, out },
+        .b = { 0, 0, in, 1 },
+        .c = { 0, 0, in, 1 },
+        .dtype = FSDP_F32,
+        .accumulate = true,
+        .alpha = 1.0f,
     };
     char what[64];
 
@@ -183,22 +224,56 @@ static void attention(struct bench *bench)
     const struct matmul_view tokens = { SEQ * DIM, HEAD, DIM, 1 }, tokens_t = { SEQ * DIM, HEAD, 1, DIM };
     const struct matmul_view scores = { HEADS * SEQ * SEQ, SEQ * SEQ, SEQ, 1 };
     const struct matmul_view scores_t = { HEADS * SEQ * SEQ, SEQ * SEQ, 1, SEQ };
-    struct matmul_desc desc = { .outer = BATCH, .inner = HEADS, .m = SEQ, .n = SEQ, .k = HEAD, .a = tokens,
-                                .b = tokens_t, .c = scores, .dtype = FSDP_F32, .alpha = 0.125f };
+    struct matmul_desc desc = { .outer = BATCH,
+                                .inner = HEADS,
+                                .m = SEQ,
+                                .n = SEQ,
+                                .k = HEAD,
+                                .a = tokens,
+                                .b = tokens_t,
+                                .c = scores,
+                                .dtype = FSDP_F32,
+                                .alpha = 0.125f };
 
     product(bench, "scores = q k^T, 256 heads of 64", &desc);
-    desc = (struct matmul_desc){ .outer = BATCH, .inner = HEADS, .m = SEQ, .n = HEAD, .k = SEQ, .a = scores,
-                                 .b = tokens, .c = tokens, .dtype = FSDP_F32, .alpha = 1.0f };
+    desc = (struct matmul_desc){ .outer = BATCH,
+                                 .inner = HEADS,
+                                 .m = SEQ,
+                                 .n = HEAD,
+                                 .k = SEQ,
+                                 .a = scores,
+                                 .b = tokens,
+                                 .c = tokens,
+                                 .dtype = FSDP_F32,
+                                 .alpha = 1.0f };
     product(bench, "out = p v", &desc);
     desc.a = scores_t;
     product(bench, "dv = p^T dout", &desc);
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* --- rows
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 enum kernel {
-    ADD, COLUMN_SUM, DROPOUT, DROPOUT_RESIDUAL, NORM, NORM_BACKWARD, GELU, GELU_BACKWARD, SOFTMAX, SOFTMAX_DROPOUT,
-    SOFTMAX_BACKWARD, EMBEDDING, EMBEDDING_BACKWARD, LOSS, ADAMW, SGD, SQUARES, KERNEL_COUNT
+    ADD,
+    COLUMN_SUM,
+    DROPOUT,
+    DROPOUT_RESIDUAL,
+    NORM,
+    NORM_BACKWARD,
+    GELU,
+    GELU_BACKWARD,
+    SOFTMAX,
+    SOFTMAX_DROPOUT,
+    SOFTMAX_BACKWARD,
+    EMBEDDING,
+    EMBEDDING_BACKWARD,
+    LOSS,
+    ADAMW,
+    SGD,
+    SQUARES,
+    KERNEL_COUNT
 };
 
 /* What is moved a call: floats read and written, each once. */
@@ -206,28 +281,30 @@ static const struct {
     const char *what;
     size_t elems, reads, writes;
 } kernels[KERNEL_COUNT] = {
-    [ADD] = { "add", TOKENS * DIM, 2, 1 },
-    [COLUMN_SUM] = { "column_sum 2048 x 2048", TOKENS * WIDE, 1, 0 },
-    [DROPOUT] = { "dropout", TOKENS * DIM, 1, 1 },
-    [DROPOUT_RESIDUAL] = { "dropout, added to the residual", TOKENS * DIM, 2, 1 },
-    [NORM] = { "layer_norm", TOKENS * DIM, 1, 1 },
-    [NORM_BACKWARD] = { "layer_norm_backward, dx +=", TOKENS * DIM, 3, 1 },
-    [GELU] = { "gelu", TOKENS * WIDE, 1, 1 },
-    [GELU_BACKWARD] = { "gelu_backward in place", TOKENS * WIDE, 2, 1 },
-    [SOFTMAX] = { "softmax, causal", BATCH * HEADS * SEQ * SEQ, 1, 1 },
-    [SOFTMAX_DROPOUT] = { "softmax and dropout, causal", BATCH * HEADS * SEQ * SEQ, 1, 2 },
-    [SOFTMAX_BACKWARD] = { "softmax_backward, causal", BATCH * HEADS * SEQ * SEQ, 2, 1 },
-    [EMBEDDING] = { "embedding", TOKENS * DIM, 1, 1 },
-    [EMBEDDING_BACKWARD] = { "embedding_backward", TOKENS * DIM, 4, 1 },
-    [LOSS] = { "cross_entropy and its gradient", TOKENS * VOCAB, 1, 1 },
-    [ADAMW] = { "adamw", TOKENS * WIDE, 4, 3 },
-    [SGD] = { "sgd with momentum", TOKENS * WIDE, 3, 2 },
-    [SQUARES] = { "sum_squares", TOKENS * WIDE, 1, 0 },
+    [ADD] = { "add", TOKENS *DIM, 2, 1 },
+    [COLUMN_SUM] = { "column_sum 2048 x 2048", TOKENS *WIDE, 1, 0 },
+    [DROPOUT] = { "dropout", TOKENS *DIM, 1, 1 },
+    [DROPOUT_RESIDUAL] = { "dropout, added to the residual", TOKENS *DIM, 2, 1 },
+    [NORM] = { "layer_norm", TOKENS *DIM, 1, 1 },
+    [NORM_BACKWARD] = { "layer_norm_backward, dx +=", TOKENS *DIM, 3, 1 },
+    [GELU] = { "gelu", TOKENS *WIDE, 1, 1 },
+    [GELU_BACKWARD] = { "gelu_backward in place", TOKENS *WIDE, 2, 1 },
+    [SOFTMAX] = { "softmax, causal", BATCH *HEADS *SEQ *SEQ, 1, 1 },
+    [SOFTMAX_DROPOUT] = { "softmax and dropout, causal", BATCH *HEADS *SEQ *SEQ, 1, 2 },
+    [SOFTMAX_BACKWARD] = { "softmax_backward, causal", BATCH *HEADS *SEQ *SEQ, 2, 1 },
+    [EMBEDDING] = { "embedding", TOKENS *DIM, 1, 1 },
+    [EMBEDDING_BACKWARD] = { "embedding_backward", TOKENS *DIM, 4, 1 },
+    [LOSS] = { "cross_entropy and its gradient", TOKENS *VOCAB, 1, 1 },
+    [ADAMW] = { "adamw", TOKENS *WIDE, 4, 3 },
+    [SGD] = { "sgd with momentum", TOKENS *WIDE, 3, 2 },
+    [SQUARES] = { "sum_squares", TOKENS *WIDE, 1, 0 },
 };
 
 static void call(struct bench *b, enum kernel kernel, uint64_t step)
 {
-    static const struct adamw adamw = { .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1 };
+    static const struct adamw adamw = {
+        .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1
+    };
     static const struct sgd sgd = { .lr = 1e-6, .momentum = 0.9, .weight_decay = 0.01 };
     static const struct dropout off = { .p = 0 }, on = { .p = 0.1f, .key = 3 };
     static const struct attention_desc heads = { BATCH, SEQ, HEADS, HEAD, true };
@@ -238,27 +315,60 @@ static void call(struct bench *b, enum kernel kernel, uint64_t step)
     uint64_t count = 0;
 
     switch (kernel) {
-    case ADD: ops->add(n, NULL, b->x, b->y, b->z, TOKENS * DIM); break;
-    case COLUMN_SUM: ops->column_sum(n, NULL, b->x, row, TOKENS, WIDE, false); break;
-    case DROPOUT: ops->dropout(n, NULL, b->x, b->z, TOKENS, DIM, &on, false); break;
-    case DROPOUT_RESIDUAL: ops->dropout(n, NULL, b->x, b->z, TOKENS, DIM, &on, true); break;
-    case NORM: ops->layer_norm(n, NULL, b->x, row, row2, b->z, stats, stats + TOKENS, TOKENS, DIM, 1e-5f); break;
-    case NORM_BACKWARD:
-        ops->layer_norm_backward(n, NULL, b->y, b->x, row, stats, stats + TOKENS, b->z, true, row2, row2 + WIDE, false,
-                                 b->scratch, TOKENS, DIM);
+    case ADD:
+        ops->add(n, NULL, b->x, b->y, b->z, TOKENS * DIM);
         break;
-    case GELU: ops->gelu(n, NULL, b->x, b->z, TOKENS * WIDE); break;
-    case GELU_BACKWARD: ops->gelu_backward(n, NULL, b->z, b->x, b->z, TOKENS * WIDE); break;
-    case SOFTMAX: ops->softmax(n, NULL, b->z, NULL, &heads, &off); break;
-    case SOFTMAX_DROPOUT: ops->softmax(n, NULL, b->z, b->y, &heads, &on); break;
-    case SOFTMAX_BACKWARD: ops->softmax_backward(n, NULL, b->x, b->y, b->z, &heads, &off); break;
-    case EMBEDDING: ops->embedding(n, NULL, b->tokens, b->x, b->y, b->z, TOKENS, DIM, SEQ); break;
-    case EMBEDDING_BACKWARD: ops->embedding_backward(n, NULL, b->tokens, b->x, b->z, b->y, TOKENS, DIM, SEQ); break;
-    case LOSS: ops->cross_entropy(n, NULL, b->x, b->tokens, b->z, TOKENS, VOCAB, 1.0f / TOKENS, &loss, &count); break;
-    case ADAMW: ops->adamw(n, NULL, b->x, b->y, b->z, b->to, TOKENS * WIDE, &adamw, 1.0f, step); break;
-    case SGD: ops->sgd(n, NULL, b->x, b->y, b->z, TOKENS * WIDE, &sgd, 1.0f, step); break;
-    case SQUARES: sink = (float)ops->sum_squares(n, NULL, b->x, TOKENS * WIDE); break;
-    case KERNEL_COUNT: break;
+    case COLUMN_SUM:
+        ops->column_sum(n, NULL, b->x, row, TOKENS, WIDE, false);
+        break;
+    case DROPOUT:
+        ops->dropout(n, NULL, b->x, b->z, TOKENS, DIM, &on, false);
+        break;
+    case DROPOUT_RESIDUAL:
+        ops->dropout(n, NULL, b->x, b->z, TOKENS, DIM, &on, true);
+        break;
+    case NORM:
+        ops->layer_norm(n, NULL, b->x, row, row2, b->z, stats, stats + TOKENS, TOKENS, DIM, 1e-5f);
+        break;
+    case NORM_BACKWARD:
+        ops->layer_norm_backward(n, NULL, b->y, b->x, row, stats, stats + TOKENS, b->z, true, row2,
+                                 row2 + WIDE, false, b->scratch, TOKENS, DIM);
+        break;
+    case GELU:
+        ops->gelu(n, NULL, b->x, b->z, TOKENS * WIDE);
+        break;
+    case GELU_BACKWARD:
+        ops->gelu_backward(n, NULL, b->z, b->x, b->z, TOKENS * WIDE);
+        break;
+    case SOFTMAX:
+        ops->softmax(n, NULL, b->z, NULL, &heads, &off);
+        break;
+    case SOFTMAX_DROPOUT:
+        ops->softmax(n, NULL, b->z, b->y, &heads, &on);
+        break;
+    case SOFTMAX_BACKWARD:
+        ops->softmax_backward(n, NULL, b->x, b->y, b->z, &heads, &off);
+        break;
+    case EMBEDDING:
+        ops->embedding(n, NULL, b->tokens, b->x, b->y, b->z, TOKENS, DIM, SEQ);
+        break;
+    case EMBEDDING_BACKWARD:
+        ops->embedding_backward(n, NULL, b->tokens, b->x, b->z, b->y, TOKENS, DIM, SEQ);
+        break;
+    case LOSS:
+        ops->cross_entropy(n, NULL, b->x, b->tokens, b->z, TOKENS, VOCAB, 1.0f / TOKENS, &loss, &count);
+        break;
+    case ADAMW:
+        ops->adamw(n, NULL, b->x, b->y, b->z, b->to, TOKENS * WIDE, &adamw, 1.0f, step);
+        break;
+    case SGD:
+        ops->sgd(n, NULL, b->x, b->y, b->z, TOKENS * WIDE, &sgd, 1.0f, step);
+        break;
+    case SQUARES:
+        sink = (float)ops->sum_squares(n, NULL, b->x, TOKENS * WIDE);
+        break;
+    case KERNEL_COUNT:
+        break;
     }
 }
 
@@ -275,7 +385,8 @@ static void refill(struct bench *b)
 /* GB/s read and written by memcpy while the threads of the row would all copy. */
 static double copy_rate(struct bench *bench, double bytes)
 {
-    const size_t n = (size_t)(bytes / 2) < TOKENS * WIDE * sizeof(float) ? (size_t)(bytes / 2) : TOKENS * WIDE * sizeof(float);
+    const size_t n = (size_t)(bytes / 2) < TOKENS * WIDE * sizeof(float) ? (size_t)(bytes / 2)
+                                                                         : TOKENS * WIDE * sizeof(float);
     const size_t part = n / (size_t)bench->numerics.threads;
     double start = now_s();
 
@@ -289,8 +400,8 @@ static double copy_rate(struct bench *bench, double bytes)
 
 static void row_kernel(struct bench *bench, enum kernel kernel)
 {
-    const double bytes = (double)kernels[kernel].elems * (double)(kernels[kernel].reads + kernels[kernel].writes) *
-                         sizeof(float);
+    const double bytes = (double)kernels[kernel].elems *
+                         (double)(kernels[kernel].reads + kernels[kernel].writes) * sizeof(float);
     double ours[REPEATS], copied[REPEATS], middle;
     char what[80];
 
@@ -314,7 +425,9 @@ static void row_kernel(struct bench *bench, enum kernel kernel)
     report(bench, what, "GB/s", middle, median(copied, REPEATS), "memcpy, read and written", ours[0]);
 }
 
-/* --- main --------------------------------------------------------------------------------------------------------- */
+/* --- main
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void bench_open(struct bench *bench, const char *row, int threads)
 {
@@ -323,14 +436,16 @@ static void bench_open(struct bench *bench, const char *row, int threads)
     float **const buffers[] = { &bench->x, &bench->y, &bench->z, &bench->w, &bench->from, &bench->to };
     void *memory;
 
-    if (numerics_open(&bench->numerics, &config, &err) != FSDP_OK || device_open(&bench->device, "cpu", 0, &err) != FSDP_OK)
+    if (numerics_open(&bench->numerics, &config, &err) != FSDP_OK ||
+        device_open(&bench->device, "cpu", 0, &err) != FSDP_OK)
         goto failed;
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         if (bench->device.ops->alloc(&bench->device, sizeof(float) * TOKENS * WIDE, &memory, &err) != FSDP_OK)
             goto failed;
         *buffers[i] = memory;
     }
-    if (bench->device.ops->alloc(&bench->device, bench->numerics.ops->layer_norm_scratch(&bench->numerics, TOKENS, DIM),
+    if (bench->device.ops->alloc(&bench->device,
+                                 bench->numerics.ops->layer_norm_scratch(&bench->numerics, TOKENS, DIM),
                                  &bench->scratch, &err) != FSDP_OK ||
         bench->device.ops->alloc(&bench->device, TOKENS * sizeof *bench->tokens, &memory, &err) != FSDP_OK)
         goto failed;
@@ -358,7 +473,8 @@ static void print_machine(struct bench *bench)
            numerics_describe(&bench->numerics, line, sizeof line));
     printf("what | ours | peer | limit | ours/peer | ours/limit\n");
     if (bench->json != NULL)
-        fprintf(bench->json, "{\"machine\": {\"cpu\": \"%s\", \"cores\": %ld}, \"numerics\": \"%s\", \"rows\": [", cpu,
+        fprintf(bench->json,
+                "{\"machine\": {\"cpu\": \"%s\", \"cores\": %ld}, \"numerics\": \"%s\", \"rows\": [", cpu,
                 sysconf(_SC_NPROCESSORS_ONLN), line);
 }
 
@@ -372,7 +488,8 @@ int main(int argc, char **argv)
         return 1;
     }
     print_machine(&bench);
-    if (strcmp(bench.numerics.ops->name, "onednn") == 0) { /* the others multiply in plain loops: no bench, a wait */
+    if (strcmp(bench.numerics.ops->name, "onednn") ==
+        0) { /* the others multiply in plain loops: no bench, a wait */
         linear(&bench, DIM, DIM, false);
         linear(&bench, DIM, WIDE, true);
         linear(&bench, WIDE, DIM, true);

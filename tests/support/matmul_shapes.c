@@ -17,40 +17,54 @@ struct product {
 };
 
 enum { TOKENS = 130, DIM = 96, WIDE = 200, BATCH = 3, SEQ = 33, HEADS = 4, HEAD = 16 };
+/* clang-format off */
 #define PLAIN(rows, cols) { 0, 0, (cols), 1 }
 #define TRANSPOSED(rows, cols) { 0, 0, 1, (rows) } /* (rows, cols) of what is stored as (cols, rows) */
 #define TOKEN_HEADS   { SEQ * HEADS * HEAD, HEAD, HEADS * HEAD, 1 }
 #define TOKEN_HEADS_T { SEQ * HEADS * HEAD, HEAD, 1, HEADS * HEAD }
 #define SCORES        { HEADS * SEQ * SEQ, SEQ * SEQ, SEQ, 1 }
 #define SCORES_T      { HEADS * SEQ * SEQ, SEQ * SEQ, 1, SEQ }
-#define ONE           .outer = 1, .inner = 1, .dtype = FSDP_F32, .alpha = 1.0f
-#define EACH_HEAD     .outer = BATCH, .inner = HEADS, .dtype = FSDP_F32
+/* clang-format on */
+#define ONE       .outer = 1, .inner = 1, .dtype = FSDP_F32, .alpha = 1.0f
+#define EACH_HEAD .outer = BATCH, .inner = HEADS, .dtype = FSDP_F32
 
 static const struct product products[] = {
-    { "linear", { ONE, .m = TOKENS, .n = WIDE, .k = DIM, .a = PLAIN(TOKENS, DIM), .b = TRANSPOSED(DIM, WIDE),
-                  .c = PLAIN(TOKENS, WIDE) } },
-    { "linear_bias", { ONE, .m = TOKENS, .n = WIDE, .k = DIM, .a = PLAIN(TOKENS, DIM), .b = TRANSPOSED(DIM, WIDE),
-                       .c = PLAIN(TOKENS, WIDE), .bias = true } },
-    { "linear_dx", { ONE, .m = TOKENS, .n = DIM, .k = WIDE, .a = PLAIN(TOKENS, WIDE), .b = PLAIN(WIDE, DIM),
-                     .c = PLAIN(TOKENS, DIM) } },
-    { "linear_dx_accumulate", { ONE, .m = TOKENS, .n = DIM, .k = WIDE, .a = PLAIN(TOKENS, WIDE),
-                                .b = PLAIN(WIDE, DIM), .c = PLAIN(TOKENS, DIM), .accumulate = true } },
-    { "linear_dw", { ONE, .m = WIDE, .n = DIM, .k = TOKENS, .a = TRANSPOSED(WIDE, TOKENS), .b = PLAIN(TOKENS, DIM),
-                     .c = PLAIN(WIDE, DIM) } },
-    { "linear_dw_accumulate", { ONE, .m = WIDE, .n = DIM, .k = TOKENS, .a = TRANSPOSED(WIDE, TOKENS),
-                                .b = PLAIN(TOKENS, DIM), .c = PLAIN(WIDE, DIM), .accumulate = true } },
-    { "qk", { EACH_HEAD, .alpha = 0.25f, .m = SEQ, .n = SEQ, .k = HEAD, .a = TOKEN_HEADS, .b = TOKEN_HEADS_T,
-              .c = SCORES } },
-    { "pv", { EACH_HEAD, .alpha = 1.0f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES, .b = TOKEN_HEADS,
-              .c = TOKEN_HEADS } },
-    { "dp", { EACH_HEAD, .alpha = 1.0f, .m = SEQ, .n = SEQ, .k = HEAD, .a = TOKEN_HEADS, .b = TOKEN_HEADS_T,
-              .c = SCORES } },
-    { "dv", { EACH_HEAD, .alpha = 1.0f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES_T, .b = TOKEN_HEADS,
-              .c = TOKEN_HEADS } },
-    { "dq", { EACH_HEAD, .alpha = 0.25f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES, .b = TOKEN_HEADS,
-              .c = TOKEN_HEADS } },
-    { "dk", { EACH_HEAD, .alpha = 0.25f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES_T, .b = TOKEN_HEADS,
-              .c = TOKEN_HEADS } },
+    { "linear",
+      { ONE, .m = TOKENS, .n = WIDE, .k = DIM, .a = PLAIN(TOKENS, DIM), .b = TRANSPOSED(DIM, WIDE),
+        .c = PLAIN(TOKENS, WIDE) } },
+    { "linear_bias",
+      { ONE, .m = TOKENS, .n = WIDE, .k = DIM, .a = PLAIN(TOKENS, DIM), .b = TRANSPOSED(DIM, WIDE),
+        .c = PLAIN(TOKENS, WIDE), .bias = true } },
+    { "linear_dx",
+      { ONE, .m = TOKENS, .n = DIM, .k = WIDE, .a = PLAIN(TOKENS, WIDE), .b = PLAIN(WIDE, DIM),
+        .c = PLAIN(TOKENS, DIM) } },
+    { "linear_dx_accumulate",
+      { ONE, .m = TOKENS, .n = DIM, .k = WIDE, .a = PLAIN(TOKENS, WIDE), .b = PLAIN(WIDE, DIM),
+        .c = PLAIN(TOKENS, DIM), .accumulate = true } },
+    { "linear_dw",
+      { ONE, .m = WIDE, .n = DIM, .k = TOKENS, .a = TRANSPOSED(WIDE, TOKENS), .b = PLAIN(TOKENS, DIM),
+        .c = PLAIN(WIDE, DIM) } },
+    { "linear_dw_accumulate",
+      { ONE, .m = WIDE, .n = DIM, .k = TOKENS, .a = TRANSPOSED(WIDE, TOKENS), .b = PLAIN(TOKENS, DIM),
+        .c = PLAIN(WIDE, DIM), .accumulate = true } },
+    { "qk",
+      { EACH_HEAD, .alpha = 0.25f, .m = SEQ, .n = SEQ, .k = HEAD, .a = TOKEN_HEADS, .b = TOKEN_HEADS_T,
+        .c = SCORES } },
+    { "pv",
+      { EACH_HEAD, .alpha = 1.0f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES, .b = TOKEN_HEADS,
+        .c = TOKEN_HEADS } },
+    { "dp",
+      { EACH_HEAD, .alpha = 1.0f, .m = SEQ, .n = SEQ, .k = HEAD, .a = TOKEN_HEADS, .b = TOKEN_HEADS_T,
+        .c = SCORES } },
+    { "dv",
+      { EACH_HEAD, .alpha = 1.0f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES_T, .b = TOKEN_HEADS,
+        .c = TOKEN_HEADS } },
+    { "dq",
+      { EACH_HEAD, .alpha = 0.25f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES, .b = TOKEN_HEADS,
+        .c = TOKEN_HEADS } },
+    { "dk",
+      { EACH_HEAD, .alpha = 0.25f, .m = SEQ, .n = HEAD, .k = SEQ, .a = SCORES_T, .b = TOKEN_HEADS,
+        .c = TOKEN_HEADS } },
 };
 
 static size_t extent(const struct matmul_desc *d, const struct matmul_view *v, size_t rows, size_t cols)
@@ -69,7 +83,7 @@ static float *random_floats(uint64_t seed, size_t n)
     return x;
 }
 
-/* The largest error of c against loops in double, in units of the float32 rounding of the sum of magnitudes. */
+/* The largest error of c against loops in double, in float32 roundings of the sum of magnitudes. */
 static double worst_error(const struct matmul_desc *d, const float *a, const float *b, const float *bias,
                           const float *before, const float *c)
 {
@@ -87,7 +101,8 @@ static double worst_error(const struct matmul_desc *d, const float *a, const flo
                 double size = fabs(sum), error;
 
                 for (size_t k = 0; k < d->k; k++) {
-                    const double term = (double)d->alpha * (double)pa[i * d->a.row_stride + k * d->a.col_stride] *
+                    const double term = (double)d->alpha *
+                                        (double)pa[i * d->a.row_stride + k * d->a.col_stride] *
                                         (double)pb[k * d->b.row_stride + j * d->b.col_stride];
                     sum += term;
                     size += fabs(term);
@@ -105,7 +120,8 @@ static int run(struct numerics *numerics, const struct product *product)
 {
     const struct matmul_desc *d = &product->desc;
     const size_t c_elems = extent(d, &d->c, d->m, d->n);
-    float *a = random_floats(1, extent(d, &d->a, d->m, d->k)), *b = random_floats(2, extent(d, &d->b, d->k, d->n));
+    float *a = random_floats(1, extent(d, &d->a, d->m, d->k)),
+          *b = random_floats(2, extent(d, &d->b, d->k, d->n));
     float *bias = random_floats(3, d->n), *before = random_floats(4, c_elems), *c = random_floats(4, c_elems);
     struct fsdp_err err = { 0 };
     struct matmul *matmul;

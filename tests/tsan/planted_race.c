@@ -1,7 +1,7 @@
 /* Links libfsdp.
  *
- * A race on purpose, through the same door as the kernels: two threads add to one number. It must be reported, or the
- * other programs here prove nothing.
+ * A race on purpose, through the same door as the kernels: two threads add to one number. It must be
+ * reported, or the other programs here prove nothing.
  */
 #include <stdio.h>
 

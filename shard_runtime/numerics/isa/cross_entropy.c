@@ -13,8 +13,8 @@ static float largest_of(const float *x, size_t n)
     return vf_largest(largest);
 }
 
-/* sum_j exp(x_j - largest), at most 64 terms a lane in float32 before they are added in double. The terms are left in
- * `out` unless it is NULL; out may be x. */
+/* sum_j exp(x_j - largest), at most 64 terms a lane in float32 before they are added in double. The terms are
+ * left in `out` unless it is NULL; out may be x. */
 static double sum_exp(const float *x, float largest, float *out, size_t n)
 {
     double total = 0;
@@ -46,7 +46,8 @@ static double sum_exp(const float *x, float largest, float *out, size_t n)
 double row_cross_entropy(const float *logits, size_t target, float *dlogits, size_t vocab, float scale)
 {
     const float largest = largest_of(logits, vocab);
-    const double shifted_target = (double)logits[target] - (double)largest; /* read before dlogits replaces it */
+    const double shifted_target =
+        (double)logits[target] - (double)largest; /* read before dlogits replaces it */
     const double sum = sum_exp(logits, largest, dlogits, vocab);
 
     if (dlogits != NULL) {

@@ -7,7 +7,8 @@
 #include "shard_runtime/numerics/dropout.h"
 #include "shard_runtime/numerics/isa/vec.h"
 
-/* Word w of blocks block .. block + VL - 1 of `row`; block is a multiple of VL, so that no carry falls inside. */
+/* Word w of blocks block .. block + VL - 1 of `row`; block is a multiple of VL, so that no carry falls
+ * inside. */
 static inline void philox_blocks(uint64_t key, uint64_t row, uint64_t block, vu words[4])
 {
     vu c0 = vu_iota() + (uint32_t)block, c1 = vu_set((uint32_t)(block >> 32));

@@ -1,6 +1,6 @@
 /*
- * GELU, Hendrycks and Gimpel, 2016: x Phi(x), exact. The tail is computed on the side where it is small, so that
- * large negative inputs keep their relative accuracy.
+ * GELU, Hendrycks and Gimpel, 2016: x Phi(x), exact. The tail is computed on the side where it is small, so
+ * that large negative inputs keep their relative accuracy.
  */
 #include "shard_runtime/numerics/isa/kernels.h"
 #include "shard_runtime/numerics/isa/vec_math.h"
@@ -45,5 +45,6 @@ void row_gelu_backward(const float *dy, const float *x, float *dx, size_t n)
     for (; i + VL <= n; i += VL)
         vf_store(dx + i, vf_load(dy + i) * gelu_slope(vf_load(x + i)));
     if (i < n)
-        vf_store_part(dx + i, vf_load_part(dy + i, n - i, 0) * gelu_slope(vf_load_part(x + i, n - i, 0)), n - i);
+        vf_store_part(dx + i, vf_load_part(dy + i, n - i, 0) * gelu_slope(vf_load_part(x + i, n - i, 0)),
+                      n - i);
 }

@@ -1,7 +1,7 @@
 /*
  * The row kernels: one table for each instruction set, all compiled from the same files. A kernel works on a
- * range on one thread; shard_runtime/numerics/rows.c cuts the ranges. A row's or element's result does not depend on the
- * range it is called in, so that the bits do not depend on the number of threads.
+ * range on one thread; shard_runtime/numerics/rows.c cuts the ranges. A row's or element's result does not
+ * depend on the range it is called in, so that the bits do not depend on the number of threads.
  */
 #ifndef NUMERICS_ISA_KERNELS_H
 #define NUMERICS_ISA_KERNELS_H
@@ -17,12 +17,12 @@ struct row_kernels {
     /* Rows first_row ... of the whole; dropout is on. */
     void (*dropout)(const float *x, float *out, size_t rows, size_t cols, const struct dropout *dropout,
                     uint64_t first_row, bool accumulate);
-    void (*layer_norm)(const float *x, const float *weight, const float *bias, float *y, float *mean, float *rstd,
-                       size_t rows, size_t cols, float eps);
+    void (*layer_norm)(const float *x, const float *weight, const float *bias, float *y, float *mean,
+                       float *rstd, size_t rows, size_t cols, float eps);
     /* dweight and dbias of these rows alone, (cols) doubles each; run: 2 * cols floats to work in. */
     void (*layer_norm_backward)(const float *dy, const float *x, const float *weight, const float *mean,
-                                const float *rstd, float *dx, bool accumulate_dx, double *dweight, double *dbias,
-                                float *run, size_t rows, size_t cols);
+                                const float *rstd, float *dx, bool accumulate_dx, double *dweight,
+                                double *dbias, float *run, size_t rows, size_t cols);
     void (*gelu)(const float *x, float *y, size_t n);
     void (*gelu_backward)(const float *dy, const float *x, float *dx, size_t n);
     /* Rows begin .. end - 1 of (batch * heads * seq) of a whole tensor whose start is given. */
@@ -70,8 +70,8 @@ void row_add(const float *a, const float *b, float *out, size_t n);
 void row_column_sum(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate);
 void row_dropout(const float *x, float *out, size_t rows, size_t cols, const struct dropout *dropout,
                  uint64_t first_row, bool accumulate);
-void row_layer_norm(const float *x, const float *weight, const float *bias, float *y, float *mean, float *rstd,
-                    size_t rows, size_t cols, float eps);
+void row_layer_norm(const float *x, const float *weight, const float *bias, float *y, float *mean,
+                    float *rstd, size_t rows, size_t cols, float eps);
 void row_layer_norm_backward(const float *dy, const float *x, const float *weight, const float *mean,
                              const float *rstd, float *dx, bool accumulate_dx, double *dweight, double *dbias,
                              float *run, size_t rows, size_t cols);
@@ -79,11 +79,11 @@ void row_gelu(const float *x, float *y, size_t n);
 void row_gelu_backward(const float *dy, const float *x, float *dx, size_t n);
 void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
                  const struct dropout *dropout);
-void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq, bool causal,
-                          const struct dropout *dropout);
+void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
+                          bool causal, const struct dropout *dropout);
 double row_cross_entropy(const float *logits, size_t target, float *dlogits, size_t vocab, float scale);
-void row_adamw(float *param, const float *grad, float *m, float *v, size_t n, const struct adamw *h, float grad_scale,
-               uint64_t step);
+void row_adamw(float *param, const float *grad, float *m, float *v, size_t n, const struct adamw *h,
+               float grad_scale, uint64_t step);
 void row_sgd(float *param, const float *grad, float *buf, size_t n, const struct sgd *h, float grad_scale,
              uint64_t step);
 double row_sum_squares(const float *x, size_t n);

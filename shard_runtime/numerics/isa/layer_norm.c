@@ -1,7 +1,7 @@
 /*
- * Layer normalization, Ba, Kiros and Hinton, 2016. A row's statistics are taken in two passes over it, in float32
- * lanes of at most 64 terms that are added in double: first a mean c, then the sums of d = x - c and d^2, which
- * correct it: mean = c + E[d], variance = E[d^2] - E[d]^2 (Chan, Golub and LeVeque, 1983).
+ * Layer normalization, Ba, Kiros and Hinton, 2016. A row's statistics are taken in two passes over it, in
+ * float32 lanes of at most 64 terms that are added in double: first a mean c, then the sums of d = x - c and
+ * d^2, which correct it: mean = c + E[d], variance = E[d^2] - E[d]^2 (Chan, Golub and LeVeque, 1983).
  */
 #include "shard_runtime/numerics/isa/kernels.h"
 #include "shard_runtime/numerics/isa/vec.h"
@@ -58,8 +58,8 @@ static void layer_norm_row(const float *restrict x, const float *restrict weight
         y[j] = (x[j] - mean) * rstd * weight[j] + bias[j];
 }
 
-void row_layer_norm(const float *x, const float *weight, const float *bias, float *y, float *mean, float *rstd,
-                    size_t rows, size_t cols, float eps)
+void row_layer_norm(const float *x, const float *weight, const float *bias, float *y, float *mean,
+                    float *rstd, size_t rows, size_t cols, float eps)
 {
     for (size_t i = 0; i < rows; i++) {
         const float *row = x + i * cols;
@@ -78,8 +78,8 @@ void row_layer_norm(const float *x, const float *weight, const float *bias, floa
 }
 
 /* sum_j g and sum_j g * xhat of one row, with g = dy * weight and xhat = (x - mean) * rstd. */
-static void sums_of_row(const float *dy, const float *x, const float *weight, float mean, float rstd, size_t cols,
-                        double *sum_g, double *sum_gx)
+static void sums_of_row(const float *dy, const float *x, const float *weight, float mean, float rstd,
+                        size_t cols, double *sum_g, double *sum_gx)
 {
     *sum_g = *sum_gx = 0;
     for (size_t begin = 0; begin < cols; begin += RUN) {
@@ -105,9 +105,9 @@ static void sums_of_row(const float *dy, const float *x, const float *weight, fl
 }
 
 /* dx of one row, and its part of dweight and dbias into the running sums. */
-static void backward_row(const float *restrict dy, const float *restrict x, const float *restrict weight, float mean,
-                         float rstd, float mean_g, float mean_gx, float *dx, bool accumulate, float *restrict run_weight,
-                         float *restrict run_bias, size_t cols)
+static void backward_row(const float *restrict dy, const float *restrict x, const float *restrict weight,
+                         float mean, float rstd, float mean_g, float mean_gx, float *dx, bool accumulate,
+                         float *restrict run_weight, float *restrict run_bias, size_t cols)
 {
     size_t j = 0;
 

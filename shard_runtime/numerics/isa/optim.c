@@ -1,13 +1,13 @@
 /*
- * AdamW and SGD with the roundings of ref_optim.c: these files are compiled without contraction, so that every set
- * gives the reference's bits.
+ * AdamW and SGD with the roundings of ref_optim.c: these files are compiled without contraction, so that
+ * every set gives the reference's bits.
  */
 #include <math.h>
 
 #include "shard_runtime/numerics/isa/kernels.h"
 
-void row_adamw(float *restrict param, const float *restrict grad, float *restrict m, float *restrict v, size_t n,
-               const struct adamw *h, float grad_scale, uint64_t step)
+void row_adamw(float *restrict param, const float *restrict grad, float *restrict m, float *restrict v,
+               size_t n, const struct adamw *h, float grad_scale, uint64_t step)
 {
     const double fix1 = 1 - pow(h->beta1, (double)step);
     const double fix2 = 1 - pow(h->beta2, (double)step);
@@ -27,8 +27,8 @@ void row_adamw(float *restrict param, const float *restrict grad, float *restric
     }
 }
 
-void row_sgd(float *restrict param, const float *restrict grad, float *restrict buf, size_t n, const struct sgd *h,
-             float grad_scale, uint64_t step)
+void row_sgd(float *restrict param, const float *restrict grad, float *restrict buf, size_t n,
+             const struct sgd *h, float grad_scale, uint64_t step)
 {
     const float lr = (float)h->lr, momentum = (float)h->momentum, decay = (float)h->weight_decay;
 

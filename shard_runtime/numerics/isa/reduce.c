@@ -1,6 +1,6 @@
 /*
- * Sums. Short runs in float32, or products that are exact in double, then double, in an order of their own that does not
- * depend on the range or the thread.
+ * Sums. Short runs in float32, or products that are exact in double, then double, in an order of their own
+ * that does not depend on the range or the thread.
  */
 #include "shard_runtime/numerics/isa/kernels.h"
 

@@ -80,8 +80,8 @@ static double dot(const float *a, const float *b, size_t n)
     return vf_sum(sum);
 }
 
-void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq, bool causal,
-                          const struct dropout *dropout)
+void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
+                          bool causal, const struct dropout *dropout)
 {
     for (size_t i = begin; i < end; i++) {
         const size_t n = causal ? i % seq + 1 : seq;
@@ -98,7 +98,8 @@ void row_softmax_backward(const float *p, const float *dp, float *ds, size_t beg
         for (; j + VL <= n; j += VL)
             vf_store(out + j, vf_load(row + j) * (vf_load(grad + j) - mean));
         if (j < n)
-            vf_store_part(out + j, vf_load_part(row + j, n - j, 0) * (vf_load_part(grad + j, n - j, 0) - mean), n - j);
+            vf_store_part(out + j,
+                          vf_load_part(row + j, n - j, 0) * (vf_load_part(grad + j, n - j, 0) - mean), n - j);
         set_zero(out + n, seq - n);
     }
 }

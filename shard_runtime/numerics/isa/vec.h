@@ -1,7 +1,7 @@
 /*
  * One vector type for every instruction set: VL floats, as wide as the registers of the set that this file is
- * compiled for (-DISA=base|avx2|avx512). Arithmetic is the compilers' vector extension; what it has no words for
- * (partial loads, fused multiply-add, widening products) is here, once a set. Files of numerics/isa only.
+ * compiled for (-DISA=base|avx2|avx512). Arithmetic is the compilers' vector extension; what it has no words
+ * for (partial loads, fused multiply-add, widening products) is here, once a set. Files of numerics/isa only.
  */
 #ifndef NUMERICS_ISA_VEC_H
 #define NUMERICS_ISA_VEC_H
@@ -54,7 +54,7 @@ static inline void vf_store(float *p, vf x)
 /* 0, 1, 2, ... */
 static inline vu vu_iota(void)
 {
-    vu x;
+    vu x = { 0 };
 
     for (uint32_t lane = 0; lane < VL; lane++)
         x[lane] = lane;
@@ -173,7 +173,8 @@ static inline vu64 vu_mul_even(vu a, vu b)
 #elif defined(__SSE2__)
     return (vu64)_mm_mul_epu32((__m128i)a, (__m128i)b);
 #else
-    return ((vu64)a & UINT32_MAX) * ((vu64)b & UINT32_MAX); /* lane 0 is the low half on little-endian machines */
+    return ((vu64)a & UINT32_MAX) *
+           ((vu64)b & UINT32_MAX); /* lane 0 is the low half on little-endian machines */
 #endif
 }
 

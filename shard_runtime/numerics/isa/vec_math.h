@@ -1,7 +1,8 @@
 /*
- * exp and the upper tail of the normal distribution on vectors. The coefficients are minimax fits made for this
- * file (iteratively reweighted least squares on Chebyshev nodes), rounded to float32. The errors were measured on every
- * fifth (exp) and third float32 of the range, against double, in all three instruction sets. NaN in, NaN out.
+ * exp and the upper tail of the normal distribution on vectors. The coefficients are minimax fits made for
+ * this file (iteratively reweighted least squares on Chebyshev nodes), rounded to float32. The errors were
+ * measured on every fifth (exp) and third float32 of the range, against double, in all three instruction
+ * sets. NaN in, NaN out.
  */
 #ifndef NUMERICS_ISA_VEC_MATH_H
 #define NUMERICS_ISA_VEC_MATH_H
@@ -9,18 +10,20 @@
 #include "shard_runtime/numerics/isa/vec.h"
 
 /*
- * exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2 and exp(r) = 1 + r + r^2 p(r). At most 1.01 ulp off.
+ * exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2 and exp(r) = 1 + r + r^2 p(r). At most 1.01 ulp
+ * off.
  */
 static inline vf vf_exp(vf x)
 {
-    const float to_integer = 0x1.8p23f; /* adding it leaves the nearest whole number in the low bits */
+    const float to_integer = 0x1.8p23f;  /* adding it leaves the nearest whole number in the low bits */
     const float ln2_high = 0x1.62e4p-1f; /* 15 bits: its product with n is exact */
     const float ln2_low = 0x1.7f7d1cp-20f;
     const float smallest = -87.33f; /* below it exp(x) is no normal number; 0 is within 1.2e-38 */
     const vf shifted = vf_fma(x, vf_set(0x1.715476p0f), vf_set(to_integer));
     const vf n = shifted - to_integer;
     const vf r = vf_fma(n, vf_set(-ln2_low), vf_fma(n, vf_set(-ln2_high), x));
-    const vi power = (vi)(((vu)shifted + 127u) << 23); /* 2^n as bits; what is left of to_integer leaves at the top */
+    const vi power =
+        (vi)(((vu)shifted + 127u) << 23); /* 2^n as bits; what is left of to_integer leaves at the top */
     vf p = vf_set(0x1.6a2352p-10f);
 
     p = vf_fma(p, r, vf_set(0x1.123a6cp-7f));
@@ -32,10 +35,10 @@ static inline vf vf_exp(vf x)
 }
 
 /*
- * Q(a) = 1 - Phi(a) for a >= 0, the upper tail of the standard normal, from *bell = exp(-a^2 / 2), which is left for
- * the density: Q(a) = bell * t * p(t) with t = 1 / (1 + 0.3 a), the form of Abramowitz and Stegun 26.2.17 with a
- * polynomial of our own. At most 2.4e-7 off; relative to Q, 4.9e-7 up to a = 1, and 8 (1 + a^2 / 2) 2^-24 to a = 13, by the
- * rounding of a^2.
+ * Q(a) = 1 - Phi(a) for a >= 0, the upper tail of the standard normal, from *bell = exp(-a^2 / 2), which is
+ * left for the density: Q(a) = bell * t * p(t) with t = 1 / (1 + 0.3 a), the form of Abramowitz and
+ * Stegun 26.2.17 with a polynomial of our own. At most 2.4e-7 off; relative to Q, 4.9e-7 up to a = 1, and 8
+ * (1 + a^2 / 2) 2^-24 to a = 13, by the rounding of a^2.
  */
 static inline vf vf_normal_tail(vf a, vf *bell)
 {

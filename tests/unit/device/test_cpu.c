@@ -46,7 +46,9 @@ Test(device_cpu, other_names_are_refused_in_words)
 }
 
 /* Sizes around a page and around the huge page from which on the mapping is padded and trimmed. */
-static const size_t sizes[] = { 1, 4095, 4096, 4097, 1 << 20, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 5 << 20 };
+static const size_t sizes[] = {
+    1, 4095, 4096, 4097, 1 << 20, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 5 << 20
+};
 
 Test(device_cpu, memory_is_aligned_zero_writable_and_touched)
 {
@@ -93,7 +95,7 @@ Test(device_cpu, size_beyond_the_address_space_is_nomem)
     cr_assert(eq(ptr, out, NULL));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they reserve terabytes of addresses */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they reserve terabytes */
 Test(device_cpu, address_limit_is_nomem_with_the_size_in_words)
 {
     const struct rlimit limit = { .rlim_cur = 1u << 30, .rlim_max = 1u << 30 };

@@ -12,7 +12,11 @@
 #include "shard_runtime/numerics/numerics.h"
 
 enum {
-    EVERY_ROWS = 297, EVERY_COLS = 131, EVERY_ELEMS = EVERY_ROWS * EVERY_COLS, EVERY_SEQ = 33, EVERY_HEADS = 12,
+    EVERY_ROWS = 297,
+    EVERY_COLS = 131,
+    EVERY_ELEMS = EVERY_ROWS * EVERY_COLS,
+    EVERY_SEQ = 33,
+    EVERY_HEADS = 12,
     EVERY_OUT = 16 * EVERY_ELEMS,
 };
 
@@ -61,12 +65,12 @@ static inline void every_norm(struct every_op *e, struct numerics *n)
 {
     float *params = every_floats(5, 4 * EVERY_COLS), *stats = every_floats(6, 2 * EVERY_ROWS);
 
-    n->ops->layer_norm(n, NULL, e->x, params, params + EVERY_COLS, e->z, stats, stats + EVERY_ROWS, EVERY_ROWS,
-                       EVERY_COLS, 1e-5f);
+    n->ops->layer_norm(n, NULL, e->x, params, params + EVERY_COLS, e->z, stats, stats + EVERY_ROWS,
+                       EVERY_ROWS, EVERY_COLS, 1e-5f);
     every_keep(e, e->z, EVERY_ELEMS);
     n->ops->layer_norm_backward(n, NULL, e->y, e->x, params, stats, stats + EVERY_ROWS, e->z, true,
-                                params + 2 * EVERY_COLS, params + 3 * EVERY_COLS, true, e->scratch, EVERY_ROWS,
-                                EVERY_COLS);
+                                params + 2 * EVERY_COLS, params + 3 * EVERY_COLS, true, e->scratch,
+                                EVERY_ROWS, EVERY_COLS);
     every_keep(e, e->z, EVERY_ELEMS);
     every_keep(e, params, 4 * EVERY_COLS);
     every_keep(e, stats, 2 * EVERY_ROWS);
@@ -76,7 +80,9 @@ static inline void every_norm(struct every_op *e, struct numerics *n)
 
 static inline void every_attention(struct every_op *e, struct numerics *n)
 {
-    const struct attention_desc heads = { .batch = 3, .seq = EVERY_SEQ, .heads = EVERY_HEADS, .head_dim = 4, .causal = true };
+    const struct attention_desc heads = {
+        .batch = 3, .seq = EVERY_SEQ, .heads = EVERY_HEADS, .head_dim = 4, .causal = true
+    };
     const struct dropout dropout = { .p = 0.2f, .key = 12, .first_row = 77 };
     const size_t scores = 3 * EVERY_HEADS * EVERY_SEQ * EVERY_SEQ; /* just above EVERY_ELEMS */
     float *p = every_floats(7, scores), *dropped = every_floats(8, scores);
@@ -116,11 +122,28 @@ static inline void every_end(struct every_op *e, struct numerics *n)
 static inline void every_product(struct every_op *e, struct numerics *n)
 {
     const struct matmul_desc descs[] = {
-        { .outer = 1, .inner = 1, .m = EVERY_ROWS, .n = 40, .k = EVERY_COLS, .a = { 0, 0, EVERY_COLS, 1 },
-          .b = { 0, 0, 1, EVERY_COLS }, .c = { 0, 0, 40, 1 }, .dtype = FSDP_F32, .bias = true, .alpha = 1.0f },
-        { .outer = 3, .inner = 4, .m = EVERY_SEQ, .n = EVERY_SEQ, .k = 8, .a = { EVERY_SEQ * 32, 8, 32, 1 },
-          .b = { EVERY_SEQ * 32, 8, 1, 32 }, .c = { 4 * EVERY_SEQ * EVERY_SEQ, EVERY_SEQ * EVERY_SEQ, EVERY_SEQ, 1 },
-          .dtype = FSDP_F32, .accumulate = true, .alpha = 0.25f },
+        { .outer = 1,
+          .inner = 1,
+          .m = EVERY_ROWS,
+          .n = 40,
+          .k = EVERY_COLS,
+          .a = { 0, 0, EVERY_COLS, 1 },
+          .b = { 0, 0, 1, EVERY_COLS },
+          .c = { 0, 0, 40, 1 },
+          .dtype = FSDP_F32,
+          .bias = true,
+          .alpha = 1.0f },
+        { .outer = 3,
+          .inner = 4,
+          .m = EVERY_SEQ,
+          .n = EVERY_SEQ,
+          .k = 8,
+          .a = { EVERY_SEQ * 32, 8, 32, 1 },
+          .b = { EVERY_SEQ * 32, 8, 1, 32 },
+          .c = { 4 * EVERY_SEQ * EVERY_SEQ, EVERY_SEQ * EVERY_SEQ, EVERY_SEQ, 1 },
+          .dtype = FSDP_F32,
+          .accumulate = true,
+          .alpha = 0.25f },
     };
     const size_t elems[] = { EVERY_ROWS * 40, 12 * EVERY_SEQ * EVERY_SEQ };
 
@@ -132,7 +155,8 @@ static inline void every_product(struct every_op *e, struct numerics *n)
         if (n->ops->matmul_create(n, &descs[i], &matmul, &scratch_bytes, NULL) != FSDP_OK)
             abort();
         scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
-        if (n->ops->matmul_run(matmul, NULL, e->x, e->y, descs[i].bias ? e->x : NULL, e->z, scratch, NULL) != FSDP_OK)
+        if (n->ops->matmul_run(matmul, NULL, e->x, e->y, descs[i].bias ? e->x : NULL, e->z, scratch, NULL) !=
+            FSDP_OK)
             abort();
         every_keep(e, e->z, elems[i]);
         n->ops->matmul_destroy(matmul);
@@ -143,8 +167,10 @@ static inline void every_product(struct every_op *e, struct numerics *n)
 /* The results of everything, *n_out floats; free() ends them. Same inputs each time. */
 static inline float *every_op_run(struct numerics *numerics, size_t *n_out)
 {
-    struct every_op e = { .x = every_floats(1, EVERY_ELEMS), .y = every_floats(2, EVERY_ELEMS),
-                          .z = every_floats(3, 2 * EVERY_ELEMS), .out = malloc(EVERY_OUT * sizeof(float)),
+    struct every_op e = { .x = every_floats(1, EVERY_ELEMS),
+                          .y = every_floats(2, EVERY_ELEMS),
+                          .z = every_floats(3, 2 * EVERY_ELEMS),
+                          .out = malloc(EVERY_OUT * sizeof(float)),
                           .tokens = malloc(EVERY_ROWS * sizeof *e.tokens) };
 
     e.scratch = malloc(numerics->ops->layer_norm_scratch(numerics, EVERY_ROWS, EVERY_COLS) + 1);

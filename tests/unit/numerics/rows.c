@@ -10,14 +10,10 @@ const size_t odd_sizes[] = { 1, 3, 7, 17, 64, 65, 1000 };
 const size_t n_odd_sizes = sizeof odd_sizes / sizeof *odd_sizes;
 
 static const struct row_case cases[] = {
-    { "ref", "", 1 },
-    { "plain", "base", 1 },
-    { "plain", "avx2", 1 },
-    { "plain", "avx512", 1 },
-    { "plain", "", 3 },
+    { "ref", "", 1 },         { "plain", "base", 1 }, { "plain", "avx2", 1 },
+    { "plain", "avx512", 1 }, { "plain", "", 3 },
 #ifndef FSDP_WITHOUT_ONEDNN
-    { "onednn", "", 1 },
-    { "onednn", "", 2 },
+    { "onednn", "", 1 },      { "onednn", "", 2 },
 #endif
 };
 
@@ -81,7 +77,7 @@ void assert_near(const struct row_case *row, const char *what, const float *got,
 
         /* Written so that a NaN fails. */
         if (!(error <= absolute + relative * fabs(want[i])))
-            cr_assert(false, "%s %s x%d: %s, element %zu of %zu: %.9g for %.12g, off by %.3g", row->name, row->isa,
-                           row->threads, what, i, n, (double)got[i], want[i], error);
+            cr_assert(false, "%s %s x%d: %s, element %zu of %zu: %.9g for %.12g, off by %.3g", row->name,
+                      row->isa, row->threads, what, i, n, (double)got[i], want[i], error);
     }
 }

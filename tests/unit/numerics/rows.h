@@ -37,11 +37,17 @@ float *copy_floats(const float *x, size_t n);
 void assert_near(const struct row_case *row, const char *what, const float *got, const double *want, size_t n,
                  double relative, double absolute);
 
-#define ROWS_TEST(suite, name) \
-    ParameterizedTestParameters(suite, name) { return row_cases(); } \
+#define ROWS_TEST(suite, name)                                                                               \
+    ParameterizedTestParameters(suite, name)                                                                 \
+    {                                                                                                        \
+        return row_cases();                                                                                  \
+    }                                                                                                        \
     ParameterizedTest(struct row_case *row, suite, name)
-#define FAST_ROWS_TEST(suite, name) \
-    ParameterizedTestParameters(suite, name) { return fast_row_cases(); } \
+#define FAST_ROWS_TEST(suite, name)                                                                          \
+    ParameterizedTestParameters(suite, name)                                                                 \
+    {                                                                                                        \
+        return fast_row_cases();                                                                             \
+    }                                                                                                        \
     ParameterizedTest(struct row_case *row, suite, name)
 
 #endif

@@ -28,8 +28,9 @@ ROWS_TEST(numerics_determinism, every_operation_gives_the_same_bits_again)
 }
 
 /* Only oneDNN's products may see the threads. */
-static const struct row_case of_threads[] = { { "plain", "base", 2 }, { "plain", "", 2 }, { "plain", "", 3 },
-                                              { "plain", "", 7 } };
+static const struct row_case of_threads[] = {
+    { "plain", "base", 2 }, { "plain", "", 2 }, { "plain", "", 3 }, { "plain", "", 7 }
+};
 
 ParameterizedTestParameters(numerics_determinism, the_number_of_threads_does_not_show)
 {

@@ -13,7 +13,8 @@ ROWS_TEST(numerics_elementwise, add_is_the_sum_also_in_place)
     row_open(&numerics, row);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const size_t n = sizes[s];
-        float *a = random_floats(1, n, 1.0f), *b = random_floats(2, n, 1.0f), *out = random_floats(3, n + 1, 1.0f);
+        float *a = random_floats(1, n, 1.0f), *b = random_floats(2, n, 1.0f),
+              *out = random_floats(3, n + 1, 1.0f);
         const float behind = out[n];
 
         numerics.ops->add(&numerics, NULL, a, b, out, n);
@@ -76,8 +77,9 @@ ROWS_TEST(numerics_elementwise, dropout_follows_global_row_and_element)
     row_open(&numerics, row);
     for (size_t c = 0; c < sizeof cols_of / sizeof *cols_of; c++) {
         const size_t rows = 37, cols = cols_of[c];
-        const struct dropout dropout = { .p = 0.3f, .key = rng_key(5, "dropout:test"),
-                                         .first_row = UINT64_C(0x1fffffff0) }; /* crosses 32 bits on the way */
+        const struct dropout dropout = {
+            .p = 0.3f, .key = rng_key(5, "dropout:test"), .first_row = UINT64_C(0x1fffffff0)
+        }; /* crosses 32 bits on the way */
         float *x = random_floats(1, rows * cols, 1.0f), *out = random_floats(2, rows * cols, 1.0f);
         float *before = copy_floats(out, rows * cols);
 
@@ -86,11 +88,12 @@ ROWS_TEST(numerics_elementwise, dropout_follows_global_row_and_element)
             numerics.ops->dropout(&numerics, NULL, x, out, rows, cols, &dropout, accumulate);
             for (size_t i = 0; i < rows; i++) {
                 for (size_t j = 0; j < cols; j++) {
-                    const float y = dropped_by_definition(&dropout, dropout.first_row + i, j, x[i * cols + j]);
+                    const float y =
+                        dropped_by_definition(&dropout, dropout.first_row + i, j, x[i * cols + j]);
                     const float want = accumulate ? before[i * cols + j] + y : y;
 
-                    cr_assert(out[i * cols + j] == want, "%s %s: row %zu element %zu of %zu", row->name, row->isa, i, j,
-                              cols);
+                    cr_assert(out[i * cols + j] == want, "%s %s: row %zu element %zu of %zu", row->name,
+                              row->isa, i, j, cols);
                 }
             }
         }
@@ -184,8 +187,8 @@ ROWS_TEST(numerics_elementwise, gelu_is_exact_over_the_whole_range)
 
     numerics.ops->gelu(&numerics, NULL, x, y, GRID);
 
-    /* Relative: some roundings of 6e-8, and that of x^2 / 2 in the exponent, which is 1e-5 at -13 where gelu is 1e-37.
-     * tanh-GELU is 2e-4 off at 2. */
+    /* Relative: some roundings of 6e-8, and that of x^2 / 2 in the exponent, which is 1e-5 at -13 where gelu
+     * is 1e-37. tanh-GELU is 2e-4 off at 2. */
     for (size_t i = 0; i < GRID; i++)
         assert_near(row, "gelu", y + i, want + i, 1, 5e-7 + 6e-8 * (double)x[i] * (double)x[i], 1e-37);
     numerics.ops->gelu(&numerics, NULL, x, x, GRID);
@@ -255,6 +258,9 @@ ROWS_TEST(numerics_elementwise, nan_and_infinity_stay_visible)
     numerics.ops->gelu(&numerics, NULL, x, y, 20);
 
     for (size_t i = 0; i < 20; i++)
-        cr_assert(i == 3 ? isnan(y[i]) : i == 17 ? isinf(y[i]) : isfinite(y[i]), "element %zu is %g", i, (double)y[i]);
+        cr_assert(i == 3    ? isnan(y[i])
+                  : i == 17 ? isinf(y[i])
+                            : isfinite(y[i]),
+                  "element %zu is %g", i, (double)y[i]);
     numerics_close(&numerics);
 }

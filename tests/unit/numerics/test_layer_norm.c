@@ -7,8 +7,8 @@
 static const double eps = (double)1e-5f;
 
 /* y of one row, in double. */
-static void oracle_row(const double *x, const float *weight, const float *bias, double *y, size_t cols, double *mean,
-                       double *rstd)
+static void oracle_row(const double *x, const float *weight, const float *bias, double *y, size_t cols,
+                       double *mean, double *rstd)
 {
     double mu = 0, variance = 0;
 
@@ -66,13 +66,15 @@ static void layer_fini(struct layer *l)
 
 static void forward(struct numerics *numerics, struct layer *l)
 {
-    numerics->ops->layer_norm(numerics, NULL, l->x, l->weight, l->bias, l->y, l->mean, l->rstd, l->rows, l->cols, 1e-5f);
+    numerics->ops->layer_norm(numerics, NULL, l->x, l->weight, l->bias, l->y, l->mean, l->rstd, l->rows,
+                              l->cols, 1e-5f);
 }
 
 static void backward(struct numerics *numerics, struct layer *l, bool accumulate_dx, bool accumulate_params)
 {
-    numerics->ops->layer_norm_backward(numerics, NULL, l->dy, l->x, l->weight, l->mean, l->rstd, l->dx, accumulate_dx,
-                                       l->dweight, l->dbias, accumulate_params, l->scratch, l->rows, l->cols);
+    numerics->ops->layer_norm_backward(numerics, NULL, l->dy, l->x, l->weight, l->mean, l->rstd, l->dx,
+                                       accumulate_dx, l->dweight, l->dbias, accumulate_params, l->scratch,
+                                       l->rows, l->cols);
 }
 
 static void check_forward(const struct row_case *row, const struct layer *l, double tolerance)
@@ -123,7 +125,8 @@ ROWS_TEST(numerics_layer_norm, a_mean_far_from_zero_does_not_cost_the_variance)
 
     forward(&numerics, &l);
 
-    /* E[x^2] - E[x]^2 would lose 1e6 * 6e-8 / 4 = 1.5 %. The rounding of the mean to float32 alone is 3e-5 of an x of 2. */
+    /* E[x^2] - E[x]^2 would lose 1e6 * 6e-8 / 4 = 1.5 %. The rounding of the mean to float32 alone is 3e-5 of
+     * an x of 2. */
     check_forward(row, &l, 4e-5);
     layer_fini(&l);
     numerics_close(&numerics);
@@ -163,7 +166,8 @@ static void check_dx(const struct row_case *row, const struct layer *l, const fl
 }
 
 /* Sums of terms of size 1: runs of 16 rows in float32, then double. A lost row would show as 1. */
-static void check_params(const struct row_case *row, const struct layer *l, const float *dweight, const float *dbias)
+static void check_params(const struct row_case *row, const struct layer *l, const float *dweight,
+                         const float *dbias)
 {
     for (size_t j = 0; j < l->cols; j++) {
         double weight = dweight == NULL ? 0 : (double)dweight[j], bias = dbias == NULL ? 0 : (double)dbias[j];

@@ -17,8 +17,8 @@ static size_t extent(const struct matmul_desc *desc, const struct matmul_view *v
 {
     if (rows == 0 || cols == 0)
         return 1;
-    return (desc->outer - 1) * v->outer_stride + (desc->inner - 1) * v->inner_stride + (rows - 1) * v->row_stride +
-           (cols - 1) * v->col_stride + 1;
+    return (desc->outer - 1) * v->outer_stride + (desc->inner - 1) * v->inner_stride +
+           (rows - 1) * v->row_stride + (cols - 1) * v->col_stride + 1;
 }
 
 static void oracle(struct problem *p)
@@ -80,9 +80,9 @@ static void problem_fini(struct problem *p)
 }
 
 /*
- * A float32 sum of k products in any order and with any blocking is within k * eps of the sum of magnitudes; real
- * kernels add pairwise or in 8 or more lanes and stay below sqrt(k). 4 + sqrt(k) leaves room for neither a lost term
- * nor a bf16 product.
+ * A float32 sum of k products in any order and with any blocking is within k * eps of the sum of magnitudes;
+ * real kernels add pairwise or in 8 or more lanes and stay below sqrt(k). 4 + sqrt(k) leaves room for neither
+ * a lost term nor a bf16 product.
  */
 static void check(const struct row_case *row, struct problem *p, const char *what)
 {
@@ -92,9 +92,10 @@ static void check(const struct row_case *row, struct problem *p, const char *wha
         const double error = fabs((double)p->c[i] - p->want[i]);
 
         if (!(error <= 0x1p-24 * (4 + sqrt((double)d->k)) * p->bound[i]))
-            cr_assert(false, "%s %s x%d: %s, batches %zux%zu, m %zu n %zu k %zu: element %zu is %.9g for %.9g", row->name,
-                           row->isa, row->threads, what, d->outer, d->inner, d->m, d->n, d->k, i, (double)p->c[i],
-                           p->want[i]);
+            cr_assert(false,
+                      "%s %s x%d: %s, batches %zux%zu, m %zu n %zu k %zu: element %zu is %.9g for %.9g",
+                      row->name, row->isa, row->threads, what, d->outer, d->inner, d->m, d->n, d->k, i,
+                      (double)p->c[i], p->want[i]);
     }
 }
 
@@ -105,11 +106,11 @@ static void run(struct numerics *numerics, struct problem *p)
     void *scratch;
     size_t scratch_bytes;
 
-    cr_assert(numerics->ops->matmul_create(numerics, &p->desc, &matmul, &scratch_bytes, &err) == FSDP_OK, "%s",
-              err.message);
+    cr_assert(numerics->ops->matmul_create(numerics, &p->desc, &matmul, &scratch_bytes, &err) == FSDP_OK,
+              "%s", err.message);
     scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
-    cr_assert(numerics->ops->matmul_run(matmul, NULL, p->a, p->b, p->desc.bias ? p->bias : NULL, p->c, scratch, &err) ==
-                  FSDP_OK,
+    cr_assert(numerics->ops->matmul_run(matmul, NULL, p->a, p->b, p->desc.bias ? p->bias : NULL, p->c,
+                                        scratch, &err) == FSDP_OK,
               "%s", err.message);
     numerics->ops->matmul_destroy(matmul);
     free(scratch);
@@ -121,19 +122,29 @@ static struct matmul_view plain_view(size_t rows, size_t cols, bool transposed)
     return transposed ? (struct matmul_view){ 0, 0, 1, rows } : (struct matmul_view){ 0, 0, cols, 1 };
 }
 
-static void try_shape(struct numerics *numerics, const struct row_case *row, size_t m, size_t n, size_t k, int flags)
+static void try_shape(struct numerics *numerics, const struct row_case *row, size_t m, size_t n, size_t k,
+                      int flags)
 {
     const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4, bias = !accumulate && (flags & 8);
     const struct matmul_desc desc = {
-        .outer = 1, .inner = 1, .m = m, .n = n, .k = k,
-        .a = plain_view(m, k, ta), .b = plain_view(k, n, tb), .c = plain_view(m, n, false),
-        .dtype = FSDP_F32, .bias = bias, .accumulate = accumulate, .alpha = flags & 16 ? -0.125f : 1.0f,
+        .outer = 1,
+        .inner = 1,
+        .m = m,
+        .n = n,
+        .k = k,
+        .a = plain_view(m, k, ta),
+        .b = plain_view(k, n, tb),
+        .c = plain_view(m, n, false),
+        .dtype = FSDP_F32,
+        .bias = bias,
+        .accumulate = accumulate,
+        .alpha = flags & 16 ? -0.125f : 1.0f,
     };
     struct problem p;
     char what[64];
 
-    snprintf(what, sizeof what, "%c%c%s%s alpha %g", ta ? 'T' : 'N', tb ? 'T' : 'N', accumulate ? " accumulate" : "",
-             bias ? " bias" : "", (double)desc.alpha);
+    snprintf(what, sizeof what, "%c%c%s%s alpha %g", ta ? 'T' : 'N', tb ? 'T' : 'N',
+             accumulate ? " accumulate" : "", bias ? " bias" : "", (double)desc.alpha);
     problem_init(&p, &desc);
     run(numerics, &p);
     check(row, &p, what);
@@ -148,7 +159,8 @@ ROWS_TEST(numerics_matmul, every_layout_and_size_is_right)
 
     row_open(&numerics, row);
 
-    /* Every (m, n, k) with one of the layouts and epilogues in turn: 343 triples and 32 flags share no factor. */
+    /* Every (m, n, k) with one of the layouts and epilogues in turn: 343 triples and 32 flags share no
+     * factor. */
     for (size_t m = 0; m < n_sizes; m++)
         for (size_t n = 0; n < n_sizes; n++)
             for (size_t k = 0; k < n_sizes; k++)
@@ -181,9 +193,10 @@ ROWS_TEST(numerics_matmul, empty_sizes_give_what_an_empty_sum_gives)
     numerics_close(&numerics);
 }
 
-/* The products of attention over tensors of (batch, seq, heads, head_dim) and scores of (batch, heads, seq, seq). */
-static void try_heads(struct numerics *numerics, const struct row_case *row, size_t batch, size_t heads, size_t seq,
-                      size_t head_dim, bool accumulate)
+/* The products of attention over tensors of (batch, seq, heads, head_dim) and scores of (batch, heads, seq,
+ * seq). */
+static void try_heads(struct numerics *numerics, const struct row_case *row, size_t batch, size_t heads,
+                      size_t seq, size_t head_dim, bool accumulate)
 {
     const size_t dim = heads * head_dim;
     const struct matmul_view tokens = { seq * dim, head_dim, dim, 1 };
@@ -202,9 +215,17 @@ static void try_heads(struct numerics *numerics, const struct row_case *row, siz
 
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
         const struct matmul_desc desc = {
-            .outer = batch, .inner = heads, .m = products[i].m, .n = products[i].n, .k = products[i].k,
-            .a = products[i].a, .b = products[i].b, .c = products[i].c,
-            .dtype = FSDP_F32, .accumulate = accumulate, .alpha = 0.25f,
+            .outer = batch,
+            .inner = heads,
+            .m = products[i].m,
+            .n = products[i].n,
+            .k = products[i].k,
+            .a = products[i].a,
+            .b = products[i].b,
+            .c = products[i].c,
+            .dtype = FSDP_F32,
+            .accumulate = accumulate,
+            .alpha = 0.25f,
         };
         struct problem p;
 
@@ -234,9 +255,17 @@ ROWS_TEST(numerics_matmul, heads_inside_a_tensor_are_strides)
 ROWS_TEST(numerics_matmul, rows_may_lie_apart)
 {
     const struct matmul_desc desc = {
-        .outer = 2, .inner = 1, .m = 9, .n = 6, .k = 11,
-        .a = { 500, 0, 13, 1 }, .b = { 300, 0, 1, 12 }, .c = { 200, 0, 10, 1 },
-        .dtype = FSDP_F32, .bias = true, .alpha = 2.0f,
+        .outer = 2,
+        .inner = 1,
+        .m = 9,
+        .n = 6,
+        .k = 11,
+        .a = { 500, 0, 13, 1 },
+        .b = { 300, 0, 1, 12 },
+        .c = { 200, 0, 10, 1 },
+        .dtype = FSDP_F32,
+        .bias = true,
+        .alpha = 2.0f,
     };
     struct numerics numerics;
     struct problem p;
@@ -254,8 +283,16 @@ ROWS_TEST(numerics_matmul, rows_may_lie_apart)
 ROWS_TEST(numerics_matmul, one_product_runs_on_many_buffers_with_the_same_bits)
 {
     const struct matmul_desc desc = {
-        .outer = 1, .inner = 1, .m = 96, .n = 80, .k = 130,
-        .a = { 0, 0, 130, 1 }, .b = { 0, 0, 1, 130 }, .c = { 0, 0, 80, 1 }, .dtype = FSDP_F32, .alpha = 1.0f,
+        .outer = 1,
+        .inner = 1,
+        .m = 96,
+        .n = 80,
+        .k = 130,
+        .a = { 0, 0, 130, 1 },
+        .b = { 0, 0, 1, 130 },
+        .c = { 0, 0, 80, 1 },
+        .dtype = FSDP_F32,
+        .alpha = 1.0f,
     };
     struct numerics numerics;
     struct problem p;
@@ -286,8 +323,16 @@ ROWS_TEST(numerics_matmul, one_product_runs_on_many_buffers_with_the_same_bits)
 ROWS_TEST(numerics_matmul, broken_descriptions_are_refused_in_words)
 {
     const struct matmul_desc good = {
-        .outer = 1, .inner = 1, .m = 4, .n = 5, .k = 6,
-        .a = { 0, 0, 6, 1 }, .b = { 0, 0, 5, 1 }, .c = { 0, 0, 5, 1 }, .dtype = FSDP_F32, .alpha = 1.0f,
+        .outer = 1,
+        .inner = 1,
+        .m = 4,
+        .n = 5,
+        .k = 6,
+        .a = { 0, 0, 6, 1 },
+        .b = { 0, 0, 5, 1 },
+        .c = { 0, 0, 5, 1 },
+        .dtype = FSDP_F32,
+        .alpha = 1.0f,
     };
     struct matmul_desc broken[8];
     struct numerics numerics;
@@ -309,10 +354,13 @@ ROWS_TEST(numerics_matmul, broken_descriptions_are_refused_in_words)
 
     for (size_t i = 0; i < 8; i++) {
         struct fsdp_err err = { 0 };
-        const enum fsdp_status status = numerics.ops->matmul_create(&numerics, &broken[i], &matmul, &scratch_bytes, &err);
+        const enum fsdp_status status =
+            numerics.ops->matmul_create(&numerics, &broken[i], &matmul, &scratch_bytes, &err);
 
-        cr_assert(status == (i == 3 ? FSDP_ERR_UNSUPPORTED : FSDP_ERR_ARG), "description %zu gave %d", i, (int)status);
-        cr_assert(matmul == NULL && strncmp(err.message, "matmul", 6) == 0, "description %zu: %s", i, err.message);
+        cr_assert(status == (i == 3 ? FSDP_ERR_UNSUPPORTED : FSDP_ERR_ARG), "description %zu gave %d", i,
+                  (int)status);
+        cr_assert(matmul == NULL && strncmp(err.message, "matmul", 6) == 0, "description %zu: %s", i,
+                  err.message);
     }
     numerics.ops->matmul_destroy(NULL);
     numerics_close(&numerics);

@@ -3,7 +3,8 @@
 
 #include "tests/unit/numerics/rows.h"
 
-static enum fsdp_status open_named(struct numerics *numerics, const char *name, int threads, struct fsdp_err *err)
+static enum fsdp_status open_named(struct numerics *numerics, const char *name, int threads,
+                                   struct fsdp_err *err)
 {
     const struct numerics_config config = { .threads = threads, .name = name };
 

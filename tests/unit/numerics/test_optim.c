@@ -43,8 +43,8 @@ ROWS_TEST(numerics_optim, adamw_follows_the_paper_for_twenty_steps)
                 adamw_in_double(&state[i], (double)g[i] * 0.5, &state[n + i], &state[2 * n + i], &h, step);
             free(g);
         }
-        /* Each of 20 steps rounds p twice (6e-8 of it) and an update of 1e-3 to a few 1e-7 of that. Had 1 - beta2 been made
-         * in float32, v would be 1.3e-5 off. */
+        /* Each of 20 steps rounds p twice (6e-8 of it) and an update of 1e-3 to a few 1e-7 of that. Had 1 -
+         * beta2 been made in float32, v would be 1.3e-5 off. */
         assert_near(row, "param", p, state, n, STEPS * 1.2e-7, 1e-8);
         assert_near(row, "m", m, state + n, n, 1e-6, 1e-9);
         assert_near(row, "v", v, state + 2 * n, n, 2e-6, 1e-14);
@@ -66,7 +66,8 @@ ROWS_TEST(numerics_optim, sgd_follows_its_definition_for_twenty_steps)
         for (int with_momentum = 0; with_momentum < 2; with_momentum++) {
             const struct sgd used = { h.lr, with_momentum ? h.momentum : 0, h.weight_decay };
             const size_t n = odd_sizes[s];
-            float *p = random_floats(1, n, 1.0f), *buf = random_floats(2, n, 1.0f); /* step 1 must not read it */
+            float *p = random_floats(1, n, 1.0f),
+                  *buf = random_floats(2, n, 1.0f); /* step 1 must not read it */
             double *state = calloc(2 * n, sizeof *state);
 
             for (size_t i = 0; i < n; i++)
@@ -74,7 +75,8 @@ ROWS_TEST(numerics_optim, sgd_follows_its_definition_for_twenty_steps)
             for (int step = 1; step <= STEPS; step++) {
                 float *g = random_floats((uint64_t)step + 10, n, 0.1f);
 
-                numerics.ops->sgd(&numerics, NULL, p, g, with_momentum ? buf : NULL, n, &used, 2.0f, (uint64_t)step);
+                numerics.ops->sgd(&numerics, NULL, p, g, with_momentum ? buf : NULL, n, &used, 2.0f,
+                                  (uint64_t)step);
                 for (size_t i = 0; i < n; i++)
                     sgd_in_double(&state[i], (double)g[i] * 2, &state[n + i], &used, step);
                 free(g);
@@ -104,15 +106,16 @@ FAST_ROWS_TEST(numerics_optim, updates_have_the_reference_rows_bits)
         for (size_t i = 0; i < N; i++)
             state[fast][3][i] = fabsf(state[fast][3][i]);
         for (int step = 1; step < 4; step++) {
-            numerics.ops->adamw(&numerics, NULL, state[fast][0], state[fast][1], state[fast][2], state[fast][3], N, &h, 0.7f,
-                                (uint64_t)step);
+            numerics.ops->adamw(&numerics, NULL, state[fast][0], state[fast][1], state[fast][2],
+                                state[fast][3], N, &h, 0.7f, (uint64_t)step);
             numerics.ops->sgd(&numerics, NULL, state[fast][0], state[fast][1], state[fast][2], N, &sgd, 0.7f,
                               (uint64_t)step);
         }
         numerics_close(&numerics);
     }
     for (int k = 0; k < 4; k++)
-        cr_assert_arr_eq(state[0][k], state[1][k], N * sizeof(float), "%s %s: state %d", row->name, row->isa, k);
+        cr_assert_arr_eq(state[0][k], state[1][k], N * sizeof(float), "%s %s: state %d", row->name, row->isa,
+                         k);
     for (int k = 0; k < 4; k++) {
         free(state[0][k]);
         free(state[1][k]);

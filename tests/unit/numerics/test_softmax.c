@@ -72,7 +72,8 @@ ROWS_TEST(numerics_softmax, forward_masks_normalises_and_drops)
     row_open(&numerics, row);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const size_t n = scores_of(&shapes[k]);
-        float *scores = random_floats(k + 1, n, 5.0f), *p = copy_floats(scores, n), *dropped = random_floats(2, n, 1.0f);
+        float *scores = random_floats(k + 1, n, 5.0f), *p = copy_floats(scores, n),
+              *dropped = random_floats(2, n, 1.0f);
 
         numerics.ops->softmax(&numerics, NULL, p, NULL, &shapes[k], &off);
         check_forward(row, &shapes[k], scores, p, NULL, &off);
@@ -116,7 +117,8 @@ ROWS_TEST(numerics_softmax, what_is_masked_is_not_read)
 ROWS_TEST(numerics_softmax, scores_far_apart_and_huge_do_not_overflow)
 {
     const struct attention_desc d = { .batch = 1, .seq = 4, .heads = 1, .head_dim = 1 };
-    float p[16] = { 1e30f, -1e30f, 1e30f, 0, -200, -100, -50, 0, 3e38f, 0, 0, 0, -3e38f, -3e38f, -3e38f, -3e38f };
+    float p[16] = { 1e30f, -1e30f, 1e30f, 0, -200,   -100,   -50,    0,
+                    3e38f, 0,      0,     0, -3e38f, -3e38f, -3e38f, -3e38f };
     float before[16];
     struct numerics numerics;
 
@@ -147,7 +149,8 @@ ROWS_TEST(numerics_softmax, a_nan_score_reaches_its_whole_row)
 }
 
 /* d/ds_m of sum_j dp_j * factor_j * softmax(s)_j by central differences. */
-static double slope(const double *s, const float *dp, const struct dropout *dropout, size_t row, size_t m, size_t n)
+static double slope(const double *s, const float *dp, const struct dropout *dropout, size_t row, size_t m,
+                    size_t n)
 {
     const double h = 1e-4;
     double *moved = malloc(n * sizeof *moved), *p = malloc(n * sizeof *p), sum = 0;
@@ -177,7 +180,8 @@ static void check_backward(const struct row_case *row, const struct attention_de
         for (size_t j = 0; j < d->seq; j++) {
             const double want = j < n ? slope(s, dp + i * d->seq, dropout, i, j, n) : 0;
 
-            assert_near(row, "ds", ds + i * d->seq + j, &want, 1, 2e-6, 5e-7); /* p * (dp - mean): both of size 1 */
+            assert_near(row, "ds", ds + i * d->seq + j, &want, 1, 2e-6,
+                        5e-7); /* p * (dp - mean): both of size 1 */
         }
     }
     free(s);
@@ -186,7 +190,8 @@ static void check_backward(const struct row_case *row, const struct attention_de
 ROWS_TEST(numerics_softmax, backward_is_the_slope_of_forward)
 {
     static const struct attention_desc some[] = {
-        { 1, 1, 1, 4, true }, { 2, 3, 3, 4, false }, { 1, 17, 2, 4, true }, { 1, 33, 1, 4, false }, { 1, 50, 1, 4, true },
+        { 1, 1, 1, 4, true },   { 2, 3, 3, 4, false }, { 1, 17, 2, 4, true },
+        { 1, 33, 1, 4, false }, { 1, 50, 1, 4, true },
     };
     const struct dropout on = { .p = 0.25f, .key = 99, .first_row = 1234567 };
     struct numerics numerics;
@@ -197,7 +202,8 @@ ROWS_TEST(numerics_softmax, backward_is_the_slope_of_forward)
             const struct dropout *dropout = with ? &on : &off;
             const size_t n = scores_of(&some[k]);
             float *scores = random_floats(k + 1, n, 2.0f), *p = copy_floats(scores, n);
-            float *dp = random_floats(k + 7, n, 1.0f), *ds = random_floats(3, n, 1.0f), *dropped = copy_floats(ds, n);
+            float *dp = random_floats(k + 7, n, 1.0f), *ds = random_floats(3, n, 1.0f),
+                  *dropped = copy_floats(ds, n);
 
             numerics.ops->softmax(&numerics, NULL, p, dropped, &some[k], dropout);
             numerics.ops->softmax_backward(&numerics, NULL, p, dp, ds, &some[k], dropout);
