@@ -1,0 +1,80 @@
+#include "tests/unit/plan/models.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "shard_runtime/shard/layout.h"
+
+static struct fsdp_value *block_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    struct fsdp_value *h = fsdp_gelu(fsdp_call(fsdp_module_child(self, "w1"), x));
+
+    (void)user;
+    return fsdp_add(x, fsdp_call(fsdp_module_child(self, "w2"), h));
+}
+
+static struct fsdp_value *root_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    const struct blocks *blocks = user;
+    struct fsdp_module *layers = fsdp_module_child(self, "layers");
+
+    x = fsdp_call(fsdp_module_child(self, "embedding"), x);
+    for (int visit = 0; visit < (blocks->visits > 0 ? blocks->visits : 1); visit++)
+        for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
+            x = fsdp_call(fsdp_module_child_at(layers, i), x);
+    return fsdp_call(fsdp_module_child(self, "output"), x);
+}
+
+struct fsdp_module *blocks_build(struct blocks *blocks)
+{
+    const struct fsdp_fully_shard_options of_blocks = { .reshard_after_forward = blocks->reshard_blocks };
+    const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = blocks->reshard_root };
+    struct fsdp_module *root = fsdp_module_create(root_forward, blocks);
+    struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
+
+    fsdp_embedding(root, "embedding", 11, 8);
+    for (int i = 0; i < blocks->n_blocks; i++) {
+        struct fsdp_module *block;
+        char name[16];
+
+        snprintf(name, sizeof name, "%d", i);
+        block = fsdp_module_add(layers, name, block_forward, NULL);
+        fsdp_linear(block, "w1", 8, 12, true);
+        fsdp_linear(block, "w2", 12, 8, false);
+        cr_assert(fsdp_fully_shard(block, &of_blocks, NULL) == FSDP_OK);
+    }
+    fsdp_linear(root, "output", 8, 11, false);
+    cr_assert(fsdp_fully_shard(root, &of_root, NULL) == FSDP_OK);
+    if (blocks->keep_after_backward)
+        fsdp_module_set_reshard_after_backward(root, false, true);
+    return root;
+}
+
+struct plan_options options_for(int W)
+{
+    return (struct plan_options){ .W = W, .prefetch = 1, .chunk_rows = layout_chunk };
+}
+
+void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options, bool training)
+{
+    const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
+    struct fsdp_err err = { 0 };
+
+    planned->root = root;
+    cr_assert(graph_record(&planned->graph, root, &input, training, &err) == FSDP_OK, "%s", err.message);
+    for (size_t i = 0; i < planned->graph.n_ops; i++) {
+        struct graph_op *op = planned->graph.ops[i];
+
+        op->saved_bytes[0] = i % 3 == 0 ? 40 + i : 0;
+        op->forward_scratch = i % 4 == 1 ? 300 : 0;
+        op->backward_scratch = i % 2 == 0 ? 100 * i : 0;
+    }
+    cr_assert(plan_make(&planned->plan, &planned->graph, root, options, &err) == FSDP_OK, "%s", err.message);
+}
+
+void planned_fini(struct planned *planned)
+{
+    plan_fini(&planned->plan);
+    graph_fini(&planned->graph);
+    fsdp_module_destroy(planned->root);
+}
