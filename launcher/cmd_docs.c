@@ -13,9 +13,12 @@ static void print_help(FILE *out)
     options_print_help(out);
     fputs("\nKeys of a job file, with their defaults (fsdp.yaml(5), docs/config.md):\n", out);
     job_docs_help(out);
-    fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or unusable;\n"
-          "70 a bug; 74 I/O error; 75 no world could be formed; 76 a node was lost; 77 stopped after saving, run again\n"
-          "to go on; 78 a job file or setting that cannot be used; 126, 127 the program cannot be executed, is not found.\n",
+    fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or "
+          "unusable;\n"
+          "70 a bug; 74 I/O error; 75 no world could be formed; 76 a node was lost; 77 stopped after saving, "
+          "run again\n"
+          "to go on; 78 a job file or setting that cannot be used; 126, 127 the program cannot be executed, "
+          "is not found.\n",
           out);
 }
 
@@ -30,7 +33,8 @@ static const char man_fsdprun_head[] =
     ".B fsdprun\n[\\fIOPTIONS\\fR] \\fB\\-m\\fR \\fIMODULE\\fR [\\fIARGUMENTS\\fR]\n"
     ".SH DESCRIPTION\n"
     ".B fsdprun\n"
-    "launches a world of workers on this node, or on several, supervises it, forms it again when a worker dies,\n"
+    "launches a world of workers on this node, or on several, supervises it, forms it again when a worker "
+    "dies,\n"
     "and ends with the status of the first cause.\n"
     ".PP\n"
     "What is run follows from its name. A\n.I .yaml\nor\n.I .yml\n"
@@ -42,12 +46,14 @@ static const char man_fsdprun_head[] =
     "executed too, with one line saying so. Anything else is given to Python.\n"
     "What follows a program is the program's.\n"
     ".PP\n"
-    "The first words plan, status, ps, logs, stop, restart, top, events, doctor, ckpt, data, trace, plot and version\n"
+    "The first words plan, status, ps, logs, stop, restart, top, events, doctor, ckpt, data, trace, plot and "
+    "version\n"
     "are reserved for subcommands; of them only version is built. A program of such a name is run by\n"
     ".I ./plan\nor\n.IR \"\\-\\- plan\" .\n"
     ".SH OPTIONS\n"
     "Names may be written with underscores and cut where no other begins the same.\n"
-    "The command line wins over the variable FSDPRUN_<NAME>, that over PET_<NAME> where it is listed, that over the\n"
+    "The command line wins over the variable FSDPRUN_<NAME>, that over PET_<NAME> where it is listed, that "
+    "over the\n"
     "job file, that over the default in brackets.\n";
 
 static const char man_fsdprun_tail[] =
@@ -57,7 +63,8 @@ static const char man_fsdprun_tail[] =
     ".TP\n.BR FSDPRUN_SECRET_FILE\nAs \\fB\\-\\-secret\\-file\\fR.\n"
     ".TP\n.BR TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE\nThe prefix of lines shown by \\fB\\-\\-tee\\fR.\n"
     ".PP\n"
-    "Workers get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...), and FSDP_LINK_FD and\n"
+    "Workers get torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...), and FSDP_LINK_FD "
+    "and\n"
     "FSDP_RUN_DIR. OMP_NUM_THREADS is the cores really available divided by the workers, unless it is set.\n"
     ".SH EXIT STATUS\n"
     ".TP\n.B 0\nEvery rank of the last generation ended with 0.\n"
@@ -70,12 +77,14 @@ static const char man_fsdprun_tail[] =
     ".TP\n.B 76\nA node, or the link to it, was lost for good.\n"
     ".TP\n.B 77\nStopped on notice after saving: run again to go on.\n"
     ".TP\n.B 78\n"
-    "A job file or \\fB\\-\\-set\\fR that cannot be used, or a run directory that another live job holds or that\n"
+    "A job file or \\fB\\-\\-set\\fR that cannot be used, or a run directory that another live job holds or "
+    "that\n"
     "\\fIresume: never\\fR refuses.\n"
     ".TP\n.B 126, 127\nThe program cannot be executed; is not found.\n"
     ".TP\n.B 129, 130, 131, 143\nStopped by HUP, INT, QUIT, TERM.\n"
     ".SH FILES\n"
-    "A job is kept in \\fIrun.dir\\fR/\\fIrun.name\\fR, or below \\fB\\-\\-log\\-dir\\fR: job.json, metrics.jsonl, "
+    "A job is kept in \\fIrun.dir\\fR/\\fIrun.name\\fR, or below \\fB\\-\\-log\\-dir\\fR: job.json, "
+    "metrics.jsonl, "
     "events.jsonl,\nerrors.json, logs/g<generation>/rank<rank>/, checkpoints/step\\-<step>/.\n"
     "Running the same job again resumes it.\n"
     ".SH EXAMPLES\n"
@@ -84,7 +93,8 @@ static const char man_fsdprun_tail[] =
     "fsdprun \\-\\-nproc\\-per\\-node 4 train.yaml \\-\\-set run.name=wider \\-\\-set model.dim=256\n"
     "fsdprun train.yaml \\-\\-dry\\-run\n"
     "fsdprun \\-\\-nproc\\-per\\-node 8 \\-\\-max\\-restarts 3 train.py \\-\\-lr 0.1\n"
-    "fsdprun \\-\\-nnodes 2 \\-\\-node\\-rank 0 \\-\\-rdzv\\-endpoint node0:29400 \\-\\-secret\\-file key train.yaml\n"
+    "fsdprun \\-\\-nnodes 2 \\-\\-node\\-rank 0 \\-\\-rdzv\\-endpoint node0:29400 \\-\\-secret\\-file key "
+    "train.yaml\n"
     ".fi\n"
     ".SH SEE ALSO\n"
     ".BR fsdp.yaml (5)\n";
@@ -93,36 +103,41 @@ static const char man_yaml_head[] =
     ".SH NAME\n"
     "fsdp.yaml \\- a training job of fsdprun\n"
     ".SH DESCRIPTION\n"
-    "A job file is one YAML document of sections and keys, all of which are listed here. A key that is not listed is an\n"
-    "error, and so is a value of a wrong type or out of range. All problems are printed at once, one a line, as\n"
+    "A job file is one YAML document of sections and keys, all of which are listed here. A key that is not "
+    "listed is an\n"
+    "error, and so is a value of a wrong type or out of range. All problems are printed at once, one a line, "
+    "as\n"
     ".PP\n"
     ".RS\n\\fIFILE\\fR:\\fILINE\\fR:\\fICOLUMN\\fR: \\fIkey.path\\fR: what is wrong\n.RE\n"
     ".PP\n"
     "and the status is 78. What is marked as not yet is known and refused.\n"
     ".PP\n"
-    "YAML is read strictly: true and false are the only booleans; numbers have no underscore and no leading zero;\n"
-    "anchors, aliases, tags, merge keys, repeated keys and a second document are refused; the text is UTF\\-8.\n"
+    "YAML is read strictly: true and false are the only booleans; numbers have no underscore and no leading "
+    "zero;\n"
+    "anchors, aliases, tags, merge keys, repeated keys and a second document are refused; the text is "
+    "UTF\\-8.\n"
     ".PP\n"
     "On the command line\n.BI \\-\\-set\\  section.key = value\n"
     "overrides a key; text keys take the value as it stands.\n"
-    ".B \\-\\-dry\\-run\nprints the resolved job, with where each value came from, and that is a job file again.\n"
+    ".B \\-\\-dry\\-run\nprints the resolved job, with where each value came from, and that is a job file "
+    "again.\n"
     ".SH KEYS\n";
 
-static const char man_yaml_tail[] =
-    ".SH EXAMPLES\n"
-    ".nf\n"
-    "data:\n"
-    "  path: data/bible.txt\n"
-    "model: {layers: 4, dim: 192, heads: 6, vocab: 256, seq: 128}\n"
-    "train: {steps: 200, batch: 8}\n"
-    ".fi\n"
-    ".SH SEE ALSO\n"
-    ".BR fsdprun (1)\n";
+static const char man_yaml_tail[] = ".SH EXAMPLES\n"
+                                    ".nf\n"
+                                    "data:\n"
+                                    "  path: data/bible.txt\n"
+                                    "model: {layers: 4, dim: 192, heads: 6, vocab: 256, seq: 128}\n"
+                                    "train: {steps: 200, batch: 8}\n"
+                                    ".fi\n"
+                                    ".SH SEE ALSO\n"
+                                    ".BR fsdprun (1)\n";
 
 static void print_man_fsdprun(FILE *out)
 {
-    fprintf(out, ".\\\" Made by `make docs` from the table of options in launcher/options_table.c.\n"
-                 ".TH FSDPRUN 1 \"\" \"fsdprun %s\" \"User Commands\"\n",
+    fprintf(out,
+            ".\\\" Made by `make docs` from the table of options in launcher/options_table.c.\n"
+            ".TH FSDPRUN 1 \"\" \"fsdprun %s\" \"User Commands\"\n",
             version_number());
     fputs(man_fsdprun_head, out);
     options_print_man(out);
@@ -131,8 +146,9 @@ static void print_man_fsdprun(FILE *out)
 
 static void print_man_yaml(FILE *out)
 {
-    fprintf(out, ".\\\" Made by `make docs` from the table of keys in shard_runtime/job/schema.c.\n"
-                 ".TH FSDP.YAML 5 \"\" \"fsdprun %s\" \"File Formats\"\n",
+    fprintf(out,
+            ".\\\" Made by `make docs` from the table of keys in shard_runtime/job/schema.c.\n"
+            ".TH FSDP.YAML 5 \"\" \"fsdprun %s\" \"File Formats\"\n",
             version_number());
     fputs(man_yaml_head, out);
     job_docs_man(out);

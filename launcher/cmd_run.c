@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "launcher/client.h"
-#include "launcher/client.h"
 #include "launcher/exit_status.h"
 #include "launcher/job_input.h"
 
@@ -46,7 +45,8 @@ int cmd_run_job(const struct options *options, const struct surroundings *around
 }
 
 /* --dry-run of a program: the command of a worker and the world it would run in. */
-static int print_program(const struct options *options, enum what_kind kind, const struct surroundings *around)
+static int print_program(const struct options *options, enum what_kind kind,
+                         const struct surroundings *around)
 {
     static const enum option_id shown[] = { OPT_NPROC_PER_NODE, OPT_NNODES, OPT_NODE_RANK, OPT_MAX_RESTARTS };
     struct fsdp_err err = { 0 };
@@ -63,7 +63,8 @@ static int print_program(const struct options *options, enum what_kind kind, con
         const struct option *option = option_find(shown[i]);
 
         printf("%s: %lld # %s\n", option->name,
-               (long long)options_number(options, shown[i], shown[i] == OPT_NPROC_PER_NODE || shown[i] == OPT_NNODES),
+               (long long)options_number(options, shown[i],
+                                         shown[i] == OPT_NPROC_PER_NODE || shown[i] == OPT_NNODES),
                value->text == NULL ? "default" : value->origin);
     }
     free(argv);

@@ -16,7 +16,7 @@ int cmd_version(FILE *out)
     fprintf(out, "compiler %s\n", version_compiler());
     fprintf(out, "features programs jobs cpu shm tcp tls1.3 restart checkpoint agent\n");
     fprintf(out, "not built cuda nccl\n");
-    fprintf(out, "libraries libuv %s, libyaml %s, cJSON %s, %s\n", uv_version_string(), yaml_get_version_string(),
-            cJSON_Version(), OpenSSL_version(OPENSSL_VERSION));
+    fprintf(out, "libraries libuv %s, libyaml %s, cJSON %s, %s\n", uv_version_string(),
+            yaml_get_version_string(), cJSON_Version(), OpenSSL_version(OPENSSL_VERSION));
     return fflush(out) == 0 ? 0 : FSDP_EXIT_IO;
 }

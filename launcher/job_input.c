@@ -15,9 +15,10 @@ static const struct {
 };
 enum { N_LAUNCH_KEYS = sizeof launch_keys / sizeof *launch_keys, WORDS_BYTES = 96 };
 
-/* Settings from the environment (origins without a dash) or from options, numbers in place of words like cpu. */
-static size_t add_launch_settings(struct job_input_result *result, const struct options *options, bool command_line,
-                                  size_t n)
+/* Settings from the environment (origins without a dash) or from options, numbers in place of words like cpu.
+ */
+static size_t add_launch_settings(struct job_input_result *result, const struct options *options,
+                                  bool command_line, size_t n)
 {
     for (size_t i = 0; i < N_LAUNCH_KEYS; i++) {
         const struct option_value *value = &options->of[launch_keys[i].id];
@@ -26,7 +27,7 @@ static size_t add_launch_settings(struct job_input_result *result, const struct 
         if (value->text == NULL || (value->origin[0] == '-') != command_line)
             continue;
         snprintf(words, WORDS_BYTES, "%s=%" PRId64, launch_keys[i].key, value->number);
-        result->settings[n++] = (struct job_setting) { value->origin, words };
+        result->settings[n++] = (struct job_setting){ value->origin, words };
     }
     return n;
 }
@@ -38,13 +39,13 @@ static size_t add_sets(struct job_input_result *result, const struct options *op
         char *words = result->words + (N_LAUNCH_KEYS + i) * WORDS_BYTES;
 
         snprintf(words, WORDS_BYTES, "--set %zu", i + 1);
-        result->settings[n++] = (struct job_setting) { words, options->sets[i] };
+        result->settings[n++] = (struct job_setting){ words, options->sets[i] };
     }
     return n;
 }
 
-enum fsdp_status job_input_resolve(struct job_input_result *result, const struct options *options, FILE *problems,
-                                   struct fsdp_err *err)
+enum fsdp_status job_input_resolve(struct job_input_result *result, const struct options *options,
+                                   FILE *problems, struct fsdp_err *err)
 {
     size_t most = N_LAUNCH_KEYS + options->n_sets, n = 0;
     struct job_input input = { .path = options->rest[0] };
@@ -68,7 +69,8 @@ enum fsdp_status job_input_resolve(struct job_input_result *result, const struct
     for (size_t i = 0; status == FSDP_ERR_CONFIG && i < report.n; i++)
         fprintf(problems, "%s\n", report.problems[i].line);
     if (status != FSDP_OK)
-        fsdp_fail(err, status, status == FSDP_ERR_NOMEM ? "no memory for the job" : "%s: cannot be used", input.path);
+        fsdp_fail(err, status, status == FSDP_ERR_NOMEM ? "no memory for the job" : "%s: cannot be used",
+                  input.path);
     job_report_fini(&report);
     if (status != FSDP_OK)
         job_input_fini(result);

@@ -18,11 +18,11 @@ struct job_input_result {
 };
 
 /**
- * Resolve the job file options->rest[0]. On FSDP_ERR_CONFIG every problem has been written to `problems`, one line
- * each. Weakest first: job file, environment, --set in its order, options of the command line.
+ * Resolve the job file options->rest[0]. On FSDP_ERR_CONFIG every problem has been written to `problems`, one
+ * line each. Weakest first: job file, environment, --set in its order, options of the command line.
  */
-enum fsdp_status job_input_resolve(struct job_input_result *result, const struct options *options, FILE *problems,
-                                   struct fsdp_err *err);
+enum fsdp_status job_input_resolve(struct job_input_result *result, const struct options *options,
+                                   FILE *problems, struct fsdp_err *err);
 void job_input_fini(struct job_input_result *result);
 
 #endif

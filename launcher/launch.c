@@ -13,7 +13,7 @@ static const char *find_env(const struct surroundings *around, const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* --- what every world needs ------------------------------------------------------------------------------------ */
+/* What every world needs. */
 
 static int bad_usage(struct fsdp_err *err, const char *words)
 {
@@ -29,8 +29,9 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
 
     if (endpoint == NULL && address == NULL)
         return bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");
-    if (options_endpoint(endpoint != NULL ? endpoint : address, launch->endpoint_host, sizeof launch->endpoint_host,
-                         endpoint != NULL ? LAUNCH_DEFAULT_PORT : port, &port, err) != FSDP_OK) {
+    if (options_endpoint(endpoint != NULL ? endpoint : address, launch->endpoint_host,
+                         sizeof launch->endpoint_host, endpoint != NULL ? LAUNCH_DEFAULT_PORT : port, &port,
+                         err) != FSDP_OK) {
         fsdp_wrap(err, "%s", options->of[endpoint != NULL ? OPT_RDZV_ENDPOINT : OPT_MASTER_ADDR].origin);
         return FSDP_EXIT_USAGE;
     }
@@ -48,7 +49,8 @@ static int set_secret(struct launch *launch, const struct options *options, stru
     if (status != FSDP_OK)
         return exit_status_of(status);
     if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
-        return bad_usage(err, "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
+        return bad_usage(
+            err, "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
     if (launch->secret.n_bytes > 0) {
         launch->config.secret = launch->secret.bytes;
         launch->config.secret_bytes = launch->secret.n_bytes;
@@ -65,8 +67,8 @@ static int set_master(struct launch *launch, const struct options *options, stru
     launch->config.master_port = (int)options_number(options, OPT_MASTER_PORT, 0);
     if (endpoint == NULL)
         return 0;
-    if (options_endpoint(endpoint, launch->endpoint_host, sizeof launch->endpoint_host, 0, &launch->config.master_port,
-                         err) != FSDP_OK) {
+    if (options_endpoint(endpoint, launch->endpoint_host, sizeof launch->endpoint_host, 0,
+                         &launch->config.master_port, err) != FSDP_OK) {
         fsdp_wrap(err, "%s", options->of[OPT_RDZV_ENDPOINT].origin);
         return FSDP_EXIT_USAGE;
     }
@@ -145,15 +147,15 @@ static int set_world(struct launch *launch, const struct options *options, const
     return status;
 }
 
-/* --- a job ------------------------------------------------------------------------------------------------------ */
+/* A job. */
 
 static int set_trainer(struct launch *launch, const struct surroundings *around, struct fsdp_err *err)
 {
     const char *slash = strrchr(around->own_path, '/');
     int folder = slash == NULL ? 0 : (int)(slash - around->own_path) + 1;
 
-    if ((size_t)snprintf(launch->trainer, sizeof launch->trainer, "%.*sfsdp-train", folder, around->own_path) >=
-        sizeof launch->trainer)
+    if ((size_t)snprintf(launch->trainer, sizeof launch->trainer, "%.*sfsdp-train", folder,
+                         around->own_path) >= sizeof launch->trainer)
         return exit_status_of(fsdp_fail(err, FSDP_ERR_IO, "the path of fsdprun is too long"));
     launch->argv = calloc(2, sizeof *launch->argv);
     if (launch->argv == NULL)
@@ -193,7 +195,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     return exit_status_of(failed);
 }
 
-/* --- a program --------------------------------------------------------------------------------------------------- */
+/* A program. */
 
 static const char *find_python(const struct surroundings *around)
 {
@@ -206,8 +208,8 @@ static const char *find_python(const struct surroundings *around)
     return around->files->on_path(around->files->arg, "python") ? "python" : NULL;
 }
 
-char **launch_program_argv(const struct options *options, enum what_kind kind, const struct surroundings *around,
-                           struct fsdp_err *err)
+char **launch_program_argv(const struct options *options, enum what_kind kind,
+                           const struct surroundings *around, struct fsdp_err *err)
 {
     bool python = kind == WHAT_SCRIPT || kind == WHAT_MODULE || kind == WHAT_PYTHON;
     bool here = kind == WHAT_FILE && strchr(options->rest[0], '/') == NULL;
@@ -216,7 +218,8 @@ char **launch_program_argv(const struct options *options, enum what_kind kind, c
     char **argv;
 
     if (python && interpreter == NULL) {
-        fsdp_fail(err, FSDP_ERR_NOT_FOUND, "neither python3 nor python is on PATH to run %.200s (PYTHON_EXEC names another)",
+        fsdp_fail(err, FSDP_ERR_NOT_FOUND,
+                  "neither python3 nor python is on PATH to run %.200s (PYTHON_EXEC names another)",
                   options->rest[0]);
         return NULL;
     }
@@ -228,10 +231,10 @@ char **launch_program_argv(const struct options *options, enum what_kind kind, c
     }
     if (python) {
         argv[n++] = (char *)(uintptr_t)interpreter;
-        argv[n++] = (char *)(uintptr_t)"-u";
+        argv[n++] = (char *)(uintptr_t) "-u";
     }
     if (kind == WHAT_MODULE)
-        argv[n++] = (char *)(uintptr_t)"-m";
+        argv[n++] = (char *)(uintptr_t) "-m";
     for (int i = 0; i < options->n_rest; i++)
         argv[n++] = options->rest[i];
     if (here) {
@@ -252,8 +255,8 @@ static const char *prefix_template(const struct options *options, const struct s
 }
 
 /*
- * As torchrun: below --log-dir, else in a fresh temporary directory. A program that keeps nothing there must run
- * where no directory can be made at all.
+ * As torchrun: below --log-dir, else in a fresh temporary directory. A program that keeps nothing there must
+ * run where no directory can be made at all.
  */
 static int set_program_dir(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
@@ -293,8 +296,8 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     config->output.prefix = options_has(options, OPT_PREFIX);
     config->output.prefix_template = prefix_template(options, around);
     status = set_world(launch, options, around, (int)options_number(options, OPT_NPROC_PER_NODE, 1),
-                       (int)options_number(options, OPT_NNODES, 1), (int)options_number(options, OPT_MAX_RESTARTS, 0),
-                       err);
+                       (int)options_number(options, OPT_NNODES, 1),
+                       (int)options_number(options, OPT_MAX_RESTARTS, 0), err);
     if (status != 0)
         return status;
     if (config->save_on_signal != 0)

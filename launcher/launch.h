@@ -1,5 +1,6 @@
 /*
- * From options and job to what the agent is told. Everything that struct agent_config borrows lives in struct launch.
+ * From options and job to what the agent is told. Everything that struct agent_config borrows lives in struct
+ * launch.
  */
 #ifndef LAUNCHER_LAUNCH_H
 #define LAUNCHER_LAUNCH_H
@@ -51,7 +52,7 @@ void launch_fini(struct launch *launch);
  * argv of the workers of a program, as one zero-terminated array to be freed; the words are borrowed.
  * NULL: no memory, or (an err of FSDP_ERR_NOT_FOUND) no Python.
  */
-char **launch_program_argv(const struct options *options, enum what_kind kind, const struct surroundings *around,
-                           struct fsdp_err *err);
+char **launch_program_argv(const struct options *options, enum what_kind kind,
+                           const struct surroundings *around, struct fsdp_err *err);
 
 #endif

@@ -31,8 +31,11 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
     ssize_t n = readlink("/proc/self/exe", own_path, PATH_MAX - 1);
 
     own_path[n < 0 ? 0 : n] = '\0';
-    *around = (struct surroundings) { .get_env = get_env, .files = &what_real_files, .own_path = own_path,
-                                      .out_is_terminal = isatty(1), .err_is_terminal = isatty(2) };
+    *around = (struct surroundings){ .get_env = get_env,
+                                     .files = &what_real_files,
+                                     .own_path = own_path,
+                                     .out_is_terminal = isatty(1),
+                                     .err_is_terminal = isatty(2) };
 }
 
 static int run_subcommand(const char *name)
@@ -41,8 +44,8 @@ static int run_subcommand(const char *name)
 
     if (strcmp(name, "version") == 0)
         return cmd_version(stdout);
-    snprintf(words, sizeof words, "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name,
-             name);
+    snprintf(words, sizeof words,
+             "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name, name);
     return bad_usage(words);
 }
 

@@ -1,8 +1,6 @@
 #include "launcher/options.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,90 +43,8 @@ bool options_names_job(const char *name)
 {
     const char *dot = strrchr(name, '.');
 
-    return dot != NULL && dot != name && dot[-1] != '/' && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
-}
-
-/* --- values ---------------------------------------------------------------------------------------------------- */
-
-/* Decimal digits only, as far as they go; false when there are none or they are too many. */
-static bool read_digits(const char *text, const char **end, int64_t *out)
-{
-    char *stop;
-
-    if (!isdigit((unsigned char)*text))
-        return false;
-    errno = 0;
-    *out = strtoll(text, &stop, 10);
-    *end = stop;
-    return errno == 0;
-}
-
-static enum fsdp_status check_count(const struct option *option, const char *origin, const char *text, int64_t *out,
-                                    struct fsdp_err *err)
-{
-    const char *end = text;
-
-    if (!read_digits(text, &end, out) || *end != '\0' || *out < option->low || *out > option->high)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be a whole number from %" PRId64 " to %" PRId64 ", not %.60s",
-                         origin, option->low, option->high, *text == '\0' ? "nothing" : text);
-    return FSDP_OK;
-}
-
-static enum fsdp_status check_nodes(const struct option *option, const char *origin, const char *text, int64_t *out,
-                                    struct fsdp_err *err)
-{
-    const char *colon = strchr(text, ':');
-    int64_t most;
-    enum fsdp_status status;
-    char first[32];
-
-    if (colon == NULL)
-        return check_count(option, origin, text, out, err);
-    snprintf(first, sizeof first, "%.*s", (int)(colon - text < 30 ? colon - text : 30), text);
-    status = check_count(option, origin, first, out, err);
-    if (status == FSDP_OK)
-        status = check_count(option, origin, colon + 1, &most, err);
-    if (status == FSDP_OK && *out > most)
-        status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s: in MIN:MAX, MIN must not be more than MAX, as in %s", origin, text);
-    if (status == FSDP_OK && *out < most)
-        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s: a number of nodes that may change (%s) is not supported yet",
-                           origin, text);
-    return status;
-}
-
-static enum fsdp_status check_value(const struct parsing *parsing, const struct option *option, const char *origin,
-                                    const char *text, int64_t *number)
-{
-    unsigned char streams[1];
-
-    *number = 0;
-    switch (option->kind) {
-    case OPTION_FLAG:
-        if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s: must be 0 or 1, not %.60s", origin, text);
-        return FSDP_OK;
-    case OPTION_COUNT:
-        return check_count(option, origin, text, number, parsing->err);
-    case OPTION_NODES:
-        return check_nodes(option, origin, text, number, parsing->err);
-    case OPTION_PROCS:
-        if (strcmp(text, "auto") == 0 || strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
-            return fsdp_fail(parsing->err, FSDP_ERR_UNSUPPORTED, "%s: %s is not supported yet; use a number or cpu", origin,
-                             text);
-        if (strcmp(text, "cpu") != 0)
-            return check_count(option, origin, text, number, parsing->err);
-        *number = parsing->input->n_cpus;
-        return FSDP_OK;
-    case OPTION_STREAMS:
-        if (options_streams(text, 0, streams, parsing->err) == FSDP_OK)
-            return FSDP_OK;
-        fsdp_wrap(parsing->err, "%s", origin);
-        return FSDP_ERR_CONFIG;
-    default:
-        if (*text == '\0')
-            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s: must not be empty", origin);
-        return FSDP_OK;
-    }
+    return dot != NULL && dot != name && dot[-1] != '/' &&
+           (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
 static enum fsdp_status refuse_later(const struct parsing *parsing, const char *origin)
@@ -142,7 +58,7 @@ static enum fsdp_status take(const struct parsing *parsing, const struct option 
     struct option_value *value = &parsing->options->of[option->id];
     enum fsdp_status status;
 
-    status = check_value(parsing, option, origin, text, &value->number);
+    status = option_check(option, origin, text, parsing->input->n_cpus, &value->number, parsing->err);
     if (status != FSDP_OK)
         return status;
     if (option->kind == OPTION_SETTING) {
@@ -157,14 +73,15 @@ static enum fsdp_status take(const struct parsing *parsing, const struct option 
     return FSDP_OK;
 }
 
-/* --- the environment ------------------------------------------------------------------------------------------- */
+/* The environment. */
 
 static bool on_command_line(const struct options *options, enum option_id id)
 {
     return options->of[id].origin[0] == '-';
 }
 
-static enum fsdp_status read_variable(const struct parsing *parsing, const struct option *option, const char *name)
+static enum fsdp_status read_variable(const struct parsing *parsing, const struct option *option,
+                                      const char *name)
 {
     const char *text = parsing->input->get_env(parsing->input->arg, name);
     bool is_color = option->id == OPT_COLOR || option->id == OPT_NO_COLOR;
@@ -176,7 +93,9 @@ static enum fsdp_status read_variable(const struct parsing *parsing, const struc
     if (option->id != OPT_LATER)
         return take(parsing, option, name, text);
     /* A variable that asks for what happens anyway is no reason to stop. */
-    if (strcmp(text, option->kind == OPTION_FLAG ? "0" : option->fallback == NULL ? "" : option->fallback) == 0)
+    if (strcmp(text, option->kind == OPTION_FLAG ? "0"
+                     : option->fallback == NULL  ? ""
+                                                 : option->fallback) == 0)
         return FSDP_OK;
     return refuse_later(parsing, name);
 }
@@ -207,7 +126,7 @@ static enum fsdp_status read_environment(const struct parsing *parsing)
     return status;
 }
 
-/* --- the command line ------------------------------------------------------------------------------------------ */
+/* The command line. */
 
 /* Dashes and underscores are the same. */
 static bool same_start(const char *name, const char *written, size_t length)
@@ -235,10 +154,11 @@ static const struct option *find_long(const struct parsing *parsing, const char 
             second = option;
     }
     if (length == 0 || found == NULL)
-        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s is no option (see fsdprun --help)", (int)length, written);
+        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s is no option (see fsdprun --help)", (int)length,
+                  written);
     else if (second != NULL)
-        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s may be --%s or --%s", (int)length, written, found->name,
-                  second->name);
+        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s may be --%s or --%s", (int)length, written,
+                  found->name, second->name);
     return second == NULL && length > 0 ? found : NULL;
 }
 
@@ -252,7 +172,8 @@ static const struct option *find_letter(const struct parsing *parsing, char lett
 }
 
 /* `attached`: what stands in the same argument, NULL for nothing. */
-static enum fsdp_status take_argument(struct parsing *parsing, const struct option *option, const char *attached)
+static enum fsdp_status take_argument(struct parsing *parsing, const struct option *option,
+                                      const char *attached)
 {
     char origin[OPTION_ORIGIN_BYTES];
     const char *text = attached;
@@ -268,7 +189,8 @@ static enum fsdp_status take_argument(struct parsing *parsing, const struct opti
     if (text == NULL) {
         text = parsing->next < parsing->input->argc ? parsing->input->argv[parsing->next] : NULL;
         if (text == NULL || (text[0] == '-' && text[1] != '\0'))
-            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s needs a value: %s %s", origin, origin, option->argument);
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s needs a value: %s %s", origin, origin,
+                             option->argument);
         parsing->next++;
     }
     if (option->kind == OPTION_SETTING)
@@ -303,7 +225,8 @@ static enum fsdp_status read_option(struct parsing *parsing, const char *argumen
     if (argument[1] != '-')
         return read_letters(parsing, argument + 1);
     equals = strchr(argument, '=');
-    option = find_long(parsing, argument + 2, equals == NULL ? strlen(argument + 2) : (size_t)(equals - argument - 2));
+    option = find_long(parsing, argument + 2,
+                       equals == NULL ? strlen(argument + 2) : (size_t)(equals - argument - 2));
     if (option == NULL)
         return FSDP_ERR_CONFIG;
     return take_argument(parsing, option, equals == NULL ? NULL : equals + 1);
@@ -312,7 +235,8 @@ static enum fsdp_status read_option(struct parsing *parsing, const char *argumen
 /* Is what comes now a job file, whose following options are ours? */
 static bool rest_is_job(const struct options *options, const char *name)
 {
-    return !options_has(options, OPT_MODULE) && !options_has(options, OPT_NO_PYTHON) && options_names_job(name);
+    return !options_has(options, OPT_MODULE) && !options_has(options, OPT_NO_PYTHON) &&
+           options_names_job(name);
 }
 
 static enum fsdp_status read_arguments(struct parsing *parsing)
@@ -332,7 +256,8 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
             continue;
         }
         if (job && !is_option)
-            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%.200s: nothing but options may follow a job file", argument);
+            return fsdp_fail(parsing->err, FSDP_ERR_CONFIG,
+                             "%.200s: nothing but options may follow a job file", argument);
         if (!is_option || (options->dashes && !job)) {
             options->rest = &input->argv[parsing->next++];
             job = rest_is_job(options, argument);
@@ -351,22 +276,25 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
     return FSDP_OK;
 }
 
-/* --- what belongs together ------------------------------------------------------------------------------------- */
+/* What belongs together. */
 
 static enum fsdp_status check_together(const struct options *options, struct fsdp_err *err)
 {
     if (options->n_rest == 0)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "nothing to run: give a job file or a program (see fsdprun --help)");
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "nothing to run: give a job file or a program (see fsdprun --help)");
     if (options_has(options, OPT_MODULE) && options_has(options, OPT_NO_PYTHON))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--module and --no-python exclude each other");
     if (options_has(options, OPT_DETACH) && !options_has(options, OPT_AGENT))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--detach needs --agent");
     if (options->n_sets > 0 && !rest_is_job(options, options->rest[0]))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "--set is for job files, and %.200s is none", options->rest[0]);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "--set is for job files, and %.200s is none",
+                         options->rest[0]);
     return FSDP_OK;
 }
 
-enum fsdp_status options_read(struct options *options, const struct options_input *input, struct fsdp_err *err)
+enum fsdp_status options_read(struct options *options, const struct options_input *input,
+                              struct fsdp_err *err)
 {
     struct parsing parsing = { .options = options, .input = input, .err = err, .next = 1 };
     enum fsdp_status status;
@@ -393,52 +321,4 @@ void options_fini(struct options *options)
 {
     free(options->sets);
     memset(options, 0, sizeof *options);
-}
-
-/* --- values with a grammar of their own -------------------------------------------------------------------------- */
-
-enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err)
-{
-    const char *at = text, *end = text;
-    int64_t rank, streams;
-
-    memset(out, 0, (size_t)n_ranks);
-    if (read_digits(text, &end, &streams) && *end == '\0' && streams <= 3) {
-        memset(out, (int)streams, (size_t)n_ranks);
-        return FSDP_OK;
-    }
-    for (;;) {
-        if (!read_digits(at, &end, &rank) || *end != ':' || !read_digits(end + 1, &end, &streams) || streams > 3 ||
-            (*end != ',' && *end != '\0'))
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not %.60s",
-                             *text == '\0' ? "nothing" : text);
-        if (n_ranks > 0 && rank >= n_ranks)
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "names local rank %" PRId64 " of %d (the first is 0)", rank, n_ranks);
-        if (n_ranks > 0)
-            out[rank] = (unsigned char)streams;
-        if (*end == '\0')
-            return FSDP_OK;
-        at = end + 1;
-    }
-}
-
-enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,
-                                  struct fsdp_err *err)
-{
-    bool bracket = text[0] == '[';
-    const char *begin = text + bracket;
-    const char *stop = bracket ? strchr(text, ']') : begin + strcspn(begin, ":");
-    const char *rest = stop == NULL ? NULL : stop + bracket, *end = rest;
-    int64_t number = fallback;
-
-    if (!bracket && strchr(text, ':') != strrchr(text, ':'))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "an IPv6 address stands in brackets, as [%.40s]:29400", text);
-    if (rest == NULL || stop == begin || (size_t)(stop - begin) >= size || (*rest != '\0' && *rest != ':'))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "must be HOST, HOST:PORT or [IPV6]:PORT, not %.60s", text);
-    if (*rest == ':' && (!read_digits(rest + 1, &end, &number) || *end != '\0' || number > 65535))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "must have a port from 0 to 65535, not %.60s", rest + 1);
-    memcpy(host, begin, (size_t)(stop - begin));
-    host[stop - begin] = '\0';
-    *port = (int)number;
-    return FSDP_OK;
 }

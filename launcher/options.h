@@ -1,9 +1,10 @@
 /*
- * The command line of fsdprun: one table of options that the parser, --help and the manual page read. Pure: what
- * the parser knows of its surroundings comes in through struct options_input.
+ * The command line of fsdprun: one table of options that the parser, --help and the manual page read. Pure:
+ * what the parser knows of its surroundings comes in through struct options_input.
  *
- * Names take dashes or underscores and may be cut where no other begins the same. What follows a program is the
- * program's; what follows a job file is ours. The command line wins over FSDPRUN_<NAME>, that over PET_<NAME>.
+ * Names take dashes or underscores and may be cut where no other begins the same. What follows a program is
+ * the program's; what follows a job file is ours. The command line wins over FSDPRUN_<NAME>, that over
+ * PET_<NAME>.
  */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
@@ -77,8 +78,8 @@ extern const size_t option_table_size;
 enum { OPTION_ORIGIN_BYTES = 64 };
 
 struct option_value {
-    const char *text; /* NULL: not given. Flags: "1". Borrowed from argv or the environment */
-    int64_t number;   /* counts, checked */
+    const char *text;                 /* NULL: not given. Flags: "1". Borrowed from argv or the environment */
+    int64_t number;                   /* counts, checked */
     char origin[OPTION_ORIGIN_BYTES]; /* "--nnodes", "PET_NNODES" */
 };
 
@@ -103,10 +104,17 @@ struct options_input {
  * Parse. --help and --version end the parsing where they stand. On failure `err` has one line that names the
  * option as it was written; status FSDP_ERR_CONFIG (bad usage) or FSDP_ERR_UNSUPPORTED.
  */
-enum fsdp_status options_read(struct options *options, const struct options_input *input, struct fsdp_err *err);
+enum fsdp_status options_read(struct options *options, const struct options_input *input,
+                              struct fsdp_err *err);
 void options_fini(struct options *options);
 
 const struct option *option_find(enum option_id id);
+/**
+ * Is `text` a value for this option? Counts go to *number. `err` has a line that begins with `origin`.
+ */
+enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
+                              int64_t *number, struct fsdp_err *err);
+
 /** FSDPRUN_NPROC_PER_NODE, PET_NPROC_PER_NODE of nproc-per-node. */
 const char *option_env_name(const struct option *option, const char *prefix, char out[OPTION_ORIGIN_BYTES]);
 

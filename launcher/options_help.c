@@ -85,8 +85,10 @@ void options_print_help(FILE *out)
           "       fsdprun [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
           "       fsdprun [OPTIONS] -m MODULE [ARGUMENTS]\n"
           "\n"
-          "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with the status\n"
-          "of the first cause. A job file trains a sharded model (fsdp-train); a program is anything else: a .py file\n"
+          "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with the "
+          "status\n"
+          "of the first cause. A job file trains a sharded model (fsdp-train); a program is anything else: a "
+          ".py file\n"
           "runs as python -u, an executable as it is. Workers get torchrun's environment.\n",
           out);
     for (size_t i = 0; i < option_table_size; i++) {
@@ -100,7 +102,8 @@ void options_print_help(FILE *out)
         put_option(out, option);
     }
     put_later(out);
-    fputs("\nNames may be written with underscores and cut short. The command line wins over FSDPRUN_<NAME>, that over\n"
+    fputs("\nNames may be written with underscores and cut short. The command line wins over FSDPRUN_<NAME>, "
+          "that over\n"
           "PET_<NAME>, that over the job file.\n",
           out);
 }

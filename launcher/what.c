@@ -10,7 +10,7 @@
 
 #include "launcher/options.h"
 
-static const char *const reserved[] = { "plan", "status", "ps",   "logs", "stop",  "restart", "top",
+static const char *const reserved[] = { "plan",   "status", "ps",   "logs", "stop",  "restart", "top",
                                         "events", "doctor", "ckpt", "data", "trace", "plot",    "version" };
 
 bool what_is_reserved(const char *name)
@@ -47,7 +47,7 @@ enum what_kind what_is_run(const char *name, struct what_flags flags, const stru
     return WHAT_PYTHON;
 }
 
-/* --- the real ones ----------------------------------------------------------------------------------------------- */
+/* The real ones. */
 
 static bool is_file(void *arg, const char *path)
 {
@@ -74,7 +74,8 @@ static bool on_path(void *arg, const char *name)
     for (;;) {
         int length = (int)strcspn(path, ":");
 
-        if (snprintf(file, sizeof file, "%.*s%s%s", length, path, length == 0 ? "./" : "/", name) < (int)sizeof file &&
+        if (snprintf(file, sizeof file, "%.*s%s%s", length, path, length == 0 ? "./" : "/", name) <
+                (int)sizeof file &&
             is_file(arg, file) && may_execute(arg, file))
             return true;
         if (path[length] == '\0')
@@ -83,4 +84,6 @@ static bool on_path(void *arg, const char *name)
     }
 }
 
-const struct what_files what_real_files = { .is_file = is_file, .may_execute = may_execute, .on_path = on_path };
+const struct what_files what_real_files = { .is_file = is_file,
+                                            .may_execute = may_execute,
+                                            .on_path = on_path };

@@ -1,6 +1,6 @@
 /*
- * What is run: a job file, a Python file or module, an executable, a name on PATH, or what Python makes of it.
- * Pure: what the file system says comes in through struct what_files.
+ * What is run: a job file, a Python file or module, an executable, a name on PATH, or what Python makes of
+ * it. Pure: what the file system says comes in through struct what_files.
  */
 #ifndef LAUNCHER_WHAT_H
 #define LAUNCHER_WHAT_H

@@ -29,19 +29,20 @@ static void misfit(struct checking *checking, const char *keys, const char *form
 static void check_model(const struct job *job, struct checking *checking)
 {
     if (job->model.dim % job->model.heads != 0)
-        misfit(checking, "model.heads|model.dim", "%" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
-               job->model.dim);
+        misfit(checking, "model.heads|model.dim", "%" PRIu64 " heads do not divide model.dim %" PRIu64,
+               job->model.heads, job->model.dim);
     if (strcmp(job->data.tokenizer, "byte") == 0 && job->model.vocab < 256)
-        misfit(checking, "model.vocab|data.tokenizer", "must be at least 256 for data.tokenizer byte, not %" PRIu64,
-               job->model.vocab);
+        misfit(checking, "model.vocab|data.tokenizer",
+               "must be at least 256 for data.tokenizer byte, not %" PRIu64, job->model.vocab);
 }
 
 static void check_optimizer(const struct job *job, struct checking *checking)
 {
     /* Without steps nothing warms up: train.steps 0 of any job only initialises. */
     if (job->train.steps != 0 && job->optimizer.warmup_steps > job->train.steps)
-        misfit(checking, "optimizer.warmup_steps|train.steps", "%" PRIu64 " is more than train.steps %" PRIu64,
-               job->optimizer.warmup_steps, job->train.steps);
+        misfit(checking, "optimizer.warmup_steps|train.steps",
+               "%" PRIu64 " is more than train.steps %" PRIu64, job->optimizer.warmup_steps,
+               job->train.steps);
     if (job->optimizer.kind == JOB_ADAMW && job->optimizer.momentum != 0)
         misfit(checking, "optimizer.momentum|optimizer.kind", "is sgd's: adamw has betas");
 }
@@ -52,7 +53,8 @@ static void check_batch(const struct job *job, struct checking *checking)
     struct fsdp_err err = { 0 };
 
     if (job->train.global_batch != 0 && job->train.grad_accumulation != 1)
-        misfit(checking, "train.global_batch|train.grad_accumulation", "stands in place of train.grad_accumulation: give one of them");
+        misfit(checking, "train.global_batch|train.grad_accumulation",
+               "stands in place of train.grad_accumulation: give one of them");
     else if (job_split_batch(job, (int)W, &batch, &n_micro, &err) != FSDP_OK)
         misfit(checking, "train.global_batch|launch.nproc_per_node|launch.nnodes", "%s", err.message);
 }

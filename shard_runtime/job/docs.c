@@ -50,8 +50,10 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
         break;
     default:
         snprintf(out, size, "%s%s%s%s", words,
-                 key->later == NULL ? "" : key->later[0] == '*' ? " (others not yet)" : " (not yet: ", later,
-                 later[0] == '\0' ? "" : ")");
+                 key->later == NULL     ? ""
+                 : key->later[0] == '*' ? " (others not yet)"
+                                        : " (not yet: ",
+                 later, later[0] == '\0' ? "" : ")");
     }
     return out;
 }
@@ -66,8 +68,8 @@ void job_docs_help(FILE *out)
 
         if (strcmp(section, key->section) != 0)
             section = key->section;
-        fprintf(out, "  %-34s %-14s %s\n", job_key_path(key, name), key->fallback == NULL ? "(needed)" : key->fallback,
-                key->help);
+        fprintf(out, "  %-34s %-14s %s\n", job_key_path(key, name),
+                key->fallback == NULL ? "(needed)" : key->fallback, key->help);
     }
 }
 
@@ -77,15 +79,22 @@ void job_docs_markdown(FILE *out)
     char takes[512];
 
     fputs("# Job file\n\n"
-          "<!-- Made from the table in shard_runtime/job/schema.c by `make docs`; a test holds this file against it. -->\n\n"
-          "`fsdprun train.yaml` reads one YAML file of sections and keys, all of them listed here. A key that is not\n"
-          "listed is an error, and so is a value of a wrong type or out of range: all problems are printed at once,\n"
-          "`FILE:LINE:COLUMN: key.path: what is wrong`, and the status is 78. What is marked *not yet* is known and\n"
+          "<!-- Made from the table in shard_runtime/job/schema.c by `make docs`; a test holds this file "
+          "against it. -->\n\n"
+          "`fsdprun train.yaml` reads one YAML file of sections and keys, all of them listed here. A key "
+          "that is not\n"
+          "listed is an error, and so is a value of a wrong type or out of range: all problems are printed "
+          "at once,\n"
+          "`FILE:LINE:COLUMN: key.path: what is wrong`, and the status is 78. What is marked *not yet* is "
+          "known and\n"
           "refused, never ignored.\n\n"
-          "YAML is read strictly: `true` and `false` are the only booleans, numbers have no `_` and no leading zero,\n"
+          "YAML is read strictly: `true` and `false` are the only booleans, numbers have no `_` and no "
+          "leading zero,\n"
           "anchors, aliases, tags, merge keys, repeated keys and a second document are refused.\n\n"
-          "`--set section.key=value` overrides a key, the last one wins. Text keys take the value as it stands.\n"
-          "`--dry-run` prints the resolved job, with where each value came from, and that is a job file again.\n"
+          "`--set section.key=value` overrides a key, the last one wins. Text keys take the value as it "
+          "stands.\n"
+          "`--dry-run` prints the resolved job, with where each value came from, and that is a job file "
+          "again.\n"
           "For keys of `launch` the command line, `FSDPRUN_*` and `PET_*` win over the file.\n",
           out);
     for (size_t i = 0; i < job_schema_size; i++) {
@@ -107,7 +116,8 @@ void job_docs_markdown(FILE *out)
     for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
 
-        if (key->later != NULL || strcmp(key->name, "global_batch") == 0 || strcmp(key->name, "momentum") == 0)
+        if (key->later != NULL || strcmp(key->name, "global_batch") == 0 ||
+            strcmp(key->name, "momentum") == 0)
             continue; /* nothing to choose yet, or instead of another key */
         if (strcmp(section, key->section) != 0)
             fprintf(out, "%s:\n", key->section);

@@ -32,7 +32,8 @@ enum fsdp_status job_split_batch(const struct job *job, int W, uint64_t *batch, 
         return FSDP_OK;
     }
     if (total % world != 0)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%" PRIu64 " sequences cannot be split evenly over %d ranks", total, W);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%" PRIu64 " sequences cannot be split evenly over %d ranks",
+                         total, W);
     per_rank = total / world;
     largest = job->train.batch < per_rank ? job->train.batch : per_rank;
     while (per_rank % largest != 0)

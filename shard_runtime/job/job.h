@@ -73,7 +73,8 @@ void job_free(struct job *job);
 
 /** The job as one JSON object (the sections and keys of the job file, defaults filled in), to be freed. */
 enum fsdp_status job_to_json(const struct job *job, char **out, struct fsdp_err *err);
-/** Read what job_to_json() wrote; FSDP_ERR_FORMAT names the key that is missing, unknown or of a wrong type. */
+/** Read what job_to_json() wrote; FSDP_ERR_FORMAT names the key that is missing, unknown or of a wrong type.
+ */
 enum fsdp_status job_from_json(struct job *job, const char *text, size_t length, struct fsdp_err *err);
 
 /**

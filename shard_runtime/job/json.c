@@ -79,7 +79,8 @@ static bool atom_from_json(const cJSON *item, struct job_atom *atom, char text[J
     return true;
 }
 
-static enum fsdp_status read_item(struct job *job, const struct job_key *key, const cJSON *item, struct fsdp_err *err)
+static enum fsdp_status read_item(struct job *job, const struct job_key *key, const cJSON *item,
+                                  struct fsdp_err *err)
 {
     char path[JOB_KEY_PATH_BYTES], texts[2][JOB_VALUE_TEXT_BYTES];
     struct job_atom atoms[2];
@@ -116,11 +117,13 @@ static enum fsdp_status read_section(struct job *job, const cJSON *section, bool
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: is no section of a job", section->string);
     if (!cJSON_IsObject(section))
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s: must be an object", section->string);
-    cJSON_ArrayForEach(item, section) {
+    cJSON_ArrayForEach(item, section)
+    {
         const struct job_key *key = job_key_find(section->string, item->string);
 
         if (key == NULL)
-            return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is no key of a job", section->string, item->string);
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is no key of a job", section->string,
+                             item->string);
         if (seen[job_key_index(key)])
             return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is there twice", section->string, item->string);
         seen[job_key_index(key)] = true;
@@ -157,14 +160,16 @@ enum fsdp_status job_from_json(struct job *job, const char *text, size_t length,
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "the job is not one JSON object");
         goto done;
     }
-    cJSON_ArrayForEach(section, root) {
+    cJSON_ArrayForEach(section, root)
+    {
         status = read_section(job, section, seen, err);
         if (status != FSDP_OK)
             goto done;
     }
     for (size_t i = 0; i < job_schema_size && status == FSDP_OK; i++)
         if (!seen[i])
-            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is missing", job_schema[i].section, job_schema[i].name);
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is missing", job_schema[i].section,
+                               job_schema[i].name);
     if (status == FSDP_OK && job_check(job, keep_first_misfit, &first) != 0)
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s", first.message);
 done:

@@ -37,7 +37,8 @@ static bool stands_before(struct job_place a, struct job_place b)
     return a.line != b.line ? a.line < b.line : a.column < b.column;
 }
 
-void job_report_add(struct job_report *report, struct job_place place, const char *path, const char *format, ...)
+void job_report_add(struct job_report *report, struct job_place place, const char *path, const char *format,
+                    ...)
 {
     char where[4500], words[600];
     struct job_problem problem = { .place = place };

@@ -1,6 +1,7 @@
 /*
  * What is wrong with a job file, one line a problem: "FILE:LINE:COLUMN: key.path: words" for the file,
- * "ORIGIN: key.path: words" for a setting from elsewhere. The first JOB_REPORT_MAX in the order of the file are kept.
+ * "ORIGIN: key.path: words" for a setting from elsewhere. The first JOB_REPORT_MAX in the order of the file
+ * are kept.
  */
 #ifndef JOB_REPORT_H
 #define JOB_REPORT_H
@@ -29,9 +30,10 @@ struct job_report {
 void job_report_init(struct job_report *report);
 void job_report_fini(struct job_report *report);
 
-/** Add a problem; `path` is the key, NULL or "" when there is none. Kept in order of line and column, files first. */
-void job_report_add(struct job_report *report, struct job_place place, const char *path, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+/** Add a problem; `path` is the key, NULL or "" when there is none. Kept in order of line and column, files
+ * first. */
+void job_report_add(struct job_report *report, struct job_place place, const char *path, const char *format,
+                    ...) __attribute__((format(printf, 4, 5)));
 
 /** "train.yaml:7:12", or the source alone; control characters become '?'. */
 const char *job_place_text(struct job_place place, char *out, size_t size);

@@ -9,6 +9,7 @@
 
 #include "shard_runtime/job/check.h"
 #include "shard_runtime/job/tree.h"
+#include "shard_runtime/job/utf8.h"
 #include "shard_runtime/job/value.h"
 
 static const char source_default[] = "default";
@@ -19,19 +20,19 @@ struct resolving {
     struct job_origins *origins;
     const struct job_input *input;
     struct job_report *report;
-    bool bad[JOB_MAX_KEYS];   /* has a problem of its own: what depends on it is not judged */
-    char *owned_path;         /* data.path made absolute */
+    bool bad[JOB_MAX_KEYS]; /* has a problem of its own: what depends on it is not judged */
     enum fsdp_status status;
 };
 
-/* --- one value ------------------------------------------------------------------------------------------------- */
+/* One value. */
 
 static bool is_default(const struct job_place *place)
 {
     return place->source == source_default || place->source == source_file_name;
 }
 
-static void keep(struct resolving *r, const struct job_key *key, const struct job_value *value, struct job_place place)
+static void keep(struct resolving *r, const struct job_key *key, const struct job_value *value,
+                 struct job_place place)
 {
     if (job_value_store(key, value, r->job) != FSDP_OK)
         r->status = FSDP_ERR_NOMEM;
@@ -67,7 +68,8 @@ static void read_node(struct resolving *r, const struct job_key *key, const stru
             return;
         }
         if (child->kind != TREE_SCALAR) {
-            spoil(r, key, place, child->kind == TREE_MAP ? "must be one value, not a map" : "must not be a list of lists");
+            spoil(r, key, place,
+                  child->kind == TREE_MAP ? "must be one value, not a map" : "must not be a list of lists");
             return;
         }
         if (child->plain)
@@ -81,11 +83,11 @@ static void read_node(struct resolving *r, const struct job_key *key, const stru
         spoil(r, key, place, why.message);
 }
 
-/* --- the file --------------------------------------------------------------------------------------------------- */
+/* The file. */
 
 static struct job_place place_of_node(const struct resolving *r, const struct tree_node *node)
 {
-    return (struct job_place) { r->input->path, node->line, node->column };
+    return (struct job_place){ r->input->path, node->line, node->column };
 }
 
 static void unknown(struct resolving *r, const struct tree_node *key, const char *section)
@@ -93,10 +95,11 @@ static void unknown(struct resolving *r, const struct tree_node *key, const char
     char known[JOB_KEY_PATH_BYTES], path[JOB_KEY_PATH_BYTES * 2 + 2];
     const char *near = job_nearest(section, key->text, known);
 
-    snprintf(path, sizeof path, "%s%s%.64s", section == NULL ? "" : section, section == NULL ? "" : ".", key->text);
+    snprintf(path, sizeof path, "%s%s%.64s", section == NULL ? "" : section, section == NULL ? "" : ".",
+             key->text);
     job_report_add(r->report, place_of_node(r, key), path, "is no %s of a job file%s%s%s",
-                   section == NULL ? "section" : "key", near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
-                   near == NULL ? "" : "?");
+                   section == NULL ? "section" : "key", near == NULL ? "" : "; did you mean ",
+                   near == NULL ? "" : near, near == NULL ? "" : "?");
 }
 
 static void read_section(struct resolving *r, const char *section, const struct tree_node *map)
@@ -145,13 +148,14 @@ static void read_root(struct resolving *r, const struct tree_node *root)
 }
 
 /* Where "data.path is missing" is best said: at its section, if there is one. */
-static struct job_place place_of_section(const struct resolving *r, const struct tree_node *root, const char *section)
+static struct job_place place_of_section(const struct resolving *r, const struct tree_node *root,
+                                         const char *section)
 {
     if (root != NULL && root->kind == TREE_MAP)
         for (const struct tree_node *entry = root->children; entry != NULL; entry = entry->next)
             if (entry->key->kind == TREE_SCALAR && strcmp(entry->key->text, section) == 0)
                 return place_of_node(r, entry->key);
-    return (struct job_place) { r->input->path, 1, 1 };
+    return (struct job_place){ r->input->path, 1, 1 };
 }
 
 /* The whole file in one allocation; NULL when it cannot be read, which is in the report, or no memory. */
@@ -165,7 +169,8 @@ static char *read_file(struct resolving *r, size_t *length)
 
     *length = 0;
     if (fd < 0 || fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
-        job_report_add(r->report, place, NULL, "cannot read the job file: %s", strerror(fd < 0 ? errno : EISDIR));
+        job_report_add(r->report, place, NULL, "cannot read the job file: %s",
+                       strerror(fd < 0 ? errno : EISDIR));
         goto done;
     }
     text = malloc(TREE_MAX_BYTES + 2);
@@ -174,7 +179,8 @@ static char *read_file(struct resolving *r, size_t *length)
         goto done;
     }
     /* One byte more than is allowed tells a file that is too large. */
-    while (*length < TREE_MAX_BYTES + 1 && (n = read(fd, text + *length, TREE_MAX_BYTES + 1 - *length)) != 0) {
+    while (*length < TREE_MAX_BYTES + 1 &&
+           (n = read(fd, text + *length, TREE_MAX_BYTES + 1 - *length)) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -191,11 +197,11 @@ done:
     return text;
 }
 
-/* --- settings from elsewhere ------------------------------------------------------------------------------------ */
+/* Settings from elsewhere. */
 
 static void refuse_setting(struct resolving *r, const struct job_setting *setting, const char *words)
 {
-    job_report_add(r->report, (struct job_place) { setting->origin, 0, 0 }, NULL, "%s", words);
+    job_report_add(r->report, (struct job_place){ setting->origin, 0, 0 }, NULL, "%s", words);
 }
 
 static void unknown_setting(struct resolving *r, const struct job_setting *setting, const char *path)
@@ -205,21 +211,22 @@ static void unknown_setting(struct resolving *r, const struct job_setting *setti
 
     if (dot == NULL) {
         near = job_nearest(NULL, path, known);
-        snprintf(words, sizeof words, "%s is not section.key%s%s%s", path, near == NULL ? "" : "; did you mean ",
-                 near == NULL ? "" : near, near == NULL ? "" : "?");
+        snprintf(words, sizeof words, "%s is not section.key%s%s%s", path,
+                 near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, near == NULL ? "" : "?");
         refuse_setting(r, setting, words);
         return;
     }
     snprintf(section, sizeof section, "%.*s", (int)(dot - path), path);
-    near = job_section_exists(section) ? job_nearest(section, dot + 1, known) : job_nearest(NULL, section, known);
-    snprintf(words, sizeof words, "%s: is no key of a job file%s%s%s", path, near == NULL ? "" : "; did you mean ",
-             near == NULL ? "" : near, near == NULL ? "" : "?");
+    near = job_section_exists(section) ? job_nearest(section, dot + 1, known)
+                                       : job_nearest(NULL, section, known);
+    snprintf(words, sizeof words, "%s: is no key of a job file%s%s%s", path,
+             near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, near == NULL ? "" : "?");
     refuse_setting(r, setting, words);
 }
 
 /* `value` as the value of `key`: text as it is, anything else by the YAML reader. */
-static void read_setting_value(struct resolving *r, const struct job_key *key, const struct job_setting *setting,
-                               const char *value)
+static void read_setting_value(struct resolving *r, const struct job_key *key,
+                               const struct job_setting *setting, const char *value)
 {
     struct job_place place = { setting->origin, 0, 0 };
     struct tree_node as_it_is = { .kind = TREE_SCALAR, .text = value };
@@ -227,7 +234,7 @@ static void read_setting_value(struct resolving *r, const struct job_key *key, c
     struct tree tree;
 
     if (key->type == JOB_TEXT) {
-        if (tree_utf8_prefix(value, strlen(value)) != strlen(value))
+        if (utf8_prefix(value, strlen(value)) != strlen(value))
             spoil(r, key, place, "is not UTF-8 text");
         else
             read_node(r, key, &as_it_is, place);
@@ -262,8 +269,9 @@ static void read_setting(struct resolving *r, const struct job_setting *setting)
         refuse_setting(r, setting, "must be section.key=value");
         return;
     }
-    snprintf(path, sizeof path, "%.*s", (int)(equals - setting->text < 60 ? equals - setting->text : 60), setting->text);
-    if (tree_utf8_prefix(path, strlen(path)) != strlen(path)) {
+    snprintf(path, sizeof path, "%.*s", (int)(equals - setting->text < 60 ? equals - setting->text : 60),
+             setting->text);
+    if (utf8_prefix(path, strlen(path)) != strlen(path)) {
         refuse_setting(r, setting, "is not UTF-8 text");
         return;
     }
@@ -284,14 +292,14 @@ enum fsdp_status job_setting_check(const char *path, const char *value, struct f
     return job_value_read(key, &atom, 1, false, &out, err);
 }
 
-/* --- what follows from all of them ------------------------------------------------------------------------------ */
+/* What follows from all of them. */
 
 static void fill_defaults(struct resolving *r)
 {
     for (size_t i = 0; i < job_schema_size; i++) {
         struct job_value value;
 
-        r->origins->of[i] = (struct job_place) { source_default, 0, 0 };
+        r->origins->of[i] = (struct job_place){ source_default, 0, 0 };
         if (job_value_fallback(&job_schema[i], &value))
             keep(r, &job_schema[i], &value, r->origins->of[i]);
     }
@@ -312,12 +320,13 @@ static void name_after_file(struct resolving *r)
         return;
     snprintf(stem, sizeof stem, "%.*s", (int)(dot == NULL ? strlen(base) : (size_t)(dot - base)), base);
     job_atom_text(&atom, stem);
-    if (tree_utf8_prefix(stem, strlen(stem)) == strlen(stem) &&
+    if (utf8_prefix(stem, strlen(stem)) == strlen(stem) &&
         job_value_read(key, &atom, 1, false, &value, NULL) == FSDP_OK)
-        keep(r, key, &value, (struct job_place) { source_file_name, 0, 0 });
+        keep(r, key, &value, (struct job_place){ source_file_name, 0, 0 });
 }
 
-/* "dir/x.yaml" and "../data" make "/cwd/dir/../data"; left as it is for the system to walk, links included. */
+/* "dir/x.yaml" and "../data" make "/cwd/dir/../data"; left as it is for the system to walk, links included.
+ */
 static void make_data_path_absolute(struct resolving *r)
 {
     const struct job_key *key = job_key_find("data", "path");
@@ -335,10 +344,11 @@ static void make_data_path_absolute(struct resolving *r)
             return;
         }
     }
-    if (asprintf(&absolute, "%s%s%.*s%s", cwd == NULL ? "" : cwd, cwd == NULL || strcmp(cwd, "/") == 0 ? "" : "/", folder,
-                 folder == 0 ? "" : r->input->path, r->job->data.path) < 0) {
+    if (asprintf(&absolute, "%s%s%.*s%s", cwd == NULL ? "" : cwd,
+                 cwd == NULL || strcmp(cwd, "/") == 0 ? "" : "/", folder, folder == 0 ? "" : r->input->path,
+                 r->job->data.path) < 0) {
         r->status = FSDP_ERR_NOMEM;
-    } else if (tree_utf8_prefix(absolute, strlen(absolute)) != strlen(absolute)) {
+    } else if (utf8_prefix(absolute, strlen(absolute)) != strlen(absolute)) {
         spoil(r, key, *place, "stands in a folder whose name is not UTF-8");
         free(absolute);
     } else {

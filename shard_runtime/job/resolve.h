@@ -1,6 +1,6 @@
 /*
- * From a job file, settings that override it, and defaults, to one struct job that says of every value where it
- * came from.
+ * From a job file, settings that override it, and defaults, to one struct job that says of every value where
+ * it came from.
  */
 #ifndef JOB_RESOLVE_H
 #define JOB_RESOLVE_H
@@ -20,8 +20,8 @@ struct job_setting {
 };
 
 struct job_input {
-    const char *path;                   /* the job file, as the user named it; its folder is where data.path starts */
-    const char *text;                   /* its text, or NULL: read the file */
+    const char *path; /* the job file, as the user named it; its folder is where data.path starts */
+    const char *text; /* its text, or NULL: read the file */
     size_t length;
     const struct job_setting *settings; /* later ones win */
     size_t n_settings;
@@ -33,13 +33,14 @@ struct job_origins {
 };
 
 /**
- * Resolve. On FSDP_OK `job` is whole, checked, and to be freed. On FSDP_ERR_CONFIG it is empty and `report` has
- * at least one line. FSDP_ERR_NOMEM is the only other.
+ * Resolve. On FSDP_OK `job` is whole, checked, and to be freed. On FSDP_ERR_CONFIG it is empty and `report`
+ * has at least one line. FSDP_ERR_NOMEM is the only other.
  */
 enum fsdp_status job_resolve(struct job *job, struct job_origins *origins, const struct job_input *input,
                              struct job_report *report);
 
-/** Is this "section.key=value" one that would be read? For options of the command line: words in `err`, no place. */
+/** Is this "section.key=value" one that would be read? For options of the command line: words in `err`, no
+ * place. */
 enum fsdp_status job_setting_check(const char *path, const char *value, struct fsdp_err *err);
 
 /** The job as a job file, with a comment on every line that says where its value came from. */

@@ -5,9 +5,9 @@
 
 #include "shard_runtime/job/job.h"
 
-#define AT(field)  offsetof(struct job, field)
-#define STEPS_MAX  99999999.0         /* a checkpoint's directory has eight digits */
-#define EXACT_MAX  9007199254740991.0 /* 2^53 - 1: whole in every JSON reader */
+#define AT(field) offsetof(struct job, field)
+#define STEPS_MAX 99999999.0         /* a checkpoint's directory has eight digits */
+#define EXACT_MAX 9007199254740991.0 /* 2^53 - 1: whole in every JSON reader */
 
 const struct job_section job_sections[] = {
     { "run", "where a run keeps what it writes, and what it runs on" },

@@ -26,14 +26,15 @@ enum { JOB_MAX_KEYS = 64, JOB_KEY_PATH_BYTES = 64 };
 struct job_key {
     const char *section, *name;
     enum job_type type;
-    size_t field;        /* offset in struct job; JOB_NO_FIELD while nothing reads the key */
-    double low, high;    /* numbers: the legal range; `high_open` leaves `high` itself out */
+    size_t field;     /* offset in struct job; JOB_NO_FIELD while nothing reads the key */
+    double low, high; /* numbers: the legal range; `high_open` leaves `high` itself out */
     bool high_open;
     bool is_path;        /* text: an input file, relative to the job file it stands in */
     bool is_name;        /* text: becomes the name of a directory */
     const char *zero;    /* counts: the word for 0, where 0 itself may not be written */
     const char *choices; /* words parted by '|'; true, false and null are typed as YAML types them */
-    const char *later;   /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but the default */
+    const char *later; /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but
+                          the default */
     const char *fallback; /* default as it would stand in a job file; NULL: the key must be given */
     const char *example;
     const char *help; /* one line */
@@ -60,7 +61,8 @@ bool job_section_exists(const char *name);
 
 /**
  * The known name that is meant, when `name` is close to one: a key of `section`, "section.key" when the key
- * stands in another section, or (section NULL) a section. NULL when nothing is close. Written to `out` if need be.
+ * stands in another section, or (section NULL) a section. NULL when nothing is close. Written to `out` if
+ * need be.
  */
 const char *job_nearest(const char *section, const char *name, char out[JOB_KEY_PATH_BYTES]);
 

@@ -6,7 +6,9 @@
 #include <string.h>
 #include <yaml.h>
 
-/* --- memory: blocks that live as long as the tree -------------------------------------------------------------- */
+#include "shard_runtime/job/utf8.h"
+
+/* Memory: blocks that live as long as the tree. */
 
 enum { BLOCK_BYTES = 8192 };
 
@@ -48,43 +50,6 @@ void tree_fini(struct tree *tree)
     tree->root = NULL;
 }
 
-/* --- UTF-8 ------------------------------------------------------------------------------------------------------- */
-
-/* Length of the character that starts here, 0 when there is none (RFC 3629: no overlong forms, no surrogates). */
-static size_t utf8_step(const unsigned char *at, size_t left)
-{
-    static const struct {
-        unsigned char first, last, second_low, second_high, length;
-    } forms[] = {
-        { 0x00, 0x7f, 0x00, 0x00, 1 }, { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
-        { 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },
-        { 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
-    };
-
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (at[0] < forms[i].first || at[0] > forms[i].last)
-            continue;
-        if (forms[i].length > left)
-            return 0;
-        if (forms[i].length > 1 && (at[1] < forms[i].second_low || at[1] > forms[i].second_high))
-            return 0;
-        for (size_t j = 2; j < forms[i].length; j++)
-            if ((at[j] & 0xc0) != 0x80)
-                return 0;
-        return forms[i].length;
-    }
-    return 0;
-}
-
-size_t tree_utf8_prefix(const char *text, size_t length)
-{
-    size_t at = 0, step;
-
-    while (at < length && (step = utf8_step((const unsigned char *)text + at, length - at)) > 0)
-        at += step;
-    return at;
-}
-
 /* Line and column, from 1, of the byte at `offset`; columns count characters. */
 static struct job_place place_of(const char *source, const char *text, size_t offset)
 {
@@ -101,7 +66,7 @@ static struct job_place place_of(const char *source, const char *text, size_t of
     return place;
 }
 
-/* --- the reader -------------------------------------------------------------------------------------------------- */
+/* The reader. */
 
 struct frame {
     struct tree_node *node;
@@ -123,7 +88,7 @@ struct reader {
 
 static struct job_place at_mark(const struct reader *reader, yaml_mark_t mark)
 {
-    return (struct job_place) { reader->source, (int)mark.line + 1, (int)mark.column + 1 };
+    return (struct job_place){ reader->source, (int)mark.line + 1, (int)mark.column + 1 };
 }
 
 /* "model.dim", "optimizer.betas[1]": the value that comes next. */
@@ -136,9 +101,11 @@ static const char *path_here(const struct reader *reader, char *out, size_t size
         const struct frame *frame = &reader->frames[i];
 
         if (frame->node->kind == TREE_LIST) /* an entry that is open is counted already */
-            used += (size_t)snprintf(out + used, size - used, "[%d]", frame->n_children - (i + 1 < reader->depth));
+            used += (size_t)snprintf(out + used, size - used, "[%d]",
+                                     frame->n_children - (i + 1 < reader->depth));
         else if (frame->label != NULL && frame->label->text != NULL)
-            used += (size_t)snprintf(out + used, size - used, "%s%.64s", used == 0 ? "" : ".", frame->label->text);
+            used += (size_t)snprintf(out + used, size - used, "%s%.64s", used == 0 ? "" : ".",
+                                     frame->label->text);
     }
     return out;
 }
@@ -211,7 +178,7 @@ static struct tree_node *new_node(struct reader *reader, enum tree_kind kind, ya
         reader->no_memory = true;
         return NULL;
     }
-    *node = (struct tree_node) { .kind = kind, .line = (int)mark.line + 1, .column = (int)mark.column + 1 };
+    *node = (struct tree_node){ .kind = kind, .line = (int)mark.line + 1, .column = (int)mark.column + 1 };
     return node;
 }
 
@@ -271,9 +238,10 @@ static void open_container(struct reader *reader, const yaml_event_t *event, enu
     if (kind == TREE_MAP)
         refuse_anchor_and_tag(reader, event, event->data.mapping_start.anchor, event->data.mapping_start.tag);
     else
-        refuse_anchor_and_tag(reader, event, event->data.sequence_start.anchor, event->data.sequence_start.tag);
+        refuse_anchor_and_tag(reader, event, event->data.sequence_start.anchor,
+                              event->data.sequence_start.tag);
     attach(reader, node, event->start_mark);
-    reader->frames[reader->depth++] = (struct frame) { .node = node, .end = &node->children };
+    reader->frames[reader->depth++] = (struct frame){ .node = node, .end = &node->children };
 }
 
 static void read_document_start(struct reader *reader, const yaml_event_t *event)
@@ -335,7 +303,8 @@ static const struct {
     { "found undefined tag handle", "tags (!) are not allowed" },
 };
 
-/* Is the character at `mark` a tab in front of anything else in its line? Marks count characters, not bytes. */
+/* Is the character at `mark` a tab in front of anything else in its line? Marks count characters, not bytes.
+ */
 static bool is_tab(const struct reader *reader, yaml_mark_t mark)
 {
     const char *line = reader->text;
@@ -360,7 +329,8 @@ static void syntax_error(struct reader *reader, const yaml_parser_t *parser)
         words = "a tab: indent with spaces";
     if (parser->context != NULL && parser->context_mark.line != parser->problem_mark.line &&
         strstr(words, "is not closed") != NULL)
-        job_report_add(reader->report, place, NULL, "%s (begun in line %zu)", words, parser->context_mark.line + 1);
+        job_report_add(reader->report, place, NULL, "%s (begun in line %zu)", words,
+                       parser->context_mark.line + 1);
     else
         job_report_add(reader->report, place, NULL, "%s", words);
 }
@@ -397,17 +367,17 @@ enum fsdp_status tree_read(struct tree *tree, const char *source, const char *te
     size_t sound;
     char *copy;
 
-    *tree = (struct tree) { 0 };
+    *tree = (struct tree){ 0 };
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         text += 3; /* a byte order mark says UTF-8, which is the only encoding anyway */
         length -= 3;
     }
     if (length > TREE_MAX_BYTES) {
-        job_report_add(report, (struct job_place) { source, 1, 1 }, NULL, "is too large for a job file (%zu bytes)",
-                       length);
+        job_report_add(report, (struct job_place){ source, 1, 1 }, NULL,
+                       "is too large for a job file (%zu bytes)", length);
         return FSDP_OK;
     }
-    sound = tree_utf8_prefix(text, length);
+    sound = utf8_prefix(text, length);
     if (sound != length) {
         job_report_add(report, place_of(source, text, sound), NULL, "is not UTF-8 text (byte 0x%02x)",
                        (unsigned)(unsigned char)text[sound]);

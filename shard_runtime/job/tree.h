@@ -1,8 +1,8 @@
 /*
  * A strict reading of YAML: maps, lists and scalars with their places, and nothing else. Anchors, aliases,
- * tags, merge keys, directives, more than one document, repeated keys, keys that are not text, deep nesting and
- * text that is not UTF-8 are problems, not features. Built on libyaml's events, because its documents keep
- * repeated keys silently and follow aliases.
+ * tags, merge keys, directives, more than one document, repeated keys, keys that are not text, deep nesting
+ * and text that is not UTF-8 are problems, not features. Built on libyaml's events, because its documents
+ * keep repeated keys silently and follow aliases.
  */
 #ifndef JOB_TREE_H
 #define JOB_TREE_H
@@ -40,8 +40,5 @@ struct tree {
 enum fsdp_status tree_read(struct tree *tree, const char *source, const char *text, size_t length,
                            struct job_report *report);
 void tree_fini(struct tree *tree);
-
-/** Offset of the first byte that is no UTF-8, or `length`. */
-size_t tree_utf8_prefix(const char *text, size_t length);
 
 #endif

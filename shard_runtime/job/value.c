@@ -1,7 +1,6 @@
 #include "shard_runtime/job/value.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 
 #include "shard_runtime/job/job.h"
 
-/* --- atoms: YAML 1.2 core schema, less what people misread (octal, hex, .inf, yes, on, 1_000) ---------------- */
+/* Atoms: YAML 1.2 core schema, less what people misread (octal, hex, .inf, yes, on, 1_000). */
 
 static size_t n_digits(const char *text)
 {
@@ -52,7 +51,7 @@ static bool is_number(const char *text)
 
 void job_atom_text(struct job_atom *atom, const char *text)
 {
-    *atom = (struct job_atom) { .kind = ATOM_TEXT, .text = text };
+    *atom = (struct job_atom){ .kind = ATOM_TEXT, .text = text };
 }
 
 void job_atom_plain(struct job_atom *atom, const char *text)
@@ -76,7 +75,7 @@ void job_atom_plain(struct job_atom *atom, const char *text)
     }
 }
 
-/* --- from atoms to the key's type ---------------------------------------------------------------------------- */
+/* From atoms to the key's type. */
 
 /* A value in a message: what was written, shortened, with nothing that a terminal would act on. */
 static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BYTES])
@@ -105,12 +104,6 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
     return out;
 }
 
-const char *job_limit_text(double limit, char out[JOB_VALUE_TEXT_BYTES])
-{
-    snprintf(out, JOB_VALUE_TEXT_BYTES, limit < 1e16 && limit == floor(limit) ? "%.0f" : "%g", limit);
-    return out;
-}
-
 /* "auto, true or false" */
 static void spell_choices(const char *choices, char *out, size_t size)
 {
@@ -121,7 +114,10 @@ static void spell_choices(const char *choices, char *out, size_t size)
     for (int i = 0; job_list_word(choices, i, word); i++) {
         bool last = !job_list_word(choices, i + 1, next);
 
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i == 0 ? "" : last ? " or " : ", ",
+        used += (size_t)snprintf(out + used, size - used, "%s%s",
+                                 i == 0 ? ""
+                                 : last ? " or "
+                                        : ", ",
                                  strcmp(word, "<int>") == 0 ? "a number" : word);
     }
 }
@@ -146,8 +142,8 @@ static const char *atom_word(const struct job_atom *atom)
     return atom->kind == ATOM_TEXT && !is_typed_word ? atom->text : "";
 }
 
-static enum fsdp_status read_count(const struct job_key *key, const struct job_atom *atom, struct job_value *out,
-                                   struct fsdp_err *why)
+static enum fsdp_status read_count(const struct job_key *key, const struct job_atom *atom,
+                                   struct job_value *out, struct fsdp_err *why)
 {
     char range[JOB_VALUE_TEXT_BYTES + 64];
     const char *word = atom_word(atom);
@@ -179,11 +175,12 @@ static enum fsdp_status read_number(const struct job_key *key, const struct job_
     return FSDP_OK;
 }
 
-static enum fsdp_status read_text(const struct job_key *key, const struct job_atom *atom, struct job_value *out,
-                                  struct fsdp_err *why)
+static enum fsdp_status read_text(const struct job_key *key, const struct job_atom *atom,
+                                  struct job_value *out, struct fsdp_err *why)
 {
     if (atom->kind != ATOM_TEXT)
-        return must_be(why, atom->kind == ATOM_NULL ? "text" : "text (in quotes if it looks like something else)", atom);
+        return must_be(
+            why, atom->kind == ATOM_NULL ? "text" : "text (in quotes if it looks like something else)", atom);
     if (atom->text[0] == '\0')
         return fsdp_fail(why, FSDP_ERR_CONFIG, "must not be empty");
     if (strlen(atom->text) > (key->is_name ? 200 : 4000))
@@ -198,8 +195,8 @@ static enum fsdp_status read_text(const struct job_key *key, const struct job_at
     return FSDP_OK;
 }
 
-static enum fsdp_status read_choice(const struct job_key *key, const struct job_atom *atom, struct job_value *out,
-                                    struct fsdp_err *why)
+static enum fsdp_status read_choice(const struct job_key *key, const struct job_atom *atom,
+                                    struct job_value *out, struct fsdp_err *why)
 {
     const char *word = atom_word(atom);
     char built[256], later[256], text[JOB_VALUE_TEXT_BYTES];
@@ -214,7 +211,8 @@ static enum fsdp_status read_choice(const struct job_key *key, const struct job_
     is_later = job_list_index(key->later, word) >= 0 || (key->later[0] == '*' && atom->kind == ATOM_TEXT) ||
                (strcmp(key->later, "<int>") == 0 && atom->kind == ATOM_INTEGER);
     if (is_later)
-        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet; use %s", shown(atom, text), built);
+        return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet; use %s", shown(atom, text),
+                         built);
     if (key->later[0] == '*')
         return must_be(why, built, atom);
     spell_choices(key->later, later, sizeof later);
@@ -227,14 +225,14 @@ static bool same_value(const struct job_key *key, const struct job_value *a, con
     return key->type == JOB_COUNT ? a->count == b->count : a->number[0] == b->number[0];
 }
 
-enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom *atoms, size_t n_atoms, bool is_list,
-                                struct job_value *out, struct fsdp_err *why)
+enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom *atoms, size_t n_atoms,
+                                bool is_list, struct job_value *out, struct fsdp_err *why)
 {
     enum fsdp_status status = FSDP_OK;
     struct job_value built = { 0 };
     char text[JOB_VALUE_TEXT_BYTES];
 
-    *out = (struct job_value) { 0 };
+    *out = (struct job_value){ 0 };
     if (key->type == JOB_PAIR) {
         if (!is_list || n_atoms != 2)
             return fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list of two numbers, like %s", key->example);
@@ -259,7 +257,8 @@ enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom
     default:
         return read_choice(key, atoms, out, why);
     }
-    if (status == FSDP_OK && key->later != NULL && job_value_fallback(key, &built) && !same_value(key, out, &built))
+    if (status == FSDP_OK && key->later != NULL && job_value_fallback(key, &built) &&
+        !same_value(key, out, &built))
         return fsdp_fail(why, FSDP_ERR_UNSUPPORTED, "%s is not supported yet; use %s", shown(atoms, text),
                          key->fallback);
     return status;
@@ -270,7 +269,7 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
     struct job_atom atom;
     struct job_key plain = *key;
 
-    *out = (struct job_value) { 0 };
+    *out = (struct job_value){ 0 };
     if (key->fallback == NULL)
         return false;
     if (key->type == JOB_PAIR)
@@ -281,7 +280,7 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
     return job_value_read(&plain, &atom, 1, false, out, NULL) == FSDP_OK;
 }
 
-/* --- in and out of struct job -------------------------------------------------------------------------------- */
+/* In and out of struct job. */
 
 enum fsdp_status job_value_store(const struct job_key *key, const struct job_value *value, struct job *job)
 {
@@ -326,7 +325,7 @@ void job_value_load(const struct job_key *key, const struct job *job, struct job
 {
     const char *field;
 
-    *out = (struct job_value) { 0 };
+    *out = (struct job_value){ 0 };
     if (key->field == JOB_NO_FIELD) {
         (void)job_value_fallback(key, out);
         return;
@@ -352,92 +351,5 @@ void job_value_load(const struct job_key *key, const struct job *job, struct job
         memcpy(&out->text, field, sizeof out->text);
         if (key->type == JOB_WORD)
             out->choice = job_list_index(key->choices, out->text);
-    }
-}
-
-/* --- as text --------------------------------------------------------------------------------------------------- */
-
-const char *job_number_text(double number, char out[JOB_VALUE_TEXT_BYTES])
-{
-    char digits[JOB_VALUE_TEXT_BYTES];
-    size_t mantissa;
-
-    for (int precision = 1; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, number);
-        if (strtod(digits, NULL) == number)
-            break;
-    }
-    /* 600.0, not 6.0e+02: enough digits that everyday numbers need no exponent. */
-    if (fabs(number) >= 10 && fabs(number) < 1e6 && strchr(digits, 'e') != NULL)
-        snprintf(digits, sizeof digits, "%.6g", number);
-    /* YAML 1.1 readers take 1e-08 for text: always a point. */
-    mantissa = strcspn(digits, "e");
-    snprintf(out, JOB_VALUE_TEXT_BYTES, "%.*s%s%s", (int)mantissa, digits,
-             memchr(digits, '.', mantissa) == NULL ? ".0" : "", digits + mantissa);
-    return out;
-}
-
-/* Text that reads back as text when it stands alone after "key: " in YAML. */
-static bool is_plain_text(const char *text)
-{
-    struct job_atom atom;
-    size_t n = strlen(text);
-
-    job_atom_plain(&atom, text);
-    return atom.kind == ATOM_TEXT && n > 0 && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                           "0123456789_./-") == n &&
-           text[0] != '-';
-}
-
-static char *quoted(const char *text)
-{
-    char *out = malloc(strlen(text) * 6 + 3), *at = out;
-
-    if (out == NULL)
-        return NULL;
-    *at++ = '"';
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\')
-            at += sprintf(at, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            at += sprintf(at, "\\u%04x", c); /* an escape that JSON and YAML share */
-        else
-            *at++ = (char)c;
-    }
-    *at++ = '"';
-    *at = '\0';
-    return out;
-}
-
-char *job_value_text(const struct job_key *key, const struct job_value *value, bool json)
-{
-    char word[JOB_KEY_PATH_BYTES], one[JOB_VALUE_TEXT_BYTES], two[JOB_VALUE_TEXT_BYTES];
-    char *text = NULL;
-
-    switch (key->type) {
-    case JOB_BOOL:
-        return strdup(value->flag ? "true" : "false");
-    case JOB_COUNT:
-        if (value->count == 0 && key->zero != NULL)
-            return strcmp(key->zero, "null") == 0 || !json ? strdup(key->zero) : quoted(key->zero);
-        return asprintf(&text, "%" PRIu64, value->count) < 0 ? NULL : text;
-    case JOB_NUMBER:
-        return strdup(job_number_text(value->number[0], one));
-    case JOB_PAIR:
-        return asprintf(&text, "[%s, %s]", job_number_text(value->number[0], one),
-                        job_number_text(value->number[1], two)) < 0
-                   ? NULL
-                   : text;
-    case JOB_TEXT:
-        return !json && is_plain_text(value->text) ? strdup(value->text) : quoted(value->text);
-    default:
-        if (!job_list_word(key->choices, value->choice, word))
-            return NULL;
-        /* true, false and null are values of their own in both languages. */
-        return !json || strcmp(word, "true") == 0 || strcmp(word, "false") == 0 || strcmp(word, "null") == 0
-                   ? strdup(word)
-                   : quoted(word);
     }
 }

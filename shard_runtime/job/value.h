@@ -37,17 +37,18 @@ struct job_value {
 
 enum { JOB_VALUE_TEXT_BYTES = 64 };
 
-/** Type a plain (unquoted) scalar by YAML 1.2's core schema; only true, false and null are words with a type. */
+/** Type a plain (unquoted) scalar by YAML 1.2's core schema; only true, false and null are words with a type.
+ */
 void job_atom_plain(struct job_atom *atom, const char *text);
 void job_atom_text(struct job_atom *atom, const char *text);
 
 /**
  * Make `atoms` (one, or a list of `n_atoms`) the value of `key`. Text in *out borrows from the atoms.
- * FSDP_ERR_CONFIG: wrong type or out of range; FSDP_ERR_UNSUPPORTED: known, not built. `why` says what is wrong
- * with the value, without naming the key.
+ * FSDP_ERR_CONFIG: wrong type or out of range; FSDP_ERR_UNSUPPORTED: known, not built. `why` says what is
+ * wrong with the value, without naming the key.
  */
-enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom *atoms, size_t n_atoms, bool is_list,
-                                struct job_value *out, struct fsdp_err *why);
+enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom *atoms, size_t n_atoms,
+                                bool is_list, struct job_value *out, struct fsdp_err *why);
 
 /** The default. Returns false when the key has none. */
 bool job_value_fallback(const struct job_key *key, struct job_value *out);

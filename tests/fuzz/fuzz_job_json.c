@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    if (job_to_json(&job, &first, NULL) != FSDP_OK || job_from_json(&again, first, strlen(first), NULL) != FSDP_OK ||
+    if (job_to_json(&job, &first, NULL) != FSDP_OK ||
+        job_from_json(&again, first, strlen(first), NULL) != FSDP_OK ||
         job_to_json(&again, &second, NULL) != FSDP_OK || strcmp(first, second) != 0)
         abort();
     free(first);

@@ -8,8 +8,8 @@
 #include "shard_runtime/job/resolve.h"
 
 static inline enum fsdp_status resolve_text(struct job *job, struct job_origins *origins, const char *text,
-                                            size_t length, const struct job_setting *settings, size_t n_settings,
-                                            char *lines, size_t size)
+                                            size_t length, const struct job_setting *settings,
+                                            size_t n_settings, char *lines, size_t size)
 {
     struct job_input input = { "t.yaml", text, length, settings, n_settings };
     struct job_report report;
@@ -20,7 +20,8 @@ static inline enum fsdp_status resolve_text(struct job *job, struct job_origins 
     status = job_resolve(job, origins, &input, &report);
     lines[0] = '\0';
     for (size_t i = 0; i < report.n && used < size; i++)
-        used += (size_t)snprintf(lines + used, size - used, "%s%s", i == 0 ? "" : "\n", report.problems[i].line);
+        used +=
+            (size_t)snprintf(lines + used, size - used, "%s%s", i == 0 ? "" : "\n", report.problems[i].line);
     job_report_fini(&report);
     return status;
 }

@@ -9,6 +9,7 @@
 
 #define DATA "data: {path: d}\n"
 
+/* clang-format off */
 static const struct broken {
     const char *name, *text, *lines;
 } broken[] = {
@@ -204,6 +205,7 @@ static const struct broken {
       "t.yaml:6:10: train.steps: must be a whole number from 0 to 99999999, not -1\n"
       "t.yaml:7:13: run.seed: must be a whole number from 0 to 9007199254740991, not y" },
 };
+/* clang-format on */
 
 Test(broken_job, names_are_unique_and_more_than_forty)
 {
@@ -220,8 +222,8 @@ Test(broken_job, each_file_gives_its_lines)
         struct job job;
         char lines[8192];
 
-        enum fsdp_status status =
-            resolve_text(&job, &origins, broken[i].text, strlen(broken[i].text), NULL, 0, lines, sizeof lines);
+        enum fsdp_status status = resolve_text(&job, &origins, broken[i].text, strlen(broken[i].text), NULL,
+                                               0, lines, sizeof lines);
 
         cr_expect(eq(int, status, FSDP_ERR_CONFIG), "%s", broken[i].name);
         cr_expect(eq(str, lines, (char *)broken[i].lines), "%s", broken[i].name);

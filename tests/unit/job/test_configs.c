@@ -33,7 +33,8 @@ Test(configs, every_file_is_a_sound_job)
                   report.n == 0 ? entry->d_name : report.problems[0].line);
         job_report_fini(&report);
         file = fopen(path, "r");
-        cr_expect(fgets(first, sizeof first, file) != NULL && first[0] == '#', "%s begins without a comment", path);
+        cr_expect(fgets(first, sizeof first, file) != NULL && first[0] == '#', "%s begins without a comment",
+                  path);
         fclose(file);
         job_free(&job);
         n++;

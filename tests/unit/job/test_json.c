@@ -102,9 +102,12 @@ Test(job_json, what_is_missing_unknown_twice_or_mistyped_is_named)
     refuses("\"seed\": 1234,", "", "run.seed: is missing");
     refuses("\"seed\": 1234,", "\"sed\": 1234,", "run.sed: is no key of a job");
     refuses("\"seed\": 1234,", "\"seed\": 1, \"seed\": 2,", "run.seed: is there twice");
-    refuses("\"seed\": 1234", "\"seed\": \"x\"", "run.seed: must be a whole number from 0 to 9007199254740991, not x");
-    refuses("\"seed\": 1234", "\"seed\": 0.5", "run.seed: must be a whole number from 0 to 9007199254740991, not 0.5");
-    refuses("\"seed\": 1234", "\"seed\": -1", "run.seed: must be a whole number from 0 to 9007199254740991, not -1");
+    refuses("\"seed\": 1234", "\"seed\": \"x\"",
+            "run.seed: must be a whole number from 0 to 9007199254740991, not x");
+    refuses("\"seed\": 1234", "\"seed\": 0.5",
+            "run.seed: must be a whole number from 0 to 9007199254740991, not 0.5");
+    refuses("\"seed\": 1234", "\"seed\": -1",
+            "run.seed: must be a whole number from 0 to 9007199254740991, not -1");
     refuses("\"seed\": 1234", "\"seed\": {}", "run.seed: must be a value, not an object");
     refuses("[0.9, 0.95]", "[0.9]", "optimizer.betas: must be a list of two numbers, like [0.9, 0.95]");
     refuses("[0.9, 0.95]", "[0.9, 0.9, 0.9]", "optimizer.betas: must not be such a list");

@@ -1,6 +1,6 @@
 /*
- * Ten thousand mutations of sound job files, the same ones every time. Whatever comes in, the reader ends, leaks
- * nothing, and either takes the file or says what is wrong with it.
+ * Ten thousand mutations of sound job files, the same ones every time. Whatever comes in, the reader ends,
+ * leaks nothing, and either takes the file or says what is wrong with it.
  */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
@@ -14,16 +14,54 @@ enum { MAX_BYTES = 4096 };
 static const char *const seeds[] = {
     "run: {name: a, dir: runs, seed: 1234}\ndata: {path: /d, tokenizer: byte}\n"
     "model: {layers: 2, dim: 64, heads: 4, vocab: 256}\noptimizer: {betas: [0.9, 0.95], lr: 1.0e-3}\n",
-    "# comment\n---\ndata:\n  path: \"/a b\"\n  order: sequential\ntrain:\n  steps: 10\n  global_batch: null\n"
+    "# comment\n---\ndata:\n  path: \"/a b\"\n  order: sequential\ntrain:\n  steps: 10\n  global_batch: "
+    "null\n"
     "parallel:\n  reshard_after_forward: true\n  output_dtype: ~\n...\n",
-    "data: {path: '/d''x'}\nrun:\n  name: >-\n    folded\n    text\n  dir: |\n    literal\nlaunch: {threads: auto}\n",
+    "data: {path: '/d''x'}\nrun:\n  name: >-\n    folded\n    text\n  dir: |\n    literal\nlaunch: {threads: "
+    "auto}\n",
 };
 
 /* What breaks parsers: structure characters, marks of every feature, bytes that are no UTF-8. */
 static const char *const pieces[] = {
-    "{", "}", "[", "]", ":", ": ", ",", "\n", "  ", "\t", "#", "&a ", "*a", "!!int ", "<<: ", "? ", "- ", "\"", "'", "|\n",
-    ">\n", "%YAML 1.1\n", "---\n", "...\n", "\xff", "\xef\xbb\xbf", "\xc3\xa9", "\xed\xa0\x80", "\x01", "\xe2\x80\xa8", "\\u0000",
-    "\\x", "null", "true", "1e999", "-0", "99999999999999999999", "[[[[[[[[[[[[[[[[[[", "model:\n  dim: 4\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ": ",
+    ",",
+    "\n",
+    "  ",
+    "\t",
+    "#",
+    "&a ",
+    "*a",
+    "!!int ",
+    "<<: ",
+    "? ",
+    "- ",
+    "\"",
+    "'",
+    "|\n",
+    ">\n",
+    "%YAML 1.1\n",
+    "---\n",
+    "...\n",
+    "\xff",
+    "\xef\xbb\xbf",
+    "\xc3\xa9",
+    "\xed\xa0\x80",
+    "\x01",
+    "\xe2\x80\xa8",
+    "\\u0000",
+    "\\x",
+    "null",
+    "true",
+    "1e999",
+    "-0",
+    "99999999999999999999",
+    "[[[[[[[[[[[[[[[[[[",
+    "model:\n  dim: 4\n",
 };
 
 static uint64_t next(uint64_t *state)
@@ -98,6 +136,6 @@ Test(job_mutations, each_is_taken_or_refused_with_a_reason, .timeout = 300)
         }
     }
 
-    cr_assert(n_taken > 100 && n_refused > 1000, "%d taken, %d refused: the mutations test one side only", n_taken,
-              n_refused);
+    cr_assert(n_taken > 100 && n_refused > 1000, "%d taken, %d refused: the mutations test one side only",
+              n_taken, n_refused);
 }

@@ -7,7 +7,7 @@
 #include "shard_runtime/job/tree.h"
 #include "tests/unit/job/resolve_text.h"
 
-#define DATA "data: {path: /d}\n"
+#define DATA     "data: {path: /d}\n"
 #define N(array) (sizeof(array) / sizeof *(array))
 
 static char lines[8192];
@@ -24,10 +24,11 @@ static const char *origin_text(const struct job_origins *origins, const char *pa
     return job_place_text(origin_of(origins, path), text, sizeof text);
 }
 
-static void resolves(struct job *job, struct job_origins *origins, const char *text, const struct job_setting *settings,
-                     size_t n_settings)
+static void resolves(struct job *job, struct job_origins *origins, const char *text,
+                     const struct job_setting *settings, size_t n_settings)
 {
-    enum fsdp_status status = resolve_text(job, origins, text, strlen(text), settings, n_settings, lines, sizeof lines);
+    enum fsdp_status status =
+        resolve_text(job, origins, text, strlen(text), settings, n_settings, lines, sizeof lines);
 
     cr_assert(eq(int, status, FSDP_OK), "%s", lines);
 }
@@ -67,14 +68,19 @@ Test(resolve, defaults_are_filled_in_and_say_so)
 Test(resolve, the_sample_of_the_contract_is_read_as_it_stands)
 {
     static const char text[] =
-        "run:        {name: quickstart, dir: runs, seed: 1234, log_every: 10, device: auto, collectives: auto} # auto | cpu\n"
+        "run:        {name: quickstart, dir: runs, seed: 1234, log_every: 10, device: auto, collectives: "
+        "auto} # auto | cpu\n"
         "launch:     {nproc_per_node: 2, nnodes: 1, max_restarts: 3, threads: auto}\n"
         "data:       {path: data/bible.txt, tokenizer: byte, order: shuffled, validation: 0.0}\n"
-        "model:      {kind: transformer, layers: 10, dim: 512, heads: 8, vocab: 1024, seq: 64, dropout: 0.0, causal: true}\n"
+        "model:      {kind: transformer, layers: 10, dim: 512, heads: 8, vocab: 1024, seq: 64, dropout: 0.0, "
+        "causal: true}\n"
         "train:      {steps: 200, batch: 8, grad_accumulation: 1, clip_norm: 1.0}\n"
-        "optimizer:  {kind: adamw, lr: 1.0e-3, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1, decay: all, schedule: constant, warmup_steps: 0}\n"
-        "parallel:   {replicate: 1, reshard_after_forward: auto, param_dtype: float32, reduce_dtype: float32, output_dtype: null,\n"
-        "             offload: none, activation_checkpoint: none, gradient_sync: last, reshard_after_backward: true}\n"
+        "optimizer:  {kind: adamw, lr: 1.0e-3, betas: [0.9, 0.95], eps: 1.0e-8, weight_decay: 0.1, decay: "
+        "all, schedule: constant, warmup_steps: 0}\n"
+        "parallel:   {replicate: 1, reshard_after_forward: auto, param_dtype: float32, reduce_dtype: "
+        "float32, output_dtype: null,\n"
+        "             offload: none, activation_checkpoint: none, gradient_sync: last, "
+        "reshard_after_backward: true}\n"
         "checkpoint: {every: 50, keep: 3, resume: auto, export: none}\n";
     struct job_origins origins;
     struct job job;
@@ -92,7 +98,10 @@ Test(resolve, a_byte_order_mark_windows_lines_and_document_marks_are_fine)
     struct job_origins origins;
     struct job job;
 
-    resolves(&job, &origins, "\xef\xbb\xbf" "---\r\n# c\r\ndata:\r\n  path: /d\r\nrun:\r\n...\r\n", NULL, 0);
+    resolves(&job, &origins,
+             "\xef\xbb\xbf"
+             "---\r\n# c\r\ndata:\r\n  path: /d\r\nrun:\r\n...\r\n",
+             NULL, 0);
 
     cr_assert(eq(str, job.data.path, "/d"));
     cr_assert(eq(str, (char *)origin_text(&origins, "data.path"), "t.yaml:4:9"));
@@ -102,10 +111,14 @@ Test(resolve, a_byte_order_mark_windows_lines_and_document_marks_are_fine)
 Test(resolve, the_last_setting_wins_and_is_named)
 {
     static const struct job_setting settings[] = {
-        { "PET_NNODES", "launch.nnodes=2" },     { "--set 1", "model.dim=128" },
-        { "--set 2", "model.dim=256" },          { "--set 3", "optimizer.betas=[0.5, 0.25]" },
-        { "--set 4", "data.path=/a b#c: [d" },   { "--set 5", "run.name=12" },
-        { "--set 6", "parallel.reshard_after_forward=false" }, { "--set 7", "train.global_batch=16" },
+        { "PET_NNODES", "launch.nnodes=2" },
+        { "--set 1", "model.dim=128" },
+        { "--set 2", "model.dim=256" },
+        { "--set 3", "optimizer.betas=[0.5, 0.25]" },
+        { "--set 4", "data.path=/a b#c: [d" },
+        { "--set 5", "run.name=12" },
+        { "--set 6", "parallel.reshard_after_forward=false" },
+        { "--set 7", "train.global_batch=16" },
     };
     struct job_origins origins;
     struct job job;
@@ -146,7 +159,8 @@ Test(resolve, a_wrong_setting_names_itself)
     setting_gives("", "--set 2: must be section.key=value");
     setting_gives("model.dim=", "--set 2: model.dim: must be a whole number from 1 to 1048576, not null");
     setting_gives("model.dim=x", "--set 2: model.dim: must be a whole number from 1 to 1048576, not x");
-    setting_gives("model.dim=[4", "--set 2: model.dim: expected , or ]: a bracket is not closed, or a comma is missing (begun in line 1)");
+    setting_gives("model.dim=[4", "--set 2: model.dim: expected , or ]: a bracket is not closed, or a comma "
+                                  "is missing (begun in line 1)");
     setting_gives("model.dim=&a 4", "--set 2: model.dim: anchors (&) are not allowed");
     setting_gives("model.dim={a: 4}", "--set 2: model.dim: must be one value, not a map");
     setting_gives("model.dim=4\xff", "--set 2: model.dim: is not UTF-8 text (byte 0xff)");
@@ -190,10 +204,14 @@ Test(resolve, an_input_path_starts_at_the_job_file_and_a_setting_at_the_working_
 Test(resolve, what_is_printed_is_a_job_file_again_with_every_origin)
 {
     static const struct job_setting settings[] = {
-        { "--set 1", "optimizer.lr=0.30000000000000004" }, { "--set 2", "data.path=/odd \"name\" # \\ \xc3\xa9" },
-        { "--set 3", "run.dir=true" },                     { "--set 4", "parallel.reshard_after_forward=true" },
-        { "--set 5", "launch.threads=3" },                 { "--set 6", "train.global_batch=12" },
-        { "--set 7", "run.seed=9007199254740991" },        { "--set 8", "optimizer.schedule=cosine" },
+        { "--set 1", "optimizer.lr=0.30000000000000004" },
+        { "--set 2", "data.path=/odd \"name\" # \\ \xc3\xa9" },
+        { "--set 3", "run.dir=true" },
+        { "--set 4", "parallel.reshard_after_forward=true" },
+        { "--set 5", "launch.threads=3" },
+        { "--set 6", "train.global_batch=12" },
+        { "--set 7", "run.seed=9007199254740991" },
+        { "--set 8", "optimizer.schedule=cosine" },
         { "--set 9", "run.name=12" },
     };
     struct job_origins origins, origins_again;

@@ -14,11 +14,13 @@ Test(job_schema, keys_are_unique_and_stand_in_known_sections_together)
         const struct job_key *key = &job_schema[i];
 
         cr_assert(job_section_exists(key->section), "%s", key->name);
-        cr_assert(job_key_find(key->section, key->name) == key, "%s.%s is there twice", key->section, key->name);
+        cr_assert(job_key_find(key->section, key->name) == key, "%s.%s is there twice", key->section,
+                  key->name);
         for (size_t j = i; j-- > 0;)
             if (strcmp(job_schema[j].section, key->section) == 0)
                 for (size_t k = j; k < i; k++)
-                    cr_assert(eq(str, (char *)job_schema[k].section, (char *)key->section), "%s is split", key->section);
+                    cr_assert(eq(str, (char *)job_schema[k].section, (char *)key->section), "%s is split",
+                              key->section);
     }
 }
 
@@ -26,8 +28,8 @@ Test(job_schema, no_two_keys_share_a_field)
 {
     for (size_t i = 0; i < job_schema_size; i++)
         for (size_t j = 0; j < i; j++)
-            cr_assert(job_schema[i].field == JOB_NO_FIELD || job_schema[i].field != job_schema[j].field, "%s and %s",
-                      job_schema[i].name, job_schema[j].name);
+            cr_assert(job_schema[i].field == JOB_NO_FIELD || job_schema[i].field != job_schema[j].field,
+                      "%s and %s", job_schema[i].name, job_schema[j].name);
 }
 
 Test(job_schema, every_default_and_example_is_a_legal_value)
@@ -49,9 +51,11 @@ Test(job_schema, every_default_and_example_is_a_legal_value)
                 continue;
             snprintf(text, sizeof text, "%s.%s=%s", key->section, key->name, written);
             setting.text = text;
-            cr_expect(eq(int, resolve_text(&job, &origins, "data: {path: d}\n", 16, &setting, 1, lines, sizeof lines),
-                         FSDP_OK),
-                      "%s: %s", text, lines);
+            cr_expect(
+                eq(int,
+                   resolve_text(&job, &origins, "data: {path: d}\n", 16, &setting, 1, lines, sizeof lines),
+                   FSDP_OK),
+                "%s: %s", text, lines);
             job_free(&job);
         }
     }
@@ -76,7 +80,8 @@ Test(job_schema, every_feature_that_is_not_built_says_so)
             cr_assert(job_list_word(key->later, 0, word));
         job_atom_plain(&atom, word);
 
-        cr_expect(eq(int, job_value_read(key, &atom, 1, false, &value, &why), FSDP_ERR_UNSUPPORTED), "%s", key->name);
+        cr_expect(eq(int, job_value_read(key, &atom, 1, false, &value, &why), FSDP_ERR_UNSUPPORTED), "%s",
+                  key->name);
         cr_expect_not_null(strstr(why.message, "is not supported yet"), "%s", why.message);
     }
 }

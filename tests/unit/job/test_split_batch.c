@@ -19,7 +19,8 @@ Test(split_batch, every_split_is_whole_within_the_maximum_and_the_largest)
     for (int W = 1; W <= 9; W++)
         for (uint64_t most = 1; most <= 20; most++)
             for (uint64_t total = 1; total <= 120; total++) {
-                struct job job = { .train = { .batch = most, .grad_accumulation = 1, .global_batch = total } };
+                struct job job = { .train = {
+                                       .batch = most, .grad_accumulation = 1, .global_batch = total } };
                 uint64_t batch = 0, n_micro = 0;
                 enum fsdp_status status = job_split_batch(&job, W, &batch, &n_micro, NULL);
 

@@ -123,7 +123,8 @@ Test(launch, a_program_without_python_is_127)
     around.files = &none_there;
     parse(&options, "x.py");
     cr_assert(eq(int, launch_program(&launch, &options, WHAT_SCRIPT, &around, &err), 127));
-    cr_assert(eq(str, err.message, "neither python3 nor python is on PATH to run x.py (PYTHON_EXEC names another)"));
+    cr_assert(eq(str, err.message,
+                 "neither python3 nor python is on PATH to run x.py (PYTHON_EXEC names another)"));
     launch_fini(&launch);
     options_fini(&options);
 }
@@ -155,7 +156,8 @@ Test(launch, options_reach_the_agent)
     struct options options;
     struct launch launch;
 
-    parse(&options, "--nproc-per-node 3 --max-restarts 2 --shutdown-timeout 5 -r 0:3 -t 2:1 --rdzv-id a/b --quiet --color "
+    parse(&options, "--nproc-per-node 3 --max-restarts 2 --shutdown-timeout 5 -r 0:3 -t 2:1 --rdzv-id a/b "
+                    "--quiet --color "
                     "--log-dir /dev/null --master-port 29511 prog x");
     cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
 
@@ -206,7 +208,8 @@ Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
                     "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
     program_refused("-r 1:3 prog", 2, "--redirects: names local rank 1 of 1 (the first is 0)");
     program_refused("--log-dir /etc/passwd prog", 2, "--log-dir: /etc/passwd is no directory");
-    program_refused("--save-on-signal prog", 2, "--save-on-signal is for job files: a program gets the signal itself");
+    program_refused("--save-on-signal prog", 2,
+                    "--save-on-signal is for job files: a program gets the signal itself");
 }
 
 Test(launch, without_a_secret_only_when_insecure_was_said)
@@ -247,12 +250,14 @@ Test(launch, a_job_is_the_file_below_environment_below_settings_below_options)
     FILE *out = open_memstream(&problems, &size);
 
     close(mkstemps(path, 5));
-    write_job(path, "run: {name: quick}\ndata: {path: /d}\nlaunch: {nproc_per_node: 2, nnodes: 2, max_restarts: 7, threads: 2, hang_timeout_s: 1.5}\n");
+    write_job(path, "run: {name: quick}\ndata: {path: /d}\nlaunch: {nproc_per_node: 2, nnodes: 2, "
+                    "max_restarts: 7, threads: 2, hang_timeout_s: 1.5}\n");
     variables[0][0] = "PET_NNODES";
     variables[0][1] = "3";
     variables[1][0] = "PET_MAX_RESTARTS";
     variables[1][1] = "4";
-    snprintf(words, sizeof words, "%s --nproc-per-node cpu --set launch.max_restarts=5 --set launch.nnodes=1", path);
+    snprintf(words, sizeof words, "%s --nproc-per-node cpu --set launch.max_restarts=5 --set launch.nnodes=1",
+             path);
     parse(&options, words);
     cr_assert(eq(int, job_input_resolve(&input, &options, out, &err), FSDP_OK), "%s", err.message);
     cr_assert(eq(int, launch_job(&launch, &options, &input.job, &around, &err), 0), "%s", err.message);

@@ -55,13 +55,14 @@ static void spell(const struct options *options, char *out, size_t size)
     for (int id = 1; id < OPT_COUNT; id++) {
         const struct option *option = option_find((enum option_id)id);
         const struct option_value *value = &options->of[id];
-        bool counts = option->kind == OPTION_COUNT || option->kind == OPTION_PROCS || option->kind == OPTION_NODES;
+        bool counts =
+            option->kind == OPTION_COUNT || option->kind == OPTION_PROCS || option->kind == OPTION_NODES;
         char number[32];
 
         snprintf(number, sizeof number, "%ld", (long)value->number);
         if (value->text != NULL)
-            used += (size_t)snprintf(out + used, size - used, "%s=%s(%s) ", option->name, counts ? number : value->text,
-                                     value->origin);
+            used += (size_t)snprintf(out + used, size - used, "%s=%s(%s) ", option->name,
+                                     counts ? number : value->text, value->origin);
     }
     for (size_t i = 0; i < options->n_sets; i++)
         used += (size_t)snprintf(out + used, size - used, "set:%s ", options->sets[i]);
@@ -70,6 +71,7 @@ static void spell(const struct options *options, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, "[%s]", options->rest[i]);
 }
 
+/* clang-format off */
 static const struct taken {
     const char *words, *variables, *want;
 } taken[] = {
@@ -124,6 +126,7 @@ static const struct taken {
     { "--nnodes 2 --version x", "", "nnodes=2(--nnodes) version=1(--version) " },
     { "t.yaml --help", "", "help=1(--help) [t.yaml]" },
 };
+/* clang-format on */
 
 Test(options, what_is_accepted_means_this)
 {
@@ -142,6 +145,7 @@ Test(options, what_is_accepted_means_this)
     }
 }
 
+/* clang-format off */
 static const struct refused {
     const char *words, *variables, *want;
 } refused[] = {
@@ -191,6 +195,7 @@ static const struct refused {
     { "--standalone x", "", "--standalone is not supported yet" },
     { "--run-path x", "", "--run-path is not supported yet" },
 };
+/* clang-format on */
 
 Test(options, what_is_refused_says_why_in_one_line)
 {
@@ -201,7 +206,8 @@ Test(options, what_is_refused_says_why_in_one_line)
 
         make_line(&line, refused[i].words, refused[i].variables);
         cr_expect(ne(int, options_read(&options, &line.input, &err), FSDP_OK), "%s", refused[i].words);
-        cr_expect(eq(str, err.message, (char *)refused[i].want), "%s %s", refused[i].words, refused[i].variables);
+        cr_expect(eq(str, err.message, (char *)refused[i].want), "%s %s", refused[i].words,
+                  refused[i].variables);
         cr_expect_null(options.sets, "a failed parse leaves nothing to free");
     }
 }
@@ -209,10 +215,35 @@ Test(options, what_is_refused_says_why_in_one_line)
 Test(options, every_one_of_torchruns_is_known)
 {
     static const char *const names[] = {
-        "nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "standalone", "max-restarts",
-        "monitor-interval", "start-method", "event-log-handler", "role", "module", "no-python", "run-path", "log-dir",
-        "redirects", "tee", "local-ranks-filter", "duplicate-stdout-filters", "duplicate-stderr-filters", "node-rank",
-        "master-addr", "master-port", "local-addr", "logs-specs", "numa-binding", "signals-to-handle", "shutdown-timeout",
+        "nnodes",
+        "nproc-per-node",
+        "rdzv-backend",
+        "rdzv-endpoint",
+        "rdzv-id",
+        "rdzv-conf",
+        "standalone",
+        "max-restarts",
+        "monitor-interval",
+        "start-method",
+        "event-log-handler",
+        "role",
+        "module",
+        "no-python",
+        "run-path",
+        "log-dir",
+        "redirects",
+        "tee",
+        "local-ranks-filter",
+        "duplicate-stdout-filters",
+        "duplicate-stderr-filters",
+        "node-rank",
+        "master-addr",
+        "master-port",
+        "local-addr",
+        "logs-specs",
+        "numa-binding",
+        "signals-to-handle",
+        "shutdown-timeout",
         "virtual-local-rank",
     };
 
@@ -252,7 +283,8 @@ Test(options, ranges_are_the_job_files)
     static const struct {
         enum option_id id;
         const char *key;
-    } pairs[] = { { OPT_NPROC_PER_NODE, "launch.nproc_per_node" }, { OPT_NNODES, "launch.nnodes" },
+    } pairs[] = { { OPT_NPROC_PER_NODE, "launch.nproc_per_node" },
+                  { OPT_NNODES, "launch.nnodes" },
                   { OPT_MAX_RESTARTS, "launch.max_restarts" } };
 
     for (size_t i = 0; i < 3; i++) {
@@ -306,10 +338,12 @@ Test(options, endpoints)
         const char *text, *host;
         int port; /* -1: refused */
     } cases[] = {
-        { "h", "h", 7 },         { "h:80", "h", 80 },       { "1.2.3.4:0", "1.2.3.4", 0 }, { "[::1]", "::1", 7 },
-        { "[::1]:80", "::1", 80 }, { "::1", "", -1 },       { "::1:80", "", -1 },          { "h:", "", -1 },
-        { "h:x", "", -1 },       { "h:65536", "", -1 },     { ":80", "", -1 },             { "", "", -1 },
-        { "[::1", "", -1 },      { "[::1]80", "", -1 },     { "[]:80", "", -1 },           { "h:80x", "", -1 },
+        { "h", "h", 7 },       { "h:80", "h", 80 },       { "1.2.3.4:0", "1.2.3.4", 0 },
+        { "[::1]", "::1", 7 }, { "[::1]:80", "::1", 80 }, { "::1", "", -1 },
+        { "::1:80", "", -1 },  { "h:", "", -1 },          { "h:x", "", -1 },
+        { "h:65536", "", -1 }, { ":80", "", -1 },         { "", "", -1 },
+        { "[::1", "", -1 },    { "[::1]80", "", -1 },     { "[]:80", "", -1 },
+        { "h:80x", "", -1 },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

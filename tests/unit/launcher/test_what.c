@@ -51,8 +51,8 @@ static enum what_kind by_contract(const char *name, struct what_flags flags, str
 
 Test(what, every_name_flag_and_file_system_follows_the_contract)
 {
-    static const char *const names[] = { "plan", "version", "./plan", "t.yaml", "d/t.yml", "x.py", "./x.py",
-                                         "prog", "./prog",  "d/prog", "-" };
+    static const char *const names[] = { "plan",   "version", "./plan", "t.yaml", "d/t.yml", "x.py",
+                                         "./x.py", "prog",    "./prog", "d/prog", "-" };
 
     for (size_t n = 0; n < sizeof names / sizeof *names; n++)
         for (unsigned bits = 0; bits < 64; bits++) {
@@ -62,14 +62,14 @@ Test(what, every_name_flag_and_file_system_follows_the_contract)
 
             if (flags.module && flags.no_python)
                 continue; /* refused by the options */
-            cr_expect(eq(int, what_is_run(names[n], flags, &files), by_contract(names[n], flags, world)), "%s %u",
-                      names[n], bits);
+            cr_expect(eq(int, what_is_run(names[n], flags, &files), by_contract(names[n], flags, world)),
+                      "%s %u", names[n], bits);
         }
 }
 
 Test(what, all_reserved_words_are)
 {
-    static const char *const words[] = { "plan", "status", "ps",   "logs", "stop",  "restart", "top",
+    static const char *const words[] = { "plan",   "status", "ps",   "logs", "stop",  "restart", "top",
                                          "events", "doctor", "ckpt", "data", "trace", "plot",    "version" };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
