@@ -163,6 +163,11 @@ unit: $(BUILD)/test/unit
 system: tests-build
 	BUILD=$(BUILD) tests/run system
 
+# The long campaigns, of which `make test` takes a sample.
+.PHONY: nightly
+nightly: tests-build
+	FSDP_NIGHTLY=1 FSDP_TEST_TIMEOUT_S=7200 BUILD=$(BUILD) tests/run unit system parity
+
 # A bench: one program, one table on stdout, the same as build/bench/NAME.json.
 $(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)

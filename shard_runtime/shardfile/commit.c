@@ -66,12 +66,17 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
 {
     enum fsdp_status status = FSDP_OK;
     struct io_names names;
+    struct io_stat stat;
 
-    if (io->list(io, path, &names) < 0) {
-        if (errno == ENOENT)
-            return FSDP_OK;
-        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", path, strerror(errno));
+    if (io->stat(io, path, &stat) < 0)
+        return errno == ENOENT ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
+    if (stat.kind != IO_DIRECTORY) { /* a link under our name: never what it points to */
+        if (io->unlink(io, path) < 0 && errno != ENOENT)
+            return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
+        return FSDP_OK;
     }
+    if (io->list(io, path, &names) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "list %s: %s", path, strerror(errno));
     for (size_t i = 0; i < names.n && status == FSDP_OK; i++) {
         char child[IO_PATH_BYTES];
 
@@ -159,8 +164,13 @@ enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const c
         status = io_make_directories(io, directory, err);
     if (status != FSDP_OK)
         return status;
-    if (io->mkdir(io, path, 0777) < 0 && errno != EEXIST)
-        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(errno));
+    if (io->mkdir(io, path, 0777) < 0) {
+        const int error = errno;
+        struct io_stat stat;
+
+        if (error != EEXIST || io->stat(io, path, &stat) < 0 || stat.kind != IO_DIRECTORY)
+            return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, strerror(error));
+    }
     return FSDP_OK;
 }
 

@@ -184,13 +184,22 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     return FSDP_OK;
 }
 
-static enum fsdp_status save_step(struct loop *loop, struct fsdp_err *err)
+/*
+ * A disk that refuses a checkpoint on the way is said and trained past: the older ones stand, and the next save may
+ * work. Every rank hears the same verdict. The `last` save must succeed, for what it would lose is the run's end.
+ */
+static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err *err)
 {
     const double began_s = clock_s(CLOCK_MONOTONIC);
     const enum fsdp_status status = trainer_save(loop->trainer, err);
 
     loop->logged_s += clock_s(CLOCK_MONOTONIC) - began_s;
-    return status;
+    if (status != FSDP_ERR_IO || last)
+        return status;
+    if (loop->trainer->rank == 0)
+        fprintf(stderr, "fsdp-train: %s; training goes on, older checkpoints stand\n", err->message);
+    fsdp_err_clear(err);
+    return FSDP_OK;
 }
 
 static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, struct fsdp_err *err)
@@ -215,7 +224,7 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
         if (status != FSDP_OK)
             return status;
         if (stop || (every > 0 && (t->step % every == 0 || t->step == t->job->train.steps))) {
-            status = save_step(loop, err);
+            status = save_step(loop, stop || t->step == t->job->train.steps, err);
             if (status != FSDP_OK)
                 return status;
         }

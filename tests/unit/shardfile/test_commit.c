@@ -158,6 +158,24 @@ Test(commit, cleaning_takes_temporary_and_trash_names_only)
     cr_assert(commit_clean(&io_posix, files_path(root, "absent"), NULL, NULL) == FSDP_OK);
 }
 
+Test(commit, nothing_is_removed_through_a_link)
+{
+    cr_assert(mkdir(files_path(root, "mine"), 0700) == 0);
+    files_write(files_path(root, "mine/manifest.json"), "mine", 4);
+    for (int64_t step = 20; step <= 40; step += 10)
+        save(step);
+    cr_assert(symlink(files_path(root, "mine"), files_path(checkpoints, ".trash-step-00000010")) == 0);
+    cr_assert(symlink(files_path(root, "mine"), files_path(checkpoints, "step-00000010")) == 0);
+    cr_assert(symlink(files_path(root, "mine"), files_path(checkpoints, "step-00000050")) == 0);
+
+    save(50);
+    cr_assert(commit_retain(&io_posix, checkpoints, 2, -1, NULL, NULL) == FSDP_OK);
+    cr_assert(commit_clean(&io_posix, checkpoints, NULL, NULL) == FSDP_OK);
+
+    cr_assert(files_exist(files_path(root, "mine/manifest.json")));
+    cr_assert(is_there(50) && is_there(40) && files_count(checkpoints) == 2);
+}
+
 Test(commit, retention_keeps_the_newest_and_what_was_loaded)
 {
     for (int64_t step = 10; step <= 60; step += 10)

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# A job's checkpoints from outside: damaged ones are passed over aloud or refused, a full disk loses nothing, PyTorch
+# reads them.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+. tests/support/train.sh
+tiny_job "$WORK/job.yaml"
+job() { run_job "$WORK/$1.log" "$WORK/job.yaml" --set "run.name=$1" "${@:2}"; }
+shard() { echo "shard-0000$1-model-00001-of-00001.safetensors"; }
+state_of() { (cd "$1" && find . -type f -exec cksum {} + | sort); }
+names_in() { (cd "$1" && ls -A); }
+
+job whole --set train.steps=12
+check_eq "12 steps without a fault" 0 $?
+job half --set train.steps=10
+check_eq "10 steps" 0 $?
+check_eq "a checkpoint for every fifth step and nothing else" "step-00000005 step-00000010" \
+  "$(names_in "$WORK/runs/half/checkpoints" | tr '\n' ' ' | sed 's/ $//')"
+
+# damage NAME: of step 10, in a copy
+damage() {
+  local newest=$1/checkpoints/step-00000010 older=$1/checkpoints/step-00000005
+  case $2 in
+  truncated) truncate -s -100 "$newest/$(shard 1)" ;;
+  emptied) : > "$newest/$(shard 2)" ;;
+  flipped) printf '\x01' | dd of="$newest/$(shard 2)" bs=1 seek=20000 conv=notrunc status=none ;;
+  swapped) mv "$newest/$(shard 1)" "$1/x"; mv "$newest/$(shard 2)" "$newest/$(shard 1)"; mv "$1/x" "$newest/$(shard 2)" ;;
+  of-another-step) cp "$older/$(shard 2)" "$newest/" ;;
+  missing) rm "$newest/$(shard 1)" ;;
+  extra) cp "$newest/$(shard 1)" "$newest/$(shard 3)" ;;
+  without-manifest) rm "$newest/manifest.json" ;;
+  manifest-changed) sed -i 's/"cursor":120/"cursor":121/' "$newest/manifest.json" ;;
+  a-link) mv "$newest" "$1/elsewhere"; ln -s "$1/elsewhere" "$newest" ;;
+  esac
+}
+for kind in truncated emptied flipped swapped of-another-step missing extra without-manifest manifest-changed a-link; do
+  cp -r "$WORK/runs/half" "$WORK/runs/$kind"
+  damage "$WORK/runs/$kind" "$kind"
+  job "$kind" --set train.steps=12
+  check_eq "$kind: the job goes on" 0 $?
+  check_match "$kind: from the older one, and says why" 'event=checkpoint_skipped step=10 reason=' "$(cat "$WORK/$kind.log")"
+  check_match "$kind: resumed after step 5" '"event": *"resume".*"step": *5' "$(cat "$WORK/runs/$kind/events.jsonl")"
+  check_eq "$kind: every figure is the faultless run's" "$(figures "$WORK/runs/whole")" "$(figures "$WORK/runs/$kind")"
+done
+check_eq "a link in place of a checkpoint is replaced, and what it pointed to is left alone" \
+  "$(state_of "$WORK/runs/half/checkpoints/step-00000010")" "$(state_of "$WORK/runs/a-link/elsewhere")"
+
+cp -r "$WORK/runs/half" "$WORK/runs/none"
+damage "$WORK/runs/none" flipped
+truncate -s 100 "$WORK/runs/none/checkpoints/step-00000005/manifest.json"
+before=$(state_of "$WORK/runs/none/checkpoints")
+job none --set train.steps=12
+check_eq "with no usable checkpoint left the job does not begin anew" 66 $?
+check_match "and says so in one line with the first file" 'none of the 2 checkpoints in .*shard-00002.*damaged' "$(cat "$WORK/none.log")"
+check_eq "and touches nothing" "$before" "$(state_of "$WORK/runs/none/checkpoints")"
+
+# A full disk: room for one checkpoint of 190 KB and a half, kept in a mount of its own.
+full_disk() {
+  unshare -rm bash -c '
+    mkdir -p "$1" && mount -t tmpfs -o size=320k tmpfs "$1" || exit 99
+    "$BIN/fsdprun" "$2" --set run.name=full --set run.dir="$WORK/runs" "${@:3}" > "$WORK/full.log" 2>&1 < /dev/null
+    echo "status $?"; ls -A "$1"; du -k "$1" | tail -n 1' bash "$WORK/runs/full/checkpoints" "$WORK/job.yaml" "$@"
+}
+export BIN WORK
+if unshare -rm true 2> /dev/null; then
+  out=$(full_disk --set train.steps=11 --set checkpoint.every=3 --set checkpoint.keep=1 --set launch.max_restarts=0)
+  check_match "a disk that is full at the last step ends the job with 74" 'status 74' "$out"
+  check_match "a disk that fills on the way is said and trained past" 'No space left.*training goes on' "$(cat "$WORK/full.log")"
+  check_match "what was saved before stands" 'step-00000003' "$out"
+  check_eq "and nothing half-written is left" 0 "$(grep -c '^\.step\|^\.trash' <<< "$out")"
+  check_eq "all steps were trained" 11 "$(figures "$WORK/runs/full" | wc -l)"
+else
+  skip "a full disk" "no user and mount namespaces here"
+fi
+
+if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
+  check_match "PyTorch reads what two ranks saved" '^[0-9]+ tensors, all equal$' \
+    "$("$FSDP_TEST_PYTHON" tests/support/read_by_pytorch.py "$WORK/runs/half/checkpoints/step-00000010" 2>&1 | tail -n 1)"
+  job wide --nproc-per-node 3 --set train.steps=1 --set checkpoint.every=1
+  check_match "and what three did, uneven rows" '^[0-9]+ tensors, all equal$' \
+    "$("$FSDP_TEST_PYTHON" tests/support/read_by_pytorch.py "$WORK/runs/wide/checkpoints/step-00000001" 2>&1 | tail -n 1)"
+else
+  skip "PyTorch reads our checkpoints" "FSDP_TEST_PYTHON names no Python with PyTorch"
+fi
+[ "$n_failed" -eq 0 ]
