@@ -175,6 +175,9 @@ $(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a
 .PHONY: bench-numerics
 bench-numerics: $(BUILD)/bench/bench_numerics
 	$< auto $(or $(THREADS),1) $(BUILD)/bench/numerics.json
+.PHONY: bench-comm
+bench-comm: $(BUILD)/bench/bench_comm
+	$< $(BUILD)/bench/comm.json
 
 # Under the thread sanitizer: plain programs of tests/tsan, clang and its OpenMP, products in plain C (with libgomp
 # or oneDNN's own threads the sanitizer sees races that are none).

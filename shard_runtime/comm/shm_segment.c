@@ -14,13 +14,16 @@
 #include <unistd.h>
 
 /*
- * A slot is small enough that what is copied in is still in the second-level cache when it is read, and large
- * enough that a meeting (0.3 us spinning, 35 us asleep) is lost in the copying.
+ * Bytes of a slot: large enough that a meeting (0.3 us spinning, 35 us asleep and more when ranks outnumber CPUs) is
+ * lost in the copying. From 64 KiB to 4 MiB tried; below 1 MiB sums between two clusters of cores get slower.
  */
-enum { CHUNK_BYTES = 256 << 10, CHUNK_BYTES_OVERSUBSCRIBED = 1 << 20 };
+enum { CHUNK_BYTES = 1 << 20 };
 
 /* Looks at the counter before a wait sleeps: some tens of microseconds. */
 enum { SPINS = 2000 };
+
+/* The same where ranks outnumber CPUs: turns given to others before a wait sleeps. */
+enum { YIELDS = 16 };
 
 enum { PAGE = 4096 };
 
@@ -29,12 +32,26 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-static bool ranks_fit_cpus(const struct link *link)
+/* Add the CPUs that this rank may use to those of the others: each may be bound to a few of its own. */
+static void tell_cpus(struct shm_head *head)
 {
     cpu_set_t cpus;
 
-    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 &&
-           CPU_COUNT(&cpus) >= (int)link_hello(link)->local_world_size;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) < 0)
+        return;
+    for (int cpu = 0; cpu < SHM_CPUS && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &cpus))
+            atomic_fetch_or(&head->cpus[cpu / 64], (uint64_t)1 << (cpu % 64));
+}
+
+/* Have all ranks of this host, not only the group's, a CPU each? Then a wait may spin. */
+static bool ranks_fit_cpus(const struct shm_head *head, const struct link *link)
+{
+    int n = 0;
+
+    for (int i = 0; i < SHM_CPUS / 64; i++)
+        n += __builtin_popcountll(atomic_load(&head->cpus[i]));
+    return n >= (int)link_hello(link)->local_world_size;
 }
 
 static size_t marks_bytes(int n)
@@ -103,7 +120,6 @@ static enum fsdp_status map_segment(struct shm *shm, int fd, struct fsdp_err *er
 
 enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, struct fsdp_err *err)
 {
-    const bool fit = ranks_fit_cpus(config->link);
     enum fsdp_status status;
     struct shm *shm = NULL;
     int fd = -1;
@@ -120,10 +136,7 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
     shm->first = config->first;
     shm->n = config->n;
     shm->self = config->self;
-    shm->n_spins = fit ? SPINS : 0;
-    shm->chunk_bytes = config->chunk_bytes != 0 ? config->chunk_bytes
-                       : fit                    ? CHUNK_BYTES
-                                                : CHUNK_BYTES_OVERSUBSCRIBED;
+    shm->chunk_bytes = config->chunk_bytes != 0 ? config->chunk_bytes : CHUNK_BYTES;
     /* Room for a cache line of every rank at the least, whatever was asked for. */
     if (shm->chunk_bytes < 64 * (size_t)config->n)
         shm->chunk_bytes = 64 * (size_t)config->n;
@@ -139,7 +152,12 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
         shm->head->chunk_bytes = shm->chunk_bytes;
         shm->head->magic = SHM_MAGIC;
     }
+    tell_cpus(shm->head);
     status = shm_meet(shm, err); /* from here on everyone has the segment, and the head is written */
+    if (ranks_fit_cpus(shm->head, config->link))
+        shm->n_spins = SPINS;
+    else
+        shm->n_yields = YIELDS;
     if (status == FSDP_OK && (shm->head->magic != SHM_MAGIC || shm->head->n != (uint32_t)config->n))
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "the shared segment is not this group's");
     if (status != FSDP_OK)

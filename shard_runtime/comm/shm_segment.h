@@ -13,7 +13,7 @@
 
 #include "shard_runtime/comm/shm.h"
 
-enum { SHM_MAGIC = 0x48534653 /* "SFSH" */, SHM_WORDS_BYTES = 384, SHM_HEAD_BYTES = 4096 };
+enum { SHM_MAGIC = 0x48534653 /* "SFSH" */, SHM_WORDS_BYTES = 384, SHM_HEAD_BYTES = 4096, SHM_CPUS = 1024 };
 
 enum shm_failed { SHM_WHOLE = 0, SHM_FAILING = 1, SHM_FAILED = 2 };
 
@@ -21,6 +21,7 @@ struct shm_head {
     uint32_t magic;
     uint32_t n;
     uint64_t chunk_bytes;
+    _Atomic uint64_t cpus[SHM_CPUS / 64]; /* a bit for each that some rank may use; whole after the first meeting */
 
     alignas(64) _Atomic uint32_t arrived;  /* ranks that have come to a meeting, all meetings together; wraps */
     alignas(64) _Atomic uint32_t released; /* meetings that are over; wraps; the futex word */
@@ -47,7 +48,7 @@ struct shm {
     size_t mapped_bytes, chunk_bytes;
     struct watch *watch;
     int first, n, self;
-    int n_spins;         /* looks at the counter before a wait sleeps */
+    int n_spins, n_yields; /* looks at the counter before a wait sleeps; one of them is 0 */
     uint32_t meeting;    /* meetings this rank has come to */
     uint32_t n_chunks;   /* chunks staged so far: the parity picks the slot */
     uint32_t n_calls;    /* collectives entered: the parity picks the mark */
