@@ -1,0 +1,106 @@
+# Nothing is left: SIGKILL of either process of the launcher, at any time, and every other way a run ends.
+source tests/support/harness.sh
+FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
+interruptible="env --default-signal=INT,QUIT" # a script's background jobs are started with these ignored
+mark=fsdp-orphan-$$
+toy=$WORK/$mark # every process of a run has this name in its command line
+ln -s "$TOY/toy" "$toy"
+repeats=${FSDP_TEST_REPEATS:-30}
+
+agent_of() { cat "/proc/$1/task/$1/children" 2>/dev/null | tr -d ' '; }
+has_agent() { [ -n "$(agent_of "$1")" ]; }
+launched() { [ "$(grep -c . "$WORK/pids" 2>/dev/null)" -ge "$1" ]; }
+at_exit() { pkill -KILL -f -- "$mark" 2>/dev/null; :; }
+
+# start N ARGUMENTS...: a run in the background, $guard and $agent set, once N workers said that they are there.
+start() {
+  local n=$1; shift
+  rm -f "$WORK/pids"
+  $interruptible "$FSDPRUN" --nproc-per-node "$n" -- "$toy" "$@" "touch=$WORK/pids" hang > "$WORK/out" 2> "$WORK/err" < /dev/null &
+  guard=$!
+  wait_until 30 launched "$n" || return 1
+  agent=$(agent_of "$guard")
+  [ -n "$agent" ]
+}
+
+# kill_and_look PIDS...: SIGKILL, then nothing but zombies may be left; prints how long it took in ms.
+kill_and_look() {
+  local began; began=$(date +%s%N)
+  kill -KILL "$@" 2>/dev/null
+  wait_until 10 none_alive "$mark" || { echo "left: $(pgrep -af -- "$mark")"; pkill -KILL -f -- "$mark"; return 1; }
+  took=$((($(date +%s%N) - began) / 1000000))
+  wait "$guard" 2>/dev/null
+  return 0
+}
+
+for victim in guard agent; do
+  worst=0 bad=
+  for i in $(seq "$repeats"); do
+    start 2 orphans=2 child || { bad="run $i did not start: $(cat "$WORK/err")"; break; }
+    kill_and_look "${!victim}" || { bad="run $i: something is alive after 10 s"; break; }
+    [ "$took" -le "$worst" ] || worst=$took
+  done
+  if [ -n "$bad" ]; then not_ok "the $victim killed: nothing is left" "$bad"; else ok "the $victim killed: nothing is left ($repeats runs)"; fi
+  echo "# slowest of $repeats: $worst ms until seen by pgrep"
+  # A busy machine is slow to show it; 1 s is what the document says and is asked of the fastest half only here.
+  [ -n "$bad" ] || { [ "$worst" -lt 5000 ] && ok "the $victim killed: it is over soon" || not_ok "the $victim killed: it is over soon" "$worst ms"; }
+done
+
+# During spawn: killed after a random part of the time that a start takes.
+for victim in guard agent; do
+  bad=
+  for i in $(seq "$repeats"); do
+    "$FSDPRUN" --nproc-per-node 8 -- "$toy" daemon hang > /dev/null 2>&1 < /dev/null &
+    guard=$!
+    wait_until 10 has_agent "$guard" || :
+    agent=$(agent_of "$guard")
+    read -r -t "0.00$((RANDOM % 10))$((RANDOM % 10))" < <(:) || :
+    [ -n "${!victim}" ] && kill_and_look "${!victim}" || { bad="run $i"; kill -KILL "$guard" 2>/dev/null; break; }
+  done
+  if [ -n "$bad" ]; then not_ok "the $victim killed while it spawns: nothing is left" "$bad"; else ok "the $victim killed while it spawns: nothing is left"; fi
+done
+
+# Both at once: the workers themselves die by their parent-death signal (the documented limit: not what they left).
+bad=
+for i in $(seq 10); do
+  start 4 || { bad="run $i did not start"; break; }
+  kill_and_look "$guard" "$agent" || { bad="run $i: a worker is alive"; break; }
+done
+if [ -n "$bad" ]; then not_ok "both killed at once: the workers die" "$bad"; else ok "both killed at once: the workers die"; fi
+
+start 2 orphans=3 && kill -KILL "$agent"; wait "$guard"
+check_eq "the agent killed: the exit status is its signal's" 137 $?
+check_match "the agent killed: one line says so" "agent \(pid [0-9]+\) was killed by SIGKILL" "$(cat "$WORK/err")"
+check "the agent killed: orphans are gone when fsdprun has ended" none_alive "$mark"
+
+# A fork that runs away is still ended.
+start 1 fork && kill_and_look "$agent" && ok "a worker that forks for ever is ended with its children" || not_ok "a worker that forks for ever is ended with its children"
+
+# Every ordinary end, too.
+"$FSDPRUN" --nproc-per-node 2 -- "$toy" orphans=2 child > /dev/null 2>&1
+check_eq "workers that end well and leave children: exit 0" 0 $?
+check "workers that end well and leave children: those are gone" none_alive "$mark"
+"$FSDPRUN" --nproc-per-node 2 -- "$toy" orphans=2 child rank=1 exit=5 hang > /dev/null 2>&1
+check_eq "a failure among workers with children: its status" 5 $?
+check "a failure among workers with children: those are gone" none_alive "$mark"
+start 2 orphans=2 child ignore=15 && kill -INT "$guard" && kill -INT "$guard"
+wait "$guard"
+check_eq "a second interrupt ends workers that ignore TERM: 130" 130 $?
+check "a second interrupt: everything is gone" none_alive "$mark"
+
+# Children that the process had before it was fsdprun are nobody's business of ours.
+bash -c "sleep 321.$$ & exec \"\$0\" -- \"\$1\" exit=0" "$FSDPRUN" "$toy" > /dev/null 2>&1
+check "a child from before exec is let be" pgrep -f "sleep 321.$$"
+pkill -f "sleep 321.$$"
+
+# A rank that was stopped is ended all the same.
+rm -f "$WORK/pids"
+"$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 20 -- "$toy" "touch=$WORK/pids" rank=0 stop rank=1 "wait=$WORK/go" rank=1 exit=3 hang > /dev/null 2>&1 &
+guard=$!
+wait_until 30 launched 2
+stopped() { grep -q '^State:.T' "/proc/$(awk '$1 == 0 {print $2}' "$WORK/pids")/status"; }
+wait_until 30 stopped
+began=$(date +%s); touch "$WORK/go"; wait "$guard"
+check_eq "a stopped rank beside one that fails: the failure's status" 3 $?
+[ $(($(date +%s) - began)) -lt 15 ] && ok "a stopped rank takes TERM at once" || not_ok "a stopped rank takes TERM at once" "it took the whole grace"
+[ "$n_failed" = 0 ]
