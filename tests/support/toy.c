@@ -6,6 +6,7 @@
  *   fds           print the open descriptors          ids          pid, parent, group, session
  *   limits        print umask, soft and hard NOFILE, CORE          mask  blocked and ignored signals
  *   touch=FILE    append its rank and pid to FILE     wait=FILE    until FILE exists
+ *   lines=N:FILE  until FILE has N lines
  *   ignore=N      ignore signal N                     catch=N:FILE on signal N append its rank to FILE
  *   onterm=N      on TERM exit with N                 sleep=S      for so long, in seconds
  *   hang          for ever                            stop         SIGSTOP to itself
@@ -58,6 +59,18 @@ static void pause_ms(long ms)
 
     while (nanosleep(&left, &left) < 0 && errno == EINTR)
         ;
+}
+
+static int lines_of(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    int c, n = 0;
+
+    while (file != NULL && (c = getc(file)) != EOF)
+        n += c == '\n';
+    if (file != NULL)
+        fclose(file);
+    return n;
 }
 
 static void on_term(int signal)
@@ -225,6 +238,9 @@ static void do_action(const char *name, size_t length, const char *value)
         append(value, text);
     } else if (IS("wait")) {
         while (access(value, F_OK) != 0)
+            pause_ms(5);
+    } else if (IS("lines")) {
+        while (lines_of(strchr(value, ':') + 1) < atoi(value))
             pause_ms(5);
     } else if (IS("ignore")) {
         signal(atoi(value), SIG_IGN);

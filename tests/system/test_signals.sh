@@ -1,0 +1,110 @@
+# Signals and job control: what reaches whom, how it ends, Ctrl-Z and fg, a rank that reads the terminal.
+source tests/support/harness.sh
+FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
+mark=fsdp-signal-$$
+toy=$WORK/$mark
+ln -s "$TOY/toy" "$toy"
+at_exit() { pkill -KILL -f -- "$mark" 2>/dev/null; :; }
+launched() { [ "$(grep -c . "$WORK/pids" 2>/dev/null)" -ge "$1" ]; }
+start() { # workers, options until --, actions
+  local n=$1; shift
+  rm -f "$WORK/pids"
+  env --default-signal=INT,QUIT "$FSDPRUN" --nproc-per-node "$n" "$@" "touch=$WORK/pids" hang > "$WORK/out" 2> "$WORK/err" < /dev/null &
+  guard=$!
+  wait_until 30 launched "$n"
+}
+pid_of() { awk -v r="$1" '$1 == r {print $2}' "$WORK/pids"; }
+state_of() { awk '/^State:/ {print $2}' "/proc/$1/status" 2>/dev/null; }
+is_state() { [ "$(state_of "$1")" = "$2" ]; }
+
+for pair in TERM:143 INT:130 HUP:129 QUIT:131; do
+  start 2 -- "$toy"
+  kill "-${pair%:*}" "$guard"; wait "$guard"
+  check_eq "SIG${pair%:*} stops the run: ${pair#*:}" "${pair#*:}" $?
+  check_match "SIG${pair%:*}: the last line says so" "stopped by SIG${pair%:*}" "$(tail -n 1 "$WORK/err")"
+  check "SIG${pair%:*}: nothing is left" none_alive "$mark"
+done
+
+start 2 -- "$toy" onterm=0
+kill -TERM "$guard"; wait "$guard"
+check_eq "workers that end well on TERM: still 143" 143 $?
+
+start 2 --shutdown-timeout 1 -- "$toy" ignore=15
+kill -TERM "$guard"; wait "$guard"
+check_eq "workers that ignore TERM are killed after the grace: 143" 143 $?
+check "none of them is left" none_alive "$mark"
+
+start 2 --shutdown-timeout 60 -- "$toy" "catch=15:$WORK/term"
+kill -TERM "$guard"
+both_got_it() { [ "$(grep -c . "$WORK/term" 2>/dev/null)" -ge 2 ]; }
+wait_until 30 both_got_it && ok "TERM reaches every worker" || not_ok "TERM reaches every worker"
+kill -TERM "$guard"; wait_until 1 is_state "$guard" Z
+is_state "$guard" S && ok "a second TERM changes nothing" || not_ok "a second TERM changes nothing" "$(cat "$WORK/err")"
+check_eq "and is not passed on" 2 "$(grep -c . "$WORK/term")"
+kill -INT "$guard"; wait_until 1 is_state "$guard" Z
+kill -INT "$guard"; wait "$guard"
+check_eq "two interrupts end the wait; the first signal stays the status" 143 $?
+
+# A signal while a generation is being replaced.
+start 2 --max-restarts 1000 -- "$toy" rank=1 exit=1
+kill -TERM "$guard"; wait "$guard"
+check_eq "TERM while the world restarts: 143" 143 $?
+check "TERM while the world restarts: nothing is left" none_alive "$mark"
+
+# Passed on to those who listen.
+rm -f "$WORK/usr"
+start 2 -- "$toy" rank=1 "catch=12:$WORK/usr"
+kill -USR2 "$guard"
+wait_until 30 test -s "$WORK/usr"
+check_eq "USR2 goes to the workers that catch it" "1 12" "$(cat "$WORK/usr" 2>/dev/null)"
+is_state "$(pid_of 0)" S && ok "and kills none of the others" || not_ok "and kills none of the others"
+kill -TERM "$guard"; wait "$guard"
+
+# nohup
+rm -f "$WORK/pids"
+env --ignore-signal=HUP "$FSDPRUN" -- "$toy" "touch=$WORK/pids" hang > /dev/null 2>&1 < /dev/null &
+guard=$!
+wait_until 30 launched 1
+kill -HUP "$guard"; wait_until 1 is_state "$guard" Z
+is_state "$guard" S && ok "a HUP that was ignored at the start stays so" || not_ok "a HUP that was ignored at the start stays so"
+kill -TERM "$guard"; wait "$guard"
+
+# Ctrl-Z and fg.
+start 2 -- "$toy" child
+agent=$(tr -d ' ' < "/proc/$guard/task/$guard/children")
+kill -TSTP "$guard"
+wait_until 30 is_state "$guard" T && ok "Ctrl-Z stops what the user sees" || not_ok "Ctrl-Z stops what the user sees"
+is_state "$agent" T && ok "Ctrl-Z stops the agent" || not_ok "Ctrl-Z stops the agent"
+stopped=0; for p in $(pgrep -f -- "$mark"); do [ "$p" = "$guard" ] || [ "$p" = "$agent" ] || ! is_state "$p" T || stopped=$((stopped + 1)); done
+check_eq "Ctrl-Z stops the workers and their children" 4 "$stopped"
+kill -CONT "$guard"
+wait_until 30 is_state "$(pid_of 0)" S && ok "fg lets the workers go on" || not_ok "fg lets the workers go on"
+is_state "$guard" S && ok "fg lets fsdprun go on" || not_ok "fg lets fsdprun go on"
+kill -TSTP "$guard"; wait_until 30 is_state "$guard" T
+kill -CONT "$guard"; wait_until 30 is_state "$(pid_of 1)" S && ok "and once more" || not_ok "and once more"
+kill -TERM "$guard"; wait "$guard"
+check_eq "it can be stopped afterwards: 143" 143 $?
+
+# Time spent stopped is not time of the grace.
+start 1 --shutdown-timeout 8 -- "$toy" "catch=15:$WORK/grace"
+kill -TERM "$guard"; wait_until 30 test -s "$WORK/grace"
+kill -TSTP "$guard"; wait_until 30 is_state "$guard" T
+wait_until 9 false # longer than the grace
+kill -CONT "$guard"; wait_until 30 is_state "$(pid_of 0)" S && ok "a worker in its grace is there after a long stop" || not_ok "a worker in its grace is there after a long stop"
+kill -INT "$guard"; wait_until 1 false; kill -INT "$guard"; wait "$guard"
+
+# The terminal: a pty by script(1) where it is found.
+if command -v script > /dev/null; then
+  type_hello() { wait_until 30 launched 1; echo hello; wait_until 30 grep -q 'read:' "$WORK/tty"; }
+  rm -f "$WORK/pids"; : > "$WORK/tty"
+  type_hello | timeout 60 script -qec "$FSDPRUN -- $toy touch=$WORK/pids read" "$WORK/tty" > /dev/null 2>&1
+  check_match "a rank can read the terminal" "read: hello" "$(cat "$WORK/tty")"
+  rm -f "$WORK/pids"; : > "$WORK/tty"
+  interrupt() { wait_until 30 launched 2; printf '\003'; wait_until 30 grep -q 'stopped by' "$WORK/tty"; }
+  interrupt | timeout 60 script -qec "$FSDPRUN --nproc-per-node 2 -- $toy touch=$WORK/pids hang; echo status \$?" "$WORK/tty" > /dev/null 2>&1
+  check_match "Ctrl-C on a terminal is one signal: 130" "status 130" "$(cat "$WORK/tty")"
+  check "Ctrl-C on a terminal: nothing is left" none_alive "$mark"
+else
+  skip "a rank can read the terminal" "no script(1)"
+fi
+[ "$n_failed" = 0 ]
