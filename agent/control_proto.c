@@ -298,6 +298,8 @@ enum fsdp_status control_encode_job(const struct control_job *job, unsigned char
     put_config(&writer, &job->config);
     put_number(&writer, job->detach);
     put_number(&writer, job->umask);
+    put_number(&writer, job->ignored);
+    put_number(&writer, job->blocked);
     for (int i = 0; i < CONTROL_N_LIMITS; i++)
         put_number(&writer, job->limits[i]);
     put_bytes(&writer, &job->cpus, sizeof job->cpus);
@@ -349,6 +351,8 @@ enum fsdp_status control_decode_job(struct control_job *job, const unsigned char
     get_config(&reader, &job->config);
     job->detach = get_number(&reader, 0, 1, "detach") != 0;
     job->umask = (unsigned)get_number(&reader, 0, 0777, "umask");
+    job->ignored = get_number(&reader, 0, UINT64_MAX, "ignored");
+    job->blocked = get_number(&reader, 0, UINT64_MAX, "blocked");
     for (int i = 0; i < CONTROL_N_LIMITS; i++)
         job->limits[i] = get_number(&reader, 0, UINT64_MAX, "limits");
     cpus = get_bytes(&reader, &n_cpus, "cpus");

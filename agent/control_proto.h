@@ -45,6 +45,7 @@ struct control_job {
     struct agent_config config; /* stdio: 0, 1, 2; environment and directory set; no observer */
     bool detach;
     unsigned umask;
+    uint64_t ignored, blocked;         /* signals 1 ... 64 as bits 0 ... 63, as fsdprun was started */
     uint64_t limits[CONTROL_N_LIMITS]; /* soft limits of fsdprun, for the workers */
     cpu_set_t cpus;                    /* its affinity: the threads a rank gets, and so its bits, depend on it */
 

@@ -1,6 +1,7 @@
 /* The process of one job: what fsdprun would have been, had it run the job itself. */
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,22 @@ static void take_over_limits(const struct control_job *job)
     sched_setaffinity(0, sizeof job->cpus, &job->cpus); /* refused where none of them is ours: then all of ours */
 }
 
+/* Signals as fsdprun was started with them: nohup, and a shell's background jobs, ignore some. */
+static void take_over_signals(const struct control_job *job)
+{
+    sigset_t blocked;
+
+    sigemptyset(&blocked);
+    for (int i = 1; i <= 64; i++) {
+        if (i == SIGKILL || i == SIGSTOP || (i >= 32 && i < SIGRTMIN)) /* those between are the C library's */
+            continue;
+        signal(i, (job->ignored >> (i - 1) & 1) != 0 ? SIG_IGN : SIG_DFL);
+        if ((job->blocked >> (i - 1) & 1) != 0)
+            sigaddset(&blocked, i);
+    }
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
+}
+
 int daemon_run_job(int fd)
 {
     struct control_job job;
@@ -56,6 +73,7 @@ int daemon_run_job(int fd)
     close(fd);
     umask((mode_t)job.umask);
     take_over_limits(&job);
+    take_over_signals(&job);
     job.config.environment = NULL; /* this process was started with it */
     job.config.directory = NULL;   /* and there */
     status = agent_run(&job.config);

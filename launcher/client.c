@@ -21,6 +21,7 @@
 
 #include "agent/control_proto.h"
 #include "agent/frame.h"
+#include "agent/os.h"
 
 extern char **environ;
 
@@ -137,10 +138,14 @@ static bool choose_stdio(const struct agent_config *config, bool detach, int std
     return true;
 }
 
-static void describe_here(struct control_job *job)
+static void describe_here(struct control_job *job, const struct os_baseline *baseline)
 {
     struct rlimit limit;
 
+    for (int i = 1; i <= 64; i++) {
+        job->ignored |= (uint64_t)(sigismember(&baseline->ignored, i) == 1) << (i - 1);
+        job->blocked |= (uint64_t)(sigismember(&baseline->mask, i) == 1) << (i - 1);
+    }
     job->umask = umask(0);
     umask((mode_t)job->umask);
     for (int i = 0; i < CONTROL_N_LIMITS; i++)
@@ -163,7 +168,8 @@ static unsigned char *redirect_all(struct agent_config *config)
 }
 
 /* 0, or the exit status. */
-static int send_job(struct client *client, const struct agent_config *config, bool detach)
+static int send_job(struct client *client, const struct agent_config *config, bool detach,
+                    const struct os_baseline *baseline)
 {
     struct control_job job = { .config = *config, .detach = detach };
     struct fsdp_err err = { 0 };
@@ -184,7 +190,7 @@ static int send_job(struct client *client, const struct agent_config *config, bo
         status = fail(FSDP_EXIT_IO, "the working directory: %s", strerror(errno));
         goto done;
     }
-    describe_here(&job);
+    describe_here(&job, baseline);
     if (control_encode_job(&job, &payload, &n_bytes, &err) != FSDP_OK) {
         status = fail(FSDP_EXIT_USAGE, "--agent: %s", err.message);
         goto done;
@@ -204,19 +210,15 @@ done:
 
 /* --- until it has ended ------------------------------------------------------------------------------------------- */
 
-static int open_signals(void)
+static int open_signals(const struct os_baseline *baseline)
 {
     static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT };
     sigset_t set;
 
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        struct sigaction action;
-
-        /* What was ignored when we were started stays so (nohup). */
-        if (sigaction(wanted[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (sigismember(&baseline->ignored, wanted[i]) != 1) /* what was ignored when we were started stays so */
             sigaddset(&set, wanted[i]);
-    }
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -308,13 +310,15 @@ static int wait_for_end(struct client *client, const struct agent_config *config
 int client_run(const char *socket_path, const struct agent_config *config, bool detach)
 {
     struct client client = { .socket_path = socket_path, .fd = -1, .signals = -1 };
+    struct os_baseline baseline;
     int status;
 
+    os_baseline_capture(&baseline);
     frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
-    client.signals = open_signals();
+    client.signals = open_signals(&baseline);
     status = client.signals < 0 ? fail(FSDP_EXIT_BUG, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
     if (status == 0)
-        status = send_job(&client, config, detach);
+        status = send_job(&client, config, detach, &baseline);
     if (status == 0)
         status = wait_for_end(&client, config, detach);
     if (client.fd >= 0)

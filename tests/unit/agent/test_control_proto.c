@@ -13,7 +13,7 @@ static const bool shown[3] = { true, false, true };
 
 static struct control_job whole_job(void)
 {
-    struct control_job job = { .detach = true, .umask = 027 };
+    struct control_job job = { .detach = true, .umask = 027, .ignored = 6, .blocked = (uint64_t)1 << 63 };
 
     agent_config_init(&job.config);
     job.config.argv = argv;
@@ -69,7 +69,7 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert_null(back.config.rendezvous_host);
     cr_assert(back.config.run_dir_temporary && back.config.master_port == 29500);
     cr_assert_str_eq(back.config.master_address, "10.0.0.1");
-    cr_assert(back.detach && back.umask == 027);
+    cr_assert(back.detach && back.umask == 027 && back.ignored == 6 && back.blocked == (uint64_t)1 << 63);
     cr_assert(memcmp(back.limits, job.limits, sizeof job.limits) == 0);
     cr_assert(CPU_EQUAL(&back.cpus, &job.cpus));
     cr_assert(back.config.stdio[1] == 1 && back.config.stdio[2] == 2);

@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# fsdp-agent as a service: the same runs as fsdprun's own, and nothing left of them when any part goes.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+F=$BIN/fsdprun A=$BIN/fsdp-agent
+S=$WORK/own/agent.sock
+agent=
+at_exit() { [ -z "$agent" ] || { kill -TERM "$agent"; kill -TERM "$agent"; wait "$agent"; } 2> /dev/null; }
+
+start_agent() { "$A" --socket "$S" --pidfile "$WORK/pid" 2>> "$WORK/agent-log" & agent=$!; wait_until 20 test -S "$S"; }
+# A job of ours, that is named by the file it touches, is alive when processes with that name are.
+none_left() { none_alive "$WORK/up"; }
+begin_hanging() { # name, options of fsdprun...
+  rm -f "$WORK/up"
+  # A shell's background jobs ignore INT, and what was ignored stays so.
+  env --default-signal=INT,QUIT "$F" --agent "$S" "$@" "$TOY/toy" daemon child "touch=$WORK/up" hang 2> "$WORK/err" & client=$!
+  wait_until 20 test -s "$WORK/up"
+}
+
+start_agent
+check_eq "the socket is its owner's alone, and so is its folder" "600 700" "$(stat -c %a "$S" "$WORK/own" | xargs)"
+check_eq "the pidfile names it" $agent "$(cat "$WORK/pid")"
+
+# --- a run is what it is without the agent -----------------------------------------------------------------------------
+mkdir "$WORK/here dir"
+same() { # name, arguments of fsdprun...: exit status and output, embedded and by the agent
+  local name=$1 direct by_agent; shift
+  direct=$(cd "$WORK/here dir" && umask 027 && ulimit -S -n 300 && echo input | SPECIAL=$'a\xffb' "$F" "$@" 2>&1; echo "status $?")
+  by_agent=$(cd "$WORK/here dir" && umask 027 && ulimit -S -n 300 && echo input | SPECIAL=$'a\xffb' "$F" --agent "$S" "$@" 2>&1; echo "status $?")
+  check_eq "$name" "$(sed -E 's/pid [0-9]+/pid N/' <<< "$direct")" "$(sed -E 's/pid [0-9]+/pid N/' <<< "$by_agent")"
+}
+same "the environment, limits, umask and affinity are fsdprun's" sh -c 'echo "$SPECIAL"; umask; ulimit -n; pwd; nproc; id -u'
+same "so is the terminal's side" "$TOY/toy" read say=out err=err
+same "threads of a worker are the same" --nproc-per-node 2 -t 1 "$TOY/toy" rank=0 env=OMP_NUM_THREADS
+same "an exit status is the same" "$TOY/toy" exit=17
+same "a signal is the same" "$TOY/toy" err=last signal=11
+same "a program that is not there is the same" "$WORK/absent"
+same "one that cannot be executed is the same" -- /etc/passwd
+same "captured output is the same" -t 3 -q --nproc-per-node 1 "$TOY/toy" say=one say=two exit=3
+same "signals are neither blocked nor ignored" "$TOY/toy" mask
+same "no descriptor comes along" sh -c 'ls /proc/$$/fd | wc -l'
+same "restarts are the same" --max-restarts 2 "$TOY/toy" before=2 exit=9 say=third
+"$F" --agent "$S" --log-dir "$WORK/logs" -r 3 --nproc-per-node 2 "$TOY/toy" say=kept
+check_eq "logs are kept where fsdprun was told to" "kept kept" "$(cat "$WORK"/logs/*/attempt_0/?/stdout.log | xargs)"
+cd "$WORK/here dir" || exit 1
+"$F" --agent "$S" --log-dir relative -r 3 ./../../"${TOY#/}"/absent 2> /dev/null
+check_match "a relative log directory is below fsdprun's working directory" "errors.json" "$(ls relative/*)"
+cd "$SOURCE" || exit 1
+
+# --- a job trains to the same bits --------------------------------------------------------------------------------------
+cat "$SOURCE"/agent/*.c > "$WORK/text"
+cat > "$WORK/train.yaml" << 'YAML'
+run: {name: small, dir: runs, log_every: 1}
+data: {path: text, tokenizer: byte}
+model: {kind: transformer, layers: 2, dim: 32, heads: 4, vocab: 256, seq: 32, dropout: 0.1}
+train: {steps: 12, batch: 4}
+optimizer: {kind: adamw, lr: 1.0e-3}
+checkpoint: {every: 5}
+YAML
+numbers() { sed -E 's/"(tokens_per_s|step_s|memory_bytes|time)": *[^,}]*//g' "$1"; }
+"$F" --nproc-per-node 2 --log-dir "$WORK/by-itself" "$WORK/train.yaml" > "$WORK/out" 2> "$WORK/err"
+check_eq "a job trains" 0 $?
+"$F" --agent "$S" --nproc-per-node 2 --log-dir "$WORK/by-agent" "$WORK/train.yaml" > "$WORK/out" 2> "$WORK/err"
+check_eq "and by the agent" 0 $?
+check_eq "to the same metrics, bit for bit" "$(numbers "$WORK/by-itself/small/metrics.jsonl")" \
+  "$(numbers "$WORK/by-agent/small/metrics.jsonl")"
+check_eq "of every step" 12 "$(wc -l < "$WORK/by-agent/small/metrics.jsonl")"
+
+# --- several at once -----------------------------------------------------------------------------------------------------
+for i in 1 2 3; do "$F" --agent "$S" "$TOY/toy" "touch=$WORK/at-$i" "wait=$WORK/go" exit=$i & jobs[i]=$!; done
+for i in 1 2 3; do wait_until 20 test -s "$WORK/at-$i" || not_ok "job $i of three at once runs"; done
+: > "$WORK/go"
+for i in 1 2 3; do wait "${jobs[i]}"; echo $?; done > "$WORK/statuses" 2> "$WORK/err"
+check_eq "three jobs run at once, each with its own end" "1 2 3" "$(xargs < "$WORK/statuses")"
+
+# --- the end of a client ---------------------------------------------------------------------------------------------------
+begin_hanging --nproc-per-node 2
+kill -KILL $client; wait $client 2> "$WORK/err"
+check "SIGKILL of fsdprun ends its job, grandchildren included" wait_until 10 none_left
+begin_hanging
+kill -TERM $client; wait $client
+check_eq "SIGTERM is passed on, and the status comes back" "143 yes" "$? $(none_left && echo yes)"
+begin_hanging --shutdown-timeout 600
+kill -INT $client; kill -INT $client; wait $client
+check_eq "so is Ctrl-C, twice" "130 yes" "$? $(none_left && echo yes)"
+"$F" --agent "$S" "$TOY/toy" "catch=10:$WORK/caught" "touch=$WORK/catching" "wait=$WORK/caught" & client=$!
+wait_until 20 test -s "$WORK/catching"; kill -USR1 $client; wait $client
+check_eq "SIGUSR1 reaches the workers" "0 0 10" "$? $(cat "$WORK/caught")"
+
+# --- detached ----------------------------------------------------------------------------------------------------------------
+rm -f "$WORK/go"
+"$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" say=begun err=e "touch=$WORK/det-up" "wait=$WORK/go" say=ended 2> "$WORK/err"
+check_eq "a detached job lets fsdprun go" 0 $?
+check_match "which says what runs where" "job [0-9]+ runs under the agent at $S, in $WORK/det/" "$(cat "$WORK/err")"
+wait_until 20 test -s "$WORK/det-up"; : > "$WORK/go"
+check "and goes on without it, its output in its files" wait_until 20 grep -q ended "$WORK"/det/*/attempt_0/0/stdout.log
+wait_until 20 none_alive "$WORK/det-up"
+"$F" --agent "$S" --detach --log-dir /dev/null "$TOY/toy" 2> "$WORK/err"
+check_eq "output that has nowhere to go is refused" "2 1" "$? $(grep -c -- --detach "$WORK/err")"
+rm -f "$WORK/up"
+"$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" daemon "touch=$WORK/up" hang 2> "$WORK/err"
+wait_until 20 test -s "$WORK/up"
+
+# --- the end of the agent (the detached job runs) ----------------------------------------------------------------------------
+cp "$WORK/up" "$WORK/up-detached"
+"$F" --agent "$S" "$TOY/toy" daemon "touch=$WORK/up" hang 2> "$WORK/err" & client=$!
+wait_until 20 sh -c "[ \$(wc -l < '$WORK/up') = 2 ]"
+"$A" --socket "$S" 2> "$WORK/err2"
+check_eq "a second agent on the socket is refused" "75 1" "$? $(grep -c 'another agent serves' "$WORK/err2")"
+kill -KILL $agent; wait $agent 2> /dev/null; agent=
+wait $client
+check_eq "SIGKILL of the agent: fsdprun says so" "76 1" "$? $(grep -c 'is gone' "$WORK/err")"
+check "and nothing of any job is left" wait_until 10 none_left
+"$F" --agent "$S" "$TOY/toy" 2> "$WORK/err"
+check_eq "no agent there: one line and 75" "75 1" "$? $(wc -l < "$WORK/err")"
+start_agent
+"$F" --agent "$S" "$TOY/toy"
+check_eq "a socket left behind is taken over" 0 $?
+begin_hanging
+kill -TERM $agent; wait $agent
+check_eq "TERM ends the agent well" 0 $?
+agent=
+wait $client
+check_eq "after its jobs" "143 yes" "$? $(none_left && echo yes)"
+check "the socket and the pidfile are gone with it" test ! -e "$S" -a ! -e "$WORK/pid"
+
+# --- who may not ---------------------------------------------------------------------------------------------------------------
+mkdir -m 777 "$WORK/open"
+check_status "a folder that others may write is refused" 78 "$A" --socket "$WORK/open/s"
+: > "$WORK/own/file"
+check_status "a file that is no socket is left alone" 78 "$A" --socket "$WORK/own/file"
+check "and stays" test -f "$WORK/own/file"
+check_status "a path that no socket can have is refused" 2 "$A" --socket "$WORK/$(printf '%0120d' 0)"
+check_status "a folder that cannot be made is an I/O error" 74 "$A" --socket /proc/none/s
+check_status "bad usage is 2" 2 "$A" --sockt x
+check_status "an argument too many is 2" 2 "$A" now
+start_agent
+begin_hanging # what follows must not touch it
+for kind in garbage huge empty nofds signal; do
+  check_match "$kind is refused" "^text: " "$("$TOY/bad_client" "$S" $kind)"
+done
+check_match "half a request is hung up on" "^text: .*in time" "$("$TOY/bad_client" "$S" half)"
+check_match "and so is silence, of many at once" "^text: .*in time" "$("$TOY/bad_client" "$S" many)"
+if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
+  chmod 755 "$WORK" "$WORK/own"; chmod 666 "$S"
+  check_eq "another user is hung up on, even where the socket lets him in" "closed" \
+    "$(setpriv --reuid 65534 --regid 65534 --clear-groups "$TOY/bad_client" "$S" nothing)"
+  chmod 600 "$S"
+else
+  skip "another user is hung up on" "needs root and setpriv"
+fi
+check "none of it touched the job that ran" alive "$WORK/up"
+kill -TERM $client; wait $client
+check_eq "which ends as it should" 143 $?
+
+# --- told to systemd ---------------------------------------------------------------------------------------------------------
+kill -TERM $agent; wait $agent; agent=
+if command -v python3 > /dev/null; then
+  python3 - "$WORK/notify" > "$WORK/told" << 'PY' &
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+s.settimeout(30)
+for _ in range(2):
+    print(s.recv(100).decode(), flush=True)
+PY
+  wait_until 20 test -S "$WORK/notify"
+  NOTIFY_SOCKET=$WORK/notify start_agent
+  wait_until 20 grep -q READY=1 "$WORK/told"
+  kill -TERM $agent; wait $agent; agent=
+  check "systemd is told of the start and the end" wait_until 20 grep -q STOPPING=1 "$WORK/told"
+  check_eq "in this order" "READY=1 STOPPING=1" "$(xargs < "$WORK/told")"
+else
+  skip "systemd is told of the start and the end" "needs python3"
+fi
+exit $((n_failed > 0))
