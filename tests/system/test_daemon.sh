@@ -23,11 +23,12 @@ check_eq "the pidfile names it" $agent "$(cat "$WORK/pid")"
 
 # --- a run is what it is without the agent -----------------------------------------------------------------------------
 mkdir "$WORK/here dir"
+unnumbered() { sed -E 's/pid [0-9]+/pid N/; s/fd=[0-9]{2}/fd=NN/' <<< "$1"; }
 same() { # name, arguments of fsdprun...: exit status and output, embedded and by the agent
   local name=$1 direct by_agent; shift
   direct=$(cd "$WORK/here dir" && umask 027 && ulimit -S -n 300 && echo input | SPECIAL=$'a\xffb' "$F" "$@" 2>&1; echo "status $?")
   by_agent=$(cd "$WORK/here dir" && umask 027 && ulimit -S -n 300 && echo input | SPECIAL=$'a\xffb' "$F" --agent "$S" "$@" 2>&1; echo "status $?")
-  check_eq "$name" "$(sed -E 's/pid [0-9]+/pid N/' <<< "$direct")" "$(sed -E 's/pid [0-9]+/pid N/' <<< "$by_agent")"
+  check_eq "$name" "$(unnumbered "$direct")" "$(unnumbered "$by_agent")"
 }
 same "the environment, limits, umask and affinity are fsdprun's" sh -c 'echo "$SPECIAL"; umask; ulimit -n; pwd; nproc; id -u'
 same "so is the terminal's side" "$TOY/toy" read say=out err=err
@@ -38,7 +39,7 @@ same "a program that is not there is the same" "$WORK/absent"
 same "one that cannot be executed is the same" -- /etc/passwd
 same "captured output is the same" -t 3 -q --nproc-per-node 1 "$TOY/toy" say=one say=two exit=3
 same "signals are neither blocked nor ignored" "$TOY/toy" mask
-same "no descriptor comes along" sh -c 'ls /proc/$$/fd | wc -l'
+same "no descriptor comes along" "$TOY/toy" fds
 same "restarts are the same" --max-restarts 2 "$TOY/toy" before=2 exit=9 say=third
 "$F" --agent "$S" --log-dir "$WORK/logs" -r 3 --nproc-per-node 2 "$TOY/toy" say=kept
 check_eq "logs are kept where fsdprun was told to" "kept kept" "$(cat "$WORK"/logs/*/attempt_0/?/stdout.log | xargs)"
