@@ -11,6 +11,7 @@ static bool read_digits(const char *text, const char **end, int64_t *out)
 {
     char *stop;
 
+    *out = 0;
     if (!isdigit((unsigned char)*text))
         return false;
     errno = 0;

@@ -201,7 +201,9 @@ done:
 
 static void refuse_setting(struct resolving *r, const struct job_setting *setting, const char *words)
 {
-    job_report_add(r->report, (struct job_place){ setting->origin, 0, 0 }, NULL, "%s", words);
+    struct job_place place = { setting->origin, 0, 0 };
+
+    job_report_add(r->report, place, NULL, "%s", words);
 }
 
 static void unknown_setting(struct resolving *r, const struct job_setting *setting, const char *path)

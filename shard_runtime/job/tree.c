@@ -364,6 +364,7 @@ enum fsdp_status tree_read(struct tree *tree, const char *source, const char *te
                            struct job_report *report)
 {
     struct reader reader = { .tree = tree, .report = report, .source = source };
+    const struct job_place start = { source, 1, 1 };
     size_t sound;
     char *copy;
 
@@ -373,8 +374,7 @@ enum fsdp_status tree_read(struct tree *tree, const char *source, const char *te
         length -= 3;
     }
     if (length > TREE_MAX_BYTES) {
-        job_report_add(report, (struct job_place){ source, 1, 1 }, NULL,
-                       "is too large for a job file (%zu bytes)", length);
+        job_report_add(report, start, NULL, "is too large for a job file (%zu bytes)", length);
         return FSDP_OK;
     }
     sound = utf8_prefix(text, length);

@@ -85,7 +85,7 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
 
     if (atom->kind == ATOM_NULL)
         return "null";
-    for (; atom->text[n] != '\0' && n < 40; n++) {
+    for (; n < 40 && atom->text[n] != '\0'; n++) {
         unsigned char c = (unsigned char)atom->text[n];
 
         out[n] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
@@ -97,9 +97,10 @@ static const char *shown(const struct job_atom *atom, char out[JOB_VALUE_TEXT_BY
     /* Quotes where they are what is wrong: "4" is text, 4 is not. */
     job_atom_plain(&plain, atom->text);
     if (plain.kind != atom->kind) {
-        memmove(out + 1, out, strlen(out) + 1);
+        n = strlen(out);
+        memmove(out + 1, out, n);
         out[0] = '"';
-        strcat(out, "\"");
+        memcpy(out + 1 + n, "\"", 2);
     }
     return out;
 }
@@ -272,8 +273,13 @@ bool job_value_fallback(const struct job_key *key, struct job_value *out)
     *out = (struct job_value){ 0 };
     if (key->fallback == NULL)
         return false;
-    if (key->type == JOB_PAIR)
-        return sscanf(key->fallback, "[%lf, %lf]", &out->number[0], &out->number[1]) == 2;
+    if (key->type == JOB_PAIR) {
+        char *end;
+
+        out->number[0] = strtod(key->fallback + 1, &end); /* "[0.9, 0.95]" */
+        out->number[1] = strtod(end + 1, NULL);
+        return *end == ',';
+    }
     job_atom_plain(&atom, key->fallback);
     if (key->type == JOB_COUNT || key->type == JOB_NUMBER)
         plain.later = NULL; /* which asks for the default itself */
