@@ -118,12 +118,14 @@ $(BUILD)/lib/libfsdp.so: $(FSDP_OBJ) $(ISA_OBJ)
 	$(CC) -shared -Wl,-soname,libfsdp.so.$(SOVERSION) $(LDFLAGS) $(OPENMP) $^ -o $@.$(VERSION) $(RUNTIME_LIBS)
 	ln -sf libfsdp.so.$(VERSION) $@.$(SOVERSION)
 	ln -sf libfsdp.so.$(SOVERSION) $@
-$(BUILD)/lib/fsdp.pc: Makefile
+# Names PREFIX, so it is looked at each time; written only when it changes.
+$(BUILD)/lib/fsdp.pc: FORCE
 	@mkdir -p $(@D)
-	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: fsdp' \
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: fsdp' \
 	  'Description: fully sharded data parallel training runtime' 'Version: $(VERSION)' \
-	  'Libs: -L$${libdir} -lfsdp' 'Libs.private: $(LIBS_TRAIN) -lcjson -lcrypto -lxxhash -lgomp -lm' \
-	  'Cflags: -I$${includedir}' > $@
+	  'Libs: -L$${libdir} -lfsdp' 'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' \
+	  'Cflags: -I$${includedir}' > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD)/examples/%: shard_runtime/examples/%.c $(BUILD)/lib/libfsdp.so
 	@mkdir -p $(@D)

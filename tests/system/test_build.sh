@@ -1,0 +1,45 @@
+# What make leaves and installs: libraries, symbols, what each program needs, and a second compiler's opinion.
+. tests/support/harness.sh
+
+make -s BUILD="$BUILD" DESTDIR="$WORK/root" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1
+check_eq "make install ends well" 0 $? || cat "$WORK/install.log" >&2
+for path in bin/fsdprun bin/fsdp-agent bin/fsdp-train lib/libfsdp.a lib/libfsdp.so lib/pkgconfig/fsdp.pc \
+  include/fsdp/fsdp.h share/man/man1/fsdprun.1 share/fsdprun/configs/quickstart.yaml; do
+  check "installs $path" test -s "$WORK/root/opt/fsdp/$path"
+done
+check_eq "writes nothing outside DESTDIR's prefix" opt/fsdp "$(cd "$WORK/root" && echo */*)"
+check "the installed launcher runs" "$WORK/root/opt/fsdp/bin/fsdprun" --version
+
+# A user's program against what was installed, by pkg-config.
+export PKG_CONFIG_PATH=$WORK/root/opt/fsdp/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$WORK/root
+example=$(ls shard_runtime/examples/*.c | head -n 1)
+case $BUILD in *asan*) san=-fsanitize=address,undefined ;; *) san= ;; esac
+check "an example builds against the installed library" \
+  sh -c "cc -std=c11 -Wall -Wextra -Werror $san $example -o $WORK/example \$(pkg-config --cflags --libs fsdp) -lm"
+check "an example has under 150 lines" test "$(wc -l < "$example")" -lt 150
+check_match "libfsdp.so has a version in its name" 'SONAME.*libfsdp\.so\.[0-9]' "$(readelf -d "$BUILD/lib/libfsdp.so")"
+
+exported=$(nm -D --defined-only "$BUILD/lib/libfsdp.so" | awk '{print $3}' | grep -v '^fsdp_' | grep -vE '^(_init|_fini|__.*|_ITM.*)$')
+[ -z "$san" ] && check_eq "libfsdp.so shows nothing but fsdp_*" "" "$exported"
+missing=$(for name in $(sed -n '/FSDP_API/,/;/p' shard_runtime/include/fsdp/*.h | grep -oE '\bfsdp_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u); do
+  nm -D --defined-only "$BUILD/lib/libfsdp.so" | awk '{print $3}' | grep -qx "$name" || echo "$name"; done)
+check_eq "every function of the public headers is there" "" "$missing"
+
+needed() { readelf -d "$1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p'; }
+for program in fsdprun fsdp-agent; do
+  check_eq "$program loads no numerics" "" "$(needed "$BIN/$program" | grep -E 'dnnl|gomp|libomp')"
+done
+check_eq "nothing needs CUDA" "" "$(for f in "$BIN"/* "$BUILD/lib/libfsdp.so"; do needed "$f"; done | grep -iE 'cuda|nccl|cublas|cudnn')"
+check_eq "the trainer has one OpenMP" libgomp.so.1 "$(needed "$BIN/fsdp-train" | grep -E 'gomp|omp')"
+for header in shard_runtime/include/fsdp/status.h agent/agent.h; do
+  check_match "$header is a known dependency" '\.o' "$(make -n BUILD="$BUILD" -W $header all 2> /dev/null | grep -o -- '-o [^ ]*\.o' | head -n 1)"
+done
+check "public headers are C++ as well" sh -c 'for h in shard_runtime/include/fsdp/*.h; do case $h in */link.h) continue ;; esac
+  echo "#include \"$h\"" | clang-14 -x c++ -std=c++17 -fsyntax-only -Wall -Werror -Ishard_runtime/include -I. - || exit 1; done'
+
+# clang 14 has nothing to say about it either. (Its own OpenMP is not used: shipped binaries have libgomp.)
+if [ -z "$san" ] && command -v clang-14 > /dev/null; then
+  check "clang 14 builds it without a warning" make -s -j"$(nproc)" BUILD=build/clang CC=clang-14 OPENMP=-fopenmp WERROR=1 \
+    build/clang/lib/libfsdp.a build/clang/bin/fsdprun build/clang/bin/fsdp-agent
+fi
+exit $((n_failed > 0))
