@@ -8,7 +8,8 @@ static enum fsdp_status create_events(struct program *program, struct fsdp_err *
     struct device *device = &program->context->device;
 
     program->events = alloc_array((size_t)program->plan.n_entries, sizeof(void *));
-    if (program->events == NULL)
+    program->whole_grads = alloc_array((size_t)program->plan.n_params, sizeof(void *));
+    if (program->events == NULL || program->whole_grads == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a program: out of memory");
     for (int entry = 0; entry < program->plan.n_entries; entry++) {
         enum fsdp_status status;
@@ -72,6 +73,7 @@ void program_destroy(struct program *program)
         if (program->events[entry] != NULL)
             program->context->device.ops->event_destroy(program->events[entry]);
     free(program->events);
+    free(program->whole_grads);
     if (program->arena != NULL)
         program->context->device.ops->free(&program->context->device, program->arena, program->arena_bytes);
     plan_fini(&program->plan);

@@ -2,9 +2,6 @@
  * The one loop that runs a plan: entry by entry, each on its stream, after what it waits for. Every address is an
  * offset that the plan chose; nothing is allocated and nothing decided here.
  */
-#include <stdlib.h>
-
-#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
 
 struct runner {
@@ -12,7 +9,6 @@ struct runner {
     const struct fsdp_model *model;
     const struct program_input *in;
     struct fsdp_context *context;
-    const float **whole_grads; /* room for the gradients of one group */
 };
 
 static void *at(const struct runner *r, int buffer)
@@ -121,8 +117,8 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
     const struct plan_group *group = &plan->groups[e->index];
 
     for (int i = 0; i < group->n_params; i++)
-        r->whole_grads[i] = at(r, plan->params[group->params[i]].grad);
-    param_group_pack(&r->model->groups[e->index], &r->context->device, r->whole_grads, at(r, e->packed),
+        r->program->whole_grads[i] = at(r, plan->params[group->params[i]].grad);
+    param_group_pack(&r->model->groups[e->index], &r->context->device, r->program->whole_grads, at(r, e->packed),
                      stream_of(r, e));
 }
 
@@ -186,9 +182,6 @@ enum fsdp_status program_run(struct program *program, const struct fsdp_model *m
     const struct device_ops *device = context->device.ops;
     enum fsdp_status status = FSDP_OK;
 
-    r.whole_grads = alloc_array((size_t)program->plan.n_params, sizeof(void *));
-    if (r.whole_grads == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a step: out of memory");
     fsdp_context_phase(context, FSDP_PHASE_FORWARD);
     for (int entry = 0; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
         const struct plan_entry *e = &program->plan.entries[entry];
@@ -207,6 +200,5 @@ enum fsdp_status program_run(struct program *program, const struct fsdp_model *m
     }
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = device->synchronize(context->streams[s], err);
-    free(r.whole_grads);
     return status;
 }
