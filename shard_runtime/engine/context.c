@@ -12,15 +12,16 @@
 /* What the agent said; else OMP_NUM_THREADS, as every OpenMP program has it; else the CPUs this process may use. */
 static int choose_threads(const struct fsdp_context_options *options, const struct link *link)
 {
-    const char *wanted = getenv("OMP_NUM_THREADS");
+    const char *text = getenv("OMP_NUM_THREADS");
+    const long wanted = text != NULL ? strtol(text, NULL, 10) : 0;
     cpu_set_t cpus;
 
     if (options->threads > 0)
         return options->threads;
     if (!link_alone(link))
         return link_hello(link)->threads > 0 ? (int)link_hello(link)->threads : 1;
-    if (wanted != NULL && atoi(wanted) > 0)
-        return atoi(wanted);
+    if (wanted > 0 && wanted <= CPU_SETSIZE)
+        return (int)wanted;
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
         return CPU_COUNT(&cpus);
     return 1;

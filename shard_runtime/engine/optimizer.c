@@ -56,7 +56,7 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     const int n = model->layout.n_params;
 
     optimizer->tensors = alloc_array((size_t)n, sizeof *optimizer->tensors);
-    optimizer->names = alloc_array((size_t)(n * OPTIM_MAX_STATES), sizeof(char *));
+    optimizer->names = alloc_array((size_t)n * OPTIM_MAX_STATES, sizeof(char *));
     if (optimizer->tensors == NULL || optimizer->names == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < n; i++) {
@@ -153,7 +153,7 @@ double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
 
 size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
 {
-    return (size_t)(optimizer->model->layout.n_params * optimizer->n_states);
+    return (size_t)optimizer->model->layout.n_params * (size_t)optimizer->n_states;
 }
 
 size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
