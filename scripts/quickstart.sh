@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # From a fresh clone to a trained model: installs packages (apt; sudo when not root), builds, prepares real text,
 # trains on two ranks, and shows what came of it. Run again it goes on where it was, and shows it again.
+# Arguments are handed to fsdprun: ./scripts/quickstart.sh --set train.steps=100
+# FSDP_QUICKSTART_RUNS is where the run is kept; default: runs.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
 job=configs/quickstart.yaml
-run=runs/quickstart
+runs=${FSDP_QUICKSTART_RUNS:-runs}
+run=$runs/quickstart
 
 say() { printf '\n== %s\n' "$*"; }
 figure() { sed -n "s/.*\"$1\": *\\([-+.0-9e]*\\).*/\\1/p"; } # of each line of metrics on standard input
@@ -21,9 +24,9 @@ build/bin/fsdprun --version | head -n 1
 say "text"
 scripts/prepare-data.sh
 
-say "train: fsdprun --nproc-per-node 2 $job"
+say "train: fsdprun --nproc-per-node 2 $job $*"
 began=$(date +%s)
-build/bin/fsdprun --nproc-per-node 2 "$job"
+build/bin/fsdprun --nproc-per-node 2 "$job" --set "run.dir=$runs" "$@"
 echo "took $(($(date +%s) - began)) s"
 
 say "what came of it"

@@ -184,6 +184,12 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     return FSDP_OK;
 }
 
+/* A NaN has a sign that says nothing. */
+static double plain(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
 /*
  * A disk that refuses a checkpoint on the way is said and trained past: the older ones stand, and the next save may
  * work. Every rank hears the same verdict. The `last` save must succeed, for what it would lose is the run's end.
@@ -215,8 +221,8 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
             return status;
         if (diverged) {
             *end = TRAINER_DIVERGED; /* no function failed, but the words are worth having */
-            return fsdp_fail(err, FSDP_OK, "step %" PRIu64 ": the loss is %g, its gradient's norm %g: training diverged",
-                             t->step + 1, loop->loss.mean, loop->grad_norm);
+            return fsdp_fail(err, FSDP_OK, "step %" PRIu64 ": training diverged: the loss is %g, its gradient's norm %g",
+                             t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm));
         }
         status = report_step(loop, err);
         if (status == FSDP_OK)

@@ -96,7 +96,8 @@ static enum fsdp_status announce(const struct trainer *trainer)
 /* Said by rank 0 alone; returns the process's exit status. */
 static int say_end(const struct trainer *trainer, enum trainer_end end, bool was_complete, const struct fsdp_err *err)
 {
-    fsdp_context_phase(trainer->context, FSDP_PHASE_DONE);
+    if (end != TRAINER_DIVERGED)
+        fsdp_context_phase(trainer->context, FSDP_PHASE_DONE);
     switch (end) {
     case TRAINER_COMPLETE:
         if (trainer->rank == 0)
@@ -108,8 +109,10 @@ static int say_end(const struct trainer *trainer, enum trainer_end end, bool was
             printf("stopped on notice after step %" PRIu64 ", which is saved: run again to go on\n", trainer->step);
         return FSDP_EXIT_NOTICE;
     case TRAINER_DIVERGED:
-        if (trainer->rank == 0)
-            fprintf(stderr, "fsdp-train: %s; what was saved stands; try a lower optimizer.lr\n", err->message);
+        /* All ranks came to it at once. Rank 0 is the cause that is blamed, as it is the one that speaks. */
+        if (trainer->rank != 0)
+            return FSDP_EXIT_PEER;
+        fprintf(stderr, "fsdp-train: %s; what was saved stands; try a lower optimizer.lr\n", err->message);
         return EXIT_DIVERGED;
     }
     return FSDP_EXIT_BUG;

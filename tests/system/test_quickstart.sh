@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The scripts a new user runs: the quickstart, small, twice; the text; the plot; a machine without the network.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+
+# --- plot ---------------------------------------------------------------------------------------------------------
+for step in 1 2 3 4 5 6 7 8 9; do echo "{\"step\": $step, \"loss\": $((10 - step)).5, \"generation\": 0}"; done > "$WORK/m"
+echo '{"step": 9, "loss": 1.25, "generation": 1}' >> "$WORK/m"
+plot=$(awk -v ascii=1 -v height=5 -v width=40 -f scripts/plot-loss.awk "$WORK/m")
+check_match "the plot begins with the highest loss" '^ +9\.500 \|\*' "$(head -n 1 <<< "$plot")"
+check_match "a step counts as it was last logged" '^ +1\.250 \|.*\*$' "$(sed -n 5p <<< "$plot")"
+check_eq "it is as high as was asked, axes beside" 7 "$(wc -l <<< "$plot")"
+check_eq "plain characters where the locale has no others" "" "$(LC_ALL=C tr -d '\n -~' <<< "$plot")"
+check_status "nothing to plot is said" 1 awk -f scripts/plot-loss.awk /dev/null
+
+# --- no network -----------------------------------------------------------------------------------------------------
+mkdir "$WORK/fake"
+for name in apt-get sudo; do printf '#!/bin/sh\nexit 100\n' > "$WORK/fake/$name"; done
+printf '#!/bin/sh\nexit 1\n' > "$WORK/fake/dpkg-query"
+chmod +x "$WORK/fake"/*
+check_status "without the network the quickstart stops" 1 env PATH="$WORK/fake:$PATH" scripts/quickstart.sh
+check_match "and says what is missing" 'could not install:.*libdnnl-dev.*bible-kjv' "$(cat "$WORK/err")"
+
+# --- the real thing ---------------------------------------------------------------------------------------------------
+if ! command -v bible > /dev/null; then
+  skip "the quickstart" "bible-kjv is not installed"
+  [ "$n_failed" -eq 0 ]; exit
+fi
+quickstart() { env FSDP_QUICKSTART_RUNS="$WORK/runs" LC_ALL=C scripts/quickstart.sh --set train.steps=8 \
+  --set model.layers=1 --set model.dim=32 --set run.log_every=1 < /dev/null; }
+check_status "the quickstart, small" 0 quickstart
+for words in 'The loss fell from 5\.[0-9]+ to [45]\.[0-9]+ nats' 'checkpoint: .*/step-00000008 ' '^In the beginning' \
+  '^ +loss \+---' 'step 8/8 +loss' 'model\.dim=256'; do
+  check_match "it shows: $words" "$words" "$(tr -d '\000' < "$WORK/out")"
+done
+check_status "once more" 0 quickstart
+check_match "it is complete" 'complete' "$(cat "$WORK/out" "$WORK/err")"
+check_match "and shows the sample again" '^In the beginning' "$(tr -d '\000' < "$WORK/out")"
+check_eq "the text is the whole Bible" "$(bible gen1:1-rev22:21 < /dev/null | cksum)" "$(cksum < data/bible.txt)"
+
+# --- the text --------------------------------------------------------------------------------------------------------
+mkdir -p "$WORK/clone/scripts"
+cp scripts/prepare-data.sh scripts/packages.sh "$WORK/clone/scripts"
+check_status "the text is written" 0 "$WORK/clone/scripts/prepare-data.sh"
+head -c 5000000 data/bible.txt | head -c 1000000 > "$WORK/clone/data/bible.txt"
+check_status "a text cut short is written again" 0 "$WORK/clone/scripts/prepare-data.sh"
+check "whole" cmp data/bible.txt "$WORK/clone/data/bible.txt"
+check_eq "nothing else is left" bible.txt "$(ls -A "$WORK/clone/data")"
+[ "$n_failed" -eq 0 ]
