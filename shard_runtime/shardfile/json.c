@@ -418,15 +418,14 @@ bool json_skip(struct json_reader *json)
     int n_open = 0;
 
     do {
-        bool entered = false;
+        int c;
 
         skip_space(json);
-        if (peek(json) == '{' || peek(json) == '[') {
-            open[n_open] = (char)peek(json);
-            entered = open[n_open] == '{' ? json_enter_object(json) : json_enter_array(json);
-            if (!entered)
-                return false;
-            n_open++;
+        c = peek(json);
+        if (c == '{' || c == '[') {
+            if (!(c == '{' ? json_enter_object(json) : json_enter_array(json)))
+                return false; /* at the latest when it would not fit `open` */
+            open[n_open++] = (char)c;
         } else if (!skip_scalar(json)) {
             return false;
         }

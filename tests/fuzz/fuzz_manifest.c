@@ -1,0 +1,37 @@
+/*
+ * A manifest under libFuzzer: as a head, and sealed with a checksum that holds, so that the strict reader behind the
+ * checksum is reached. Refused with words, or every name in it is safe to open.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/shardfile/manifest.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct manifest_file file = { "shard-00001-model-00001-of-00001.safetensors", 0, 7, { 1, 2 } };
+    struct fsdp_err err = { 0 };
+    struct manifest manifest;
+    size_t length;
+    char *text;
+
+    if (manifest_parse_head(&manifest, (const char *)data, size, &err) != FSDP_OK && err.message[0] == '\0')
+        abort();
+    manifest_free(&manifest);
+    if (manifest_compose((const char *)data, size, &file, 1, &text, &length, NULL) != FSDP_OK)
+        return 0;
+    if (manifest_parse(&manifest, text, length, &err) == FSDP_OK) {
+        for (size_t i = 0; i < manifest.n_files; i++)
+            if (!io_name_is_plain(manifest.files[i].name))
+                abort();
+        for (size_t i = 0; i < manifest.n_tensors; i++)
+            if (manifest.tensors[i].n_dims > MANIFEST_MAX_DIMS || manifest.tensors[i].name[0] == '\0')
+                abort();
+    }
+    manifest_free(&manifest);
+    free(text);
+    return 0;
+}

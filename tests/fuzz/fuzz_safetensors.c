@@ -1,0 +1,38 @@
+/*
+ * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the file, one
+ * behind the other. The first byte scales how much data the file is said to hold behind the header.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/shardfile/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct safetensors_header header;
+    struct fsdp_err err = { 0 };
+    uint64_t at = 0;
+    char *text;
+
+    if (size == 0)
+        return 0;
+    text = malloc(size); /* the parser's from here on */
+    memcpy(text, data + 1, size - 1);
+    if (safetensors_parse(&header, text, size - 1, 8 + (size - 1) + data[0], &err) != FSDP_OK) {
+        if (err.message[0] == '\0' || header.text != NULL)
+            abort();
+        return 0;
+    }
+    for (size_t i = 0; i < header.n_tensors; i++) {
+        if (header.tensors[i].begin != at || header.tensors[i].n_dims > SAFETENSORS_MAX_DIMS)
+            abort();
+        at = header.tensors[i].end;
+    }
+    if (at != data[0])
+        abort();
+    safetensors_free(&header);
+    return 0;
+}
