@@ -1,0 +1,255 @@
+/* Collecting reports and giving verdicts; that a published checkpoint is whole is shardfile's and the system tests'. */
+#include "agent/save.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shard_runtime/shardfile/commit.h"
+
+enum { W = 3, GENERATION = 4 };
+
+static uv_loop_t loop;
+static struct save *save;
+static char run_dir[64], directory[128], temporary[COMMIT_NAME_BYTES];
+static struct {
+    int n_published, n_prepared, n_lines;
+    struct fsdp_link_published published;
+    int64_t step;
+    struct fsdp_err err;
+} seen;
+
+static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes, double seconds)
+{
+    (void)arg;
+    (void)size_bytes;
+    (void)seconds;
+    seen.n_published++;
+    seen.published = *published;
+}
+
+static void on_line(void *arg, const char *words)
+{
+    (void)arg;
+    (void)words;
+    seen.n_lines++;
+}
+
+static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
+{
+    (void)arg;
+    seen.n_prepared++;
+    seen.step = step;
+    seen.err = *err;
+}
+
+static void begin(void)
+{
+    const struct save_handlers handlers = { .published = on_published, .line = on_line };
+
+    strcpy(run_dir, "/tmp/fsdp-save-XXXXXX");
+    cr_assert_not_null(mkdtemp(run_dir));
+    snprintf(directory, sizeof directory, "%s/checkpoints", run_dir);
+    uv_loop_init(&loop);
+    cr_assert_eq(save_create(&save, &loop, &io_posix, run_dir, &handlers, NULL), FSDP_OK);
+    save_begin(save, GENERATION, W, -1);
+    commit_temporary_name(50, GENERATION, "secret", 6, temporary);
+    cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
+}
+
+static void end(void)
+{
+    char command[128];
+
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(save_idle(save));
+    save_destroy(save);
+    cr_expect_eq(uv_loop_close(&loop), 0);
+    snprintf(command, sizeof command, "rm -rf %s", run_dir);
+    cr_expect_eq(system(command), 0);
+}
+
+TestSuite(save, .init = begin, .fini = end, .timeout = 30);
+
+static struct fsdp_link_saved report_of(int rank)
+{
+    struct fsdp_link_saved saved = { .step = 50, .size_bytes = 100 };
+
+    snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
+    snprintf(saved.file, sizeof saved.file, "shard-%05d-model-00001-of-00001.safetensors", rank + 1);
+    return saved;
+}
+
+static int head(void)
+{
+    int fd = memfd_create("head", MFD_CLOEXEC);
+
+    cr_assert_eq(write(fd, "{}", 2), 2);
+    return fd;
+}
+
+static void report(int rank)
+{
+    struct fsdp_link_saved saved = report_of(rank);
+
+    save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+}
+
+static bool temporary_is_there(void)
+{
+    char path[256];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/%s", directory, temporary);
+    return stat(path, &info) == 0;
+}
+
+static bool published_is_there(void)
+{
+    char path[256];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/step-00000050", directory);
+    return stat(path, &info) == 0;
+}
+
+Test(save, no_verdict_before_every_rank_has_reported)
+{
+    report(0);
+    report(1);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_published, 0);
+}
+
+Test(save, parts_that_are_not_there_are_refused_and_removed)
+{
+    for (int rank = W - 1; rank >= 0; rank--)
+        report(rank);
+    cr_expect_not(save_idle(save));
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect(seen.published.step == 50 && seen.published.status != FSDP_OK && seen.published.words[0] != '\0');
+    cr_expect(!published_is_there() && !temporary_is_there());
+}
+
+Test(save, one_ranks_failure_is_told_at_once_and_the_rest_removed_when_all_are_done)
+{
+    struct fsdp_link_saved saved = report_of(1);
+
+    saved.status = FSDP_ERR_IO;
+    strcpy(saved.words, "no space");
+    report(0);
+    save_take(save, GENERATION, 1, &saved, -1);
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect_eq(seen.published.status, FSDP_ERR_IO);
+    cr_expect_str_eq(seen.published.words, "rank 1: no space");
+    cr_expect(temporary_is_there(), "rank 2 may still write there");
+    report(2);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_published, 1, "no second verdict");
+    cr_expect_not(temporary_is_there());
+}
+
+Test(save, reports_of_another_generation_do_not_count)
+{
+    struct fsdp_link_saved saved = report_of(2);
+
+    report(0);
+    report(1);
+    save_take(save, GENERATION - 1, 2, &saved, -1);
+    save_take(save, GENERATION + 1, 2, &saved, -1);
+    save_take(save, GENERATION, W, &saved, -1);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_published, 0);
+}
+
+Test(save, what_was_collected_is_forgotten_with_its_generation)
+{
+    report(0);
+    report(1);
+    save_begin(save, GENERATION + 1, W, -1);
+    struct fsdp_link_saved saved = report_of(2);
+    save_take(save, GENERATION + 1, 2, &saved, -1);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_published, 0);
+}
+
+Test(save, ranks_that_do_not_agree_are_refused)
+{
+    struct fsdp_link_saved saved = report_of(1);
+
+    strcpy(saved.temporary, ".step-00000050.g4.00000000");
+    report(0);
+    save_take(save, GENERATION, 1, &saved, -1);
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
+}
+
+Test(save, a_report_that_comes_twice_is_refused)
+{
+    report(1);
+    report(1);
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
+}
+
+Test(save, the_head_comes_from_rank_0_alone)
+{
+    struct fsdp_link_saved saved = report_of(0);
+
+    save_take(save, GENERATION, 0, &saved, -1);
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect_eq(seen.published.status, FSDP_ERR_MISMATCH);
+}
+
+Test(save, a_run_without_a_directory_saves_nothing_and_finds_nothing)
+{
+    const struct save_handlers handlers = { .published = on_published, .line = on_line };
+    struct save *homeless;
+    struct fsdp_link_saved saved = report_of(0);
+
+    cr_assert_eq(save_create(&homeless, &loop, &io_posix, NULL, &handlers, NULL), FSDP_OK);
+    save_begin(homeless, 0, 1, -1);
+    save_take(homeless, 0, 0, &saved, head());
+    cr_expect_eq(seen.published.status, FSDP_ERR_CONFIG);
+    save_prepare(homeless, on_prepared, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.n_prepared == 1 && seen.step == -1 && seen.err.status == FSDP_OK);
+    save_destroy(homeless);
+}
+
+Test(save, preparing_removes_what_an_earlier_save_left_and_finds_nothing)
+{
+    save_prepare(save, on_prepared, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.n_prepared == 1 && seen.step == -1 && seen.err.status == FSDP_OK);
+    cr_expect_not(temporary_is_there());
+}
+
+Test(save, preparing_waits_for_a_publication_that_is_under_way)
+{
+    for (int rank = 0; rank < W; rank++)
+        report(rank);
+    save_abandon(save); /* the generation is over; the thread is not */
+    save_prepare(save, on_prepared, NULL);
+    cr_expect_eq(seen.n_prepared, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_published, 1);
+    cr_expect_eq(seen.n_prepared, 1);
+}
+
+Test(save, checkpoints_of_which_none_verifies_are_no_fresh_start)
+{
+    char path[256];
+
+    snprintf(path, sizeof path, "%s/step-00000010", directory);
+    cr_assert_eq(mkdir(path, 0777), 0);
+    save_prepare(save, on_prepared, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(seen.n_prepared, 1);
+    cr_expect(seen.err.status != FSDP_OK && seen.step == -1);
+}
