@@ -21,8 +21,8 @@ struct report {
 struct report_row {
     const char *what, *unit;
     bool higher_is_better;
-    const double *ours, *peer, *limit; /* (n) each; ours is not NULL */
-    int n;
+    const double *ours, *peer, *limit; /* (n) each, the peer's (n_peer) if that is not 0; ours is not NULL */
+    int n, n_peer;
     const char *peer_name, *limit_name;
 };
 
@@ -102,16 +102,18 @@ static inline void report_add(struct report *report, const struct report_row *ro
     const double ours = report_quantile(row->ours, row->n, 0.5);
     const double p99 = report_quantile(row->ours, row->n, row->higher_is_better ? 0.01 : 0.99);
 
+    const int n_peer = row->n_peer != 0 ? row->n_peer : row->n;
+
     printf("%-42s %5s | %10.3f", row->what, row->unit, ours);
-    report_cell(row->peer, row->n, ours, false);
+    report_cell(row->peer, n_peer, ours, false);
     report_cell(row->limit, row->n, ours, false);
-    report_cell(row->peer, row->n, ours, true);
+    report_cell(row->peer, n_peer, ours, true);
     report_cell(row->limit, row->n, ours, true);
     printf("   n %d, p99 %.3f\n", row->n, p99);
     fflush(stdout);
     fprintf(report->json, "%s\n  {\"what\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g", report->n_rows++ == 0 ? "" : ",",
             row->what, row->unit, ours);
-    report_number(report->json, "peer", row->peer, row->n);
+    report_number(report->json, "peer", row->peer, n_peer);
     fprintf(report->json, ", \"peer_name\": %s%s%s", row->peer == NULL ? "null" : "\"",
             row->peer == NULL ? "" : row->peer_name, row->peer == NULL ? "" : "\"");
     report_number(report->json, "limit", row->limit, row->n);
