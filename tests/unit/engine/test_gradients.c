@@ -87,12 +87,10 @@ static void check_parameter(struct fsdp_model *model, const struct tiny *tiny, s
     free(direction);
 }
 
-static void check_model(struct fsdp_context *context, void *user)
+static void check_tree(struct fsdp_context *context, const struct tiny *tiny, struct fsdp_module *root)
 {
-    const struct tiny *tiny = user;
     const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny->seq, .seed = 1 };
     struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(tiny, &err);
     struct fsdp_model *model;
 
     cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
@@ -101,6 +99,58 @@ static void check_model(struct fsdp_context *context, void *user)
         check_parameter(model, tiny, i);
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
+}
+
+static void check_model(struct fsdp_context *context, void *user)
+{
+    check_tree(context, user, tiny_build(user, NULL));
+}
+
+/* Values used more than once, in every way that makes the plan add, copy or share gradients; one unit called twice. */
+static struct fsdp_value *knot_unit(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    struct fsdp_value *h = fsdp_call(fsdp_module_child(self, "norm"), x);
+    struct fsdp_value *twice = fsdp_add(h, h);
+    struct fsdp_value *attended = fsdp_scaled_dot_product_attention(h, twice, h, 3, true, 0.2f);
+    struct fsdp_value *bent = fsdp_gelu(fsdp_add(attended, x));
+
+    (void)user;
+    x = fsdp_add_dropout(x, fsdp_call(fsdp_module_child(self, "linear"), fsdp_dropout(bent, 0.1f)), 0.2f);
+    x = fsdp_add(x, fsdp_add_dropout(fsdp_gelu(x), fsdp_call(fsdp_module_child(self, "linear"), x), 0.2f));
+    return fsdp_call(fsdp_module_child(self, "norm"), fsdp_add(bent, x));
+}
+
+static struct fsdp_value *knot_root(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
+{
+    struct fsdp_value *x = fsdp_call(fsdp_module_child(self, "embedding"), tokens);
+    struct fsdp_value *y = fsdp_call(fsdp_module_child(self, "unit"), x);
+
+    (void)user;
+    y = fsdp_add(fsdp_call(fsdp_module_child(self, "unit"), fsdp_gelu(y)), fsdp_add(x, y));
+    return fsdp_call(fsdp_module_child(self, "output"), fsdp_add(y, fsdp_add(y, y)));
+}
+
+static void check_knot(struct fsdp_context *context, void *user)
+{
+    const struct tiny *tiny = user;
+    struct fsdp_module *root = fsdp_module_create(knot_root, NULL);
+    struct fsdp_module *unit = fsdp_module_add(root, "unit", knot_unit, NULL);
+
+    fsdp_embedding(root, "embedding", tiny->vocab, tiny->dim);
+    fsdp_layer_norm(unit, "norm", tiny->dim, 1e-5f);
+    fsdp_linear(unit, "linear", tiny->dim, tiny->dim, true);
+    fsdp_linear(root, "output", tiny->dim, tiny->vocab, true);
+    fsdp_fully_shard(unit, NULL, NULL);
+    fsdp_fully_shard(root, NULL, NULL);
+    check_tree(context, tiny, root);
+}
+
+Test(gradients, agree_where_values_and_units_are_used_many_times)
+{
+    struct tiny tiny = tiny_defaults;
+
+    world_run(1, check_knot, &tiny);
+    world_run(2, check_knot, &tiny);
 }
 
 Test(gradients, agree_with_differences_of_the_loss)
