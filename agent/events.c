@@ -157,8 +157,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
     return append(events, line, length, strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0, err);
 }
 
-/* What stands in the object apart from what the agent itself says, as fields: ", \"step\": 7". */
-static bool put_members(char *out, size_t size, size_t *end, const cJSON *object)
+/* What stands in the object apart from what the agent itself says (its first `n_ours`), as fields: ", \"step\": 7". */
+static bool put_members(char *out, size_t size, size_t *end, const cJSON *object, size_t n_ours)
 {
     const cJSON *member;
 
@@ -168,7 +168,7 @@ static bool put_members(char *out, size_t size, size_t *end, const cJSON *object
         char *text;
         bool fits;
 
-        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        for (size_t i = 0; i < n_ours; i++)
             skip = skip || strcmp(member->string, ours[i]) == 0;
         if (skip)
             continue;
@@ -208,7 +208,7 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
     end = events_format(line + 1, sizeof line - 1, now_us(), generation, event->valuestring, rank < 0 ? NULL : fields);
     if (end > 0) {
         end -= 2; /* "}\n" comes back behind the members */
-        if (!put_members(line + 1, sizeof line - 1, &end, object) || !put(line + 1, sizeof line - 1, &end, "}\n"))
+        if (!put_members(line + 1, sizeof line - 1, &end, object, rank < 0 ? 3 : 4) || !put(line + 1, sizeof line - 1, &end, "}\n"))
             end = 0;
     }
     status = end == 0 ? fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,

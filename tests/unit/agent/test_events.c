@@ -104,6 +104,23 @@ Test(events, a_workers_event_is_taken_in_under_our_identity, .init = set_up, .fi
     cJSON_Delete(line);
 }
 
+Test(events, another_nodes_agent_may_speak_of_any_rank, .init = set_up, .fini = tear_down)
+{
+    static const char sent[] = "{\"event\": \"spawn\", \"rank\": 7, \"pid\": 4242, \"generation\": 99}";
+    struct events *events;
+    cJSON *line;
+
+    cr_assert(events_open(&events, dir_fd, "events.jsonl", NULL) == FSDP_OK);
+    cr_assert(events_relay(events, 4, -1, sent, strlen(sent), NULL) == FSDP_OK);
+    events_close(events);
+
+    line = cJSON_Parse(slurp("events.jsonl"));
+    cr_assert(cJSON_GetObjectItem(line, "generation")->valueint == 4);
+    cr_assert(cJSON_GetObjectItem(line, "rank")->valueint == 7);
+    cr_assert(cJSON_GetObjectItem(line, "pid")->valueint == 4242);
+    cJSON_Delete(line);
+}
+
 Test(events, what_is_no_event_is_refused, .init = set_up, .fini = tear_down)
 {
     static const char *const bad[] = { "", "[]", "7", "{}", "{\"event\": 7}", "{\"event\": \"\"}", "{\"event\": \"x\"",

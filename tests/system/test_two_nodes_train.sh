@@ -1,0 +1,72 @@
+# A job over two nodes: the losses of one node with as many ranks, a killed worker, a save on signal from a member, a cut.
+. tests/support/harness.sh
+. tests/support/netns.sh
+. tests/support/train.sh
+at_exit() { netns_down; }
+netns_up || { skip "training on two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
+head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
+tiny_job "$WORK/job.yaml"
+port=29500
+
+# start NODE NAME OPTIONS...: fsdprun on a node in the background; output in NAME.out, exit status in NAME.rc
+start() {
+  local node=$1 name=$WORK/$2; shift 2
+  { on_node "$node" timeout -k 5 200 "$BIN/fsdprun" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:$port \
+      --secret-file "$WORK/secret" "$WORK/job.yaml" "$@" > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
+}
+both() { # NAME OPTIONS...: on both nodes
+  local name=$1; shift
+  port=$((port + 1))
+  start 0 "$name-0" --set run.name="$name" "$@"
+  start 1 "$name-1" --set run.name="$name" "$@"
+}
+ended() { wait_until 180 test -e "$WORK/$1-0.rc" && wait_until 30 test -e "$WORK/$1-1.rc"; }
+statuses() { echo "$(cat "$WORK/$1-0.rc" 2> /dev/null) $(cat "$WORK/$1-1.rc" 2> /dev/null)"; }
+show() { tail -n 12 "$WORK/$1-0.out" "$WORK/$1-1.out" >&2; }
+
+# The same two ranks, on one node and on two: sums run in the order of the ranks either way.
+run_job "$WORK/one.log" --nproc-per-node 2 "$WORK/job.yaml" --set run.name=one --set train.steps=40
+check_eq "two ranks on one node end with 0" 0 $?
+both two --nproc-per-node 1 --set train.steps=40
+ended two
+check_eq "two nodes of one rank end with 0" "0 0" "$(statuses two)" || show two
+check_eq "to the bit the same figures" "$(figures "$WORK/runs/one")" "$(figures "$WORK/runs/two")"
+last=checkpoints/step-00000040
+check_eq "and the same weights" "$(payloads "$WORK/runs/one/$last")" "$(payloads "$WORK/runs/two/$last")"
+check "each rank has its log" test -s "$WORK/runs/two/logs/g0/rank0/stdout.log" -a -e "$WORK/runs/two/logs/g0/rank1/stdout.log"
+
+# Two ranks on each node: shared memory inside, TCP across. A worker of node 1 is killed on the way.
+both calm --nproc-per-node 2 --set train.steps=60
+ended calm
+check_eq "two nodes of two ranks end with 0" "0 0" "$(statuses calm)" || show calm
+both hit --nproc-per-node 2 --set train.steps=60
+RUN=$WORK/runs/hit
+wait_until 120 has_logged "$RUN" 0 6 && kill -KILL "$(pid_of "$RUN" 0 3)"
+ended hit
+check_eq "with a rank of node 1 killed they end with 0 all the same" "0 0" "$(statuses hit)" || show hit
+check_eq "after one restart" 1 "$(grep -c '"event": *"restart"' "$RUN/events.jsonl")"
+check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" "$(figures "$RUN")"
+last=checkpoints/step-00000060
+check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
+
+# A scheduler signals node 1 alone: the job saves and stops on both, and goes on when it is run again.
+both saved --nproc-per-node 1 --set train.steps=100000 --set checkpoint.every=100000 --save-on-signal
+RUN=$WORK/runs/saved
+wait_until 120 has_logged "$RUN" 0 4
+kill -USR1 "$(pgrep -f -- "^$BIN/fsdprun --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:$port" | head -n 1)"
+ended saved
+check_eq "USR1 to node 1 saves and stops both with 77" "77 77" "$(statuses saved)" || show saved
+check "a checkpoint is there" sh -c "ls $RUN/checkpoints/step-*/manifest.json"
+
+# The link is cut while it trains.
+both cut --nproc-per-node 1 --set train.steps=100000
+wait_until 120 has_logged "$WORK/runs/cut" 0 3
+cut_link
+before=$(date +%s%N)
+ended cut
+took=$((($(date +%s%N) - before) / 1000000))
+heal_link
+check_eq "a cut link ends the job with 76 on both" "76 76" "$(statuses cut)" || show cut
+check "within 10 s ($took ms)" test "$took" -lt 10000
+check "no worker is left" wait_until 5 sh -c "! kill -0 $(pid_of "$WORK/runs/cut" 0 0) $(pid_of "$WORK/runs/cut" 0 1)"
+exit $((n_failed > 0))
