@@ -5,7 +5,8 @@
 #include "shard_runtime/core/rng.h"
 
 /* Four rounds of a Feistel network with good round functions are a strong pseudorandom permutation (Luby and
- * Rackoff, 1988); the bound is in the size of a half, which is a few bits for small data, so we take twice that. */
+ * Rackoff, 1988); the bound is in the size of a half, which is a few bits for small data, so we take twice
+ * that. */
 enum { ROUNDS = 8 };
 
 /* The permutation of [0, 4^half_bits) under `key`. Any round function gives a bijection; ours is Philox. */
@@ -50,9 +51,9 @@ uint64_t order_in_epoch(const struct order *order, uint64_t epoch, uint64_t inde
     key = (uint64_t)words[1] << 32 | words[0];
     half_bits = half_bits_for(order->n_samples);
 
-    /* Cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): a value outside goes round
-     * again until it is inside. The walk follows a cycle that contains `index`, so it ends; as the domain is less
-     * than four times N (or N is 1 to 4), it takes four rounds in the mean at most. */
+    /* Cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): a value outside goes
+     * round again until it is inside. The walk follows a cycle that contains `index`, so it ends; as the
+     * domain is less than four times N (or N is 1 to 4), it takes four rounds in the mean at most. */
     do
         value = feistel(key, half_bits, value);
     while (value >= order->n_samples);

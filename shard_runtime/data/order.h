@@ -1,10 +1,10 @@
 /*
- * Which sample when. A run counts the samples it has consumed in one number, the cursor; everything else about the
- * order is a function of that number, the number of samples and the seed. No rank and no world size is in it, so
- * that a run may go on with another world size and see each sample once all the same.
+ * Which sample when. A run counts the samples it has consumed in one number, the cursor; everything else
+ * about the order is a function of that number, the number of samples and the seed. No rank and no world size
+ * is in it, so that a run may go on with another world size and see each sample once all the same.
  *
- * Position p of the run (the p-th sample consumed, from 0) is index p mod N of epoch p / N. Batches cross epochs.
- * A shuffled epoch is a permutation of 0 .. N-1 computed element by element in constant memory.
+ * Position p of the run (the p-th sample consumed, from 0) is index p mod N of epoch p / N. Batches cross
+ * epochs. A shuffled epoch is a permutation of 0 .. N-1 computed element by element in constant memory.
  *
  * Pure: no file, no clock, no allocation.
  */

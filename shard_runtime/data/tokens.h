@@ -1,12 +1,12 @@
 /*
  * A text file as tokens, memory-mapped. With the tokenizer "byte" every byte of the file is a token.
  *
- * Sample i is the seq + 1 tokens that begin at i * seq: its first `seq` are the input, its last `seq` the target.
- * There are N = floor((n_tokens - 1) / seq) of them; at least one, or the file is refused.
+ * Sample i is the seq + 1 tokens that begin at i * seq: its first `seq` are the input, its last `seq` the
+ * target. There are N = floor((n_tokens - 1) / seq) of them; at least one, or the file is refused.
  *
- * The size is taken when the file is opened. A file that has since become shorter is reported by tokens_read()
- * instead of ending the process with SIGBUS: the size is asked for again before each sample is copied. What is
- * added at its end is not seen before the next run.
+ * The size is taken when the file is opened. A file that has since become shorter is reported by
+ * tokens_read() instead of ending the process with SIGBUS: the size is asked for again before each sample is
+ * copied. What is added at its end is not seen before the next run.
  *
  * Thread: any one at a time.
  */

@@ -1,6 +1,6 @@
 /*
- * A model and its optimizer as the plain list of tensors that checkpoint/ saves and loads. Rows are used where they
- * lie: nothing is copied.
+ * A model and its optimizer as the plain list of tensors that checkpoint/ saves and loads. Rows are used
+ * where they lie: nothing is copied.
  */
 #include <fsdp/checkpoint.h>
 
@@ -33,8 +33,10 @@ static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct f
     if (optimizer != NULL)
         fsdp_optimizer_state(optimizer, shards + n_model);
     for (size_t i = 0; i < n; i++) {
-        tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name, .dtype = shards[i].dtype,
-                                                 .n_dims = (size_t)shards[i].n_dims, .rows = shards[i].data };
+        tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name,
+                                                 .dtype = shards[i].dtype,
+                                                 .n_dims = (size_t)shards[i].n_dims,
+                                                 .rows = shards[i].data };
         for (int d = 0; d < shards[i].n_dims; d++)
             tensors[i].shape[d] = shards[i].shape[d];
     }
@@ -55,13 +57,16 @@ static char *describe_numerics(const struct fsdp_context *context)
 }
 
 enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
-                                      const char *directory, const struct fsdp_checkpoint_state *state, uint32_t keep,
-                                      const char *job_json, struct fsdp_err *err)
+                                      const char *directory, const struct fsdp_checkpoint_state *state,
+                                      uint32_t keep, const char *job_json, struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    const struct checkpoint_save_options options = { .link = context->link, .directory = directory, .keep = keep,
-                                                     .loaded_step = model->loaded_step };
-    struct checkpoint_state saved = { .step = (int64_t)state->step, .cursor = state->cursor, .seed = state->seed };
+    const struct checkpoint_save_options options = {
+        .link = context->link, .directory = directory, .keep = keep, .loaded_step = model->loaded_step
+    };
+    struct checkpoint_state saved = { .step = (int64_t)state->step,
+                                      .cursor = state->cursor,
+                                      .seed = state->seed };
     char *numerics = describe_numerics(context);
     size_t n_tensors;
     struct checkpoint_tensor *tensors = list_tensors(model, optimizer, &n_tensors);
@@ -70,12 +75,13 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
 
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     if (directory != NULL && !fsdp_context_alone(context)) {
-        status = fsdp_fail(err, FSDP_ERR_ARG, "under an agent checkpoints are saved in the run directory, not in %s",
-                           directory);
+        status = fsdp_fail(err, FSDP_ERR_ARG,
+                           "under an agent checkpoints are saved in the run directory, not in %s", directory);
         goto done;
     }
     if (tensors == NULL || numerics == NULL) {
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory", (unsigned long long)state->step);
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
+                           (unsigned long long)state->step);
         goto done;
     }
     saved.optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0;
@@ -101,7 +107,8 @@ static enum fsdp_status read_numerics(const struct manifest *manifest, char out[
         return FSDP_OK;
     text = strndup(manifest->numerics, manifest->numerics_length);
     if (text == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "loading step %llu: out of memory", (unsigned long long)manifest->step);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "loading step %llu: out of memory",
+                         (unsigned long long)manifest->step);
     json_read_init(&json, text, manifest->numerics_length);
     json_enter_object(&json);
     while ((key = json_next_member(&json)) != NULL) {
@@ -123,19 +130,23 @@ static enum fsdp_status agree(struct fsdp_context *context, enum fsdp_status own
 
     if (context->W == 1)
         return own;
-    status = fsdp_all_reduce(context->comm, &n_failed, 1, FSDP_I64, FSDP_SUM, context->streams[PLAN_COMPUTE], &theirs);
+    status = fsdp_all_reduce(context->comm, &n_failed, 1, FSDP_I64, FSDP_SUM, context->streams[PLAN_COMPUTE],
+                             &theirs);
     if (own != FSDP_OK)
         return own;
     if (status != FSDP_OK)
         return fsdp_fail(err, status, "%s", theirs.message);
-    return n_failed == 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_FORMAT, "another rank could not load the checkpoint");
+    return n_failed == 0 ? FSDP_OK
+                         : fsdp_fail(err, FSDP_ERR_FORMAT, "another rank could not load the checkpoint");
 }
 
-static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimizer *optimizer, const char *directory,
-                                  int64_t step, struct manifest *manifest, struct fsdp_err *err)
+static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                                  const char *directory, int64_t step, struct manifest *manifest,
+                                  struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    /* A step that was searched for has been verified already, here or by the agent: not once more on every rank. */
+    /* A step that was searched for has been verified already, here or by the agent: not once more on every
+     * rank. */
     const unsigned flags = (optimizer == NULL ? CHECKPOINT_SUBSET : 0u) |
                            (step >= 0 && fsdp_context_alone(context) ? CHECKPOINT_VERIFY : 0u);
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
@@ -147,29 +158,28 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (directory == NULL)
         status = io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err);
     if (status == FSDP_OK && step < 0)
-        status = directory != NULL
-                     ? verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, err)
-                     : checkpoint_find(&io_posix, context->link, NULL, &step, NULL, err);
+        status = directory != NULL ? verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, err)
+                                   : checkpoint_find(&io_posix, context->link, NULL, &step, NULL, err);
     if (status == FSDP_OK && step < 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s",
                            directory != NULL ? directory : default_directory);
     if (status == FSDP_OK)
-        status = checkpoint_step_directory(directory != NULL ? directory : default_directory, step, step_directory,
-                                           err);
+        status = checkpoint_step_directory(directory != NULL ? directory : default_directory, step,
+                                           step_directory, err);
     if (status != FSDP_OK)
         return status;
     tensors = list_tensors(model, optimizer, &n_tensors);
     if (tensors == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "loading %s: out of memory", step_directory);
-    status = checkpoint_load(&io_posix, step_directory, context->W, context->rank, tensors, n_tensors, flags, manifest,
-                             &loaded, err);
+    status = checkpoint_load(&io_posix, step_directory, context->W, context->rank, tensors, n_tensors, flags,
+                             manifest, &loaded, err);
     free(tensors);
     return status;
 }
 
 enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
-                                      const char *directory, int64_t step, struct fsdp_checkpoint_state *state,
-                                      struct fsdp_err *err)
+                                      const char *directory, int64_t step,
+                                      struct fsdp_checkpoint_state *state, struct fsdp_err *err)
 {
     struct manifest manifest = { 0 };
     enum fsdp_status status;
@@ -177,8 +187,10 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     fsdp_context_phase(model->context, FSDP_PHASE_LOAD);
     status = load_here(model, optimizer, directory, step, &manifest, err);
     if (status == FSDP_OK) {
-        *state = (struct fsdp_checkpoint_state){ .step = manifest.step, .cursor = manifest.cursor,
-                                                 .seed = manifest.seed, .optimizer_step = manifest.optimizer_step,
+        *state = (struct fsdp_checkpoint_state){ .step = manifest.step,
+                                                 .cursor = manifest.cursor,
+                                                 .seed = manifest.seed,
+                                                 .optimizer_step = manifest.optimizer_step,
                                                  .world_size = (int)manifest.world_size };
         status = read_numerics(&manifest, state->made_with, err);
         model->loaded_step = (int64_t)manifest.step;

@@ -4,7 +4,8 @@
 
 #include "shard_runtime/core/checked.h"
 
-enum fsdp_status batch_init(struct batch *batch, uint64_t size, uint64_t seq, uint64_t n_micro, struct fsdp_err *err)
+enum fsdp_status batch_init(struct batch *batch, uint64_t size, uint64_t seq, uint64_t n_micro,
+                            struct fsdp_err *err)
 {
     size_t n_elems;
 

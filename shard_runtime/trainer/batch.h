@@ -13,13 +13,14 @@
 #include "shard_runtime/data/tokens.h"
 
 struct batch {
-    uint64_t size, seq, n_micro;   /* samples a micro-step, tokens a sample, micro-steps a step */
-    int32_t *tokens;               /* owned: (n_micro, 2, size, seq): inputs, then targets, of each micro-step */
-    struct fsdp_batch *micro;      /* owned: (n_micro), pointing into tokens */
+    uint64_t size, seq, n_micro; /* samples a micro-step, tokens a sample, micro-steps a step */
+    int32_t *tokens;          /* owned: (n_micro, 2, size, seq): inputs, then targets, of each micro-step */
+    struct fsdp_batch *micro; /* owned: (n_micro), pointing into tokens */
 };
 
 /** FSDP_ERR_NOMEM. batch_fini() may be called after any outcome, and on a zeroed struct. */
-enum fsdp_status batch_init(struct batch *batch, uint64_t size, uint64_t seq, uint64_t n_micro, struct fsdp_err *err);
+enum fsdp_status batch_init(struct batch *batch, uint64_t size, uint64_t seq, uint64_t n_micro,
+                            struct fsdp_err *err);
 void batch_fini(struct batch *batch);
 
 /** Fill in the step that begins at `cursor` for rank `rank` of W. Fails as tokens_read() does. */

@@ -32,11 +32,12 @@ static uint64_t place_of(const float *logits, uint64_t n_classes, uint64_t which
     uint64_t place = 0;
 
     for (uint64_t c = 0; c < n_classes; c++)
-        place += logits[c] > logits[which] || (logits[c] == logits[which] && c < which);
+        place += logits[c] > logits[which] || (c < which && logits[c] == logits[which]);
     return place;
 }
 
-uint32_t generate_choose(const float *logits, uint64_t n_classes, double temperature, uint64_t top_k, double u)
+uint32_t generate_choose(const float *logits, uint64_t n_classes, double temperature, uint64_t top_k,
+                         double u)
 {
     uint64_t best = 0;
     double total = 0, sum = 0;
@@ -46,7 +47,8 @@ uint32_t generate_choose(const float *logits, uint64_t n_classes, double tempera
             best = c;
     if (temperature == 0)
         return (uint32_t)best;
-    for (int pass = 0; pass < 2; pass++) { /* first the total, then the class at which the sum passes u of it */
+    for (int pass = 0; pass < 2;
+         pass++) { /* first the total, then the class at which the sum passes u of it */
         for (uint64_t c = 0; c < n_classes; c++) {
             if (top_k > 0 && place_of(logits, n_classes, c) >= top_k)
                 continue;
@@ -140,15 +142,16 @@ static enum fsdp_status load_model(struct writer *writer, struct fsdp_context *c
 }
 
 /*
- * Tokens 0 .. *n - 1 are there; append the next. The model sees the last seq of them; what stands behind the last
- * one in its window is masked (the model is causal) and may be anything.
+ * Tokens 0 .. *n - 1 are there; append the next. The model sees the last seq of them; what stands behind the
+ * last one in its window is masked (the model is causal) and may be anything.
  */
-static enum fsdp_status append_token(struct writer *writer, const struct options *options, int32_t *tokens, uint64_t *n,
-                                     struct fsdp_err *err)
+static enum fsdp_status append_token(struct writer *writer, const struct options *options, int32_t *tokens,
+                                     uint64_t *n, struct fsdp_err *err)
 {
     const uint64_t seq = writer->job.model.seq, vocab = writer->job.model.vocab;
     const uint64_t first = *n > seq ? *n - seq : 0;
-    const uint64_t n_classes = vocab < BYTE_CLASSES ? vocab : BYTE_CLASSES; /* what no byte stands for is not written */
+    const uint64_t n_classes =
+        vocab < BYTE_CLASSES ? vocab : BYTE_CLASSES; /* what no byte stands for is not written */
     const float *logits;
     struct fsdp_loss loss;
     enum fsdp_status status;
@@ -203,7 +206,8 @@ static enum fsdp_status write_text(struct writer *writer, const struct options *
     return status;
 }
 
-enum fsdp_status generate(struct fsdp_context *context, const struct options *options, FILE *out, struct fsdp_err *err)
+enum fsdp_status generate(struct fsdp_context *context, const struct options *options, FILE *out,
+                          struct fsdp_err *err)
 {
     struct writer writer = { .step = -1 };
     enum fsdp_status status;

@@ -98,8 +98,8 @@ static void print_step(const struct loop *loop)
     if (loop->loss.n_targets == 0)
         printf("step %" PRIu64 "/%" PRIu64 "  skipped: no target counts\n", t->step, t->job->train.steps);
     else
-        printf("step %" PRIu64 "/%" PRIu64 "  loss %.4f  grad norm %.3g  %.0f tokens/s  memory %.0f MiB\n", t->step,
-               t->job->train.steps, loop->loss.mean, loop->grad_norm, loop->tokens_per_s,
+        printf("step %" PRIu64 "/%" PRIu64 "  loss %.4f  grad norm %.3g  %.0f tokens/s  memory %.0f MiB\n",
+               t->step, t->job->train.steps, loop->loss.mean, loop->grad_norm, loop->tokens_per_s,
                (double)loop->memory_bytes / 1048576);
     (void)fflush(stdout);
 }
@@ -160,8 +160,8 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
 }
 
 /*
- * A notice reaches the ranks at different moments. Each says after which step it wants to stop; the latest counts,
- * and it is at least the step just done, so that no rank is asked to stop in its past.
+ * A notice reaches the ranks at different moments. Each says after which step it wants to stop; the latest
+ * counts, and it is at least the step just done, so that no rank is asked to stop in its past.
  */
 static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp_err *err)
 {
@@ -176,7 +176,8 @@ static enum fsdp_status agree_on_stop(struct loop *loop, bool *stop, struct fsdp
     after = loop->wanted_stop;
     if (after != NO_STOP && after < step)
         after = step;
-    status = fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), &after, 1, FSDP_I64, FSDP_MAX, NULL, err);
+    status =
+        fsdp_all_reduce(fsdp_context_comm(loop->trainer->context), &after, 1, FSDP_I64, FSDP_MAX, NULL, err);
     if (status != FSDP_OK)
         return status;
     loop->wanted_stop = after;
@@ -191,8 +192,9 @@ static double plain(double value)
 }
 
 /*
- * A disk that refuses a checkpoint on the way is said and trained past: the older ones stand, and the next save may
- * work. Every rank hears the same verdict. The `last` save must succeed, for what it would lose is the run's end.
+ * A disk that refuses a checkpoint on the way is said and trained past: the older ones stand, and the next
+ * save may work. Every rank hears the same verdict. The `last` save must succeed, for what it would lose is
+ * the run's end.
  */
 static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err *err)
 {
@@ -221,7 +223,8 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
             return status;
         if (diverged) {
             *end = TRAINER_DIVERGED; /* no function failed, but the words are worth having */
-            return fsdp_fail(err, FSDP_OK, "step %" PRIu64 ": training diverged: the loss is %g, its gradient's norm %g",
+            return fsdp_fail(err, FSDP_OK,
+                             "step %" PRIu64 ": training diverged: the loss is %g, its gradient's norm %g",
                              t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm));
         }
         status = report_step(loop, err);

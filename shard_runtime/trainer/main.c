@@ -87,26 +87,29 @@ static enum fsdp_status announce(const struct trainer *trainer)
     if (trainer->rank != 0)
         return FSDP_OK;
     printf("%zu parameters, %d ranks, %" PRIu64 " sequences of %" PRIu64 " a step, %s\n",
-           fsdp_module_n_elems(trainer->tree), trainer->W, (uint64_t)trainer->W * trainer->batch * trainer->n_micro,
-           trainer->job->model.seq, fsdp_context_describe(trainer->context, words, sizeof words));
+           fsdp_module_n_elems(trainer->tree), trainer->W,
+           (uint64_t)trainer->W * trainer->batch * trainer->n_micro, trainer->job->model.seq,
+           fsdp_context_describe(trainer->context, words, sizeof words));
     (void)fflush(stdout);
     return FSDP_OK;
 }
 
 /* Said by rank 0 alone; returns the process's exit status. */
-static int say_end(const struct trainer *trainer, enum trainer_end end, bool was_complete, const struct fsdp_err *err)
+static int say_end(const struct trainer *trainer, enum trainer_end end, bool was_complete,
+                   const struct fsdp_err *err)
 {
     if (end != TRAINER_DIVERGED)
         fsdp_context_phase(trainer->context, FSDP_PHASE_DONE);
     switch (end) {
     case TRAINER_COMPLETE:
         if (trainer->rank == 0)
-            printf("%s: %" PRIu64 " of %" PRIu64 " steps are done\n", was_complete ? "already complete" : "complete",
-                   trainer->step, trainer->job->train.steps);
+            printf("%s: %" PRIu64 " of %" PRIu64 " steps are done\n",
+                   was_complete ? "already complete" : "complete", trainer->step, trainer->job->train.steps);
         return 0;
     case TRAINER_STOPPED:
         if (trainer->rank == 0)
-            printf("stopped on notice after step %" PRIu64 ", which is saved: run again to go on\n", trainer->step);
+            printf("stopped on notice after step %" PRIu64 ", which is saved: run again to go on\n",
+                   trainer->step);
         return FSDP_EXIT_NOTICE;
     case TRAINER_DIVERGED:
         /* All ranks came to it at once. Rank 0 is the cause that is blamed, as it is the one that speaks. */

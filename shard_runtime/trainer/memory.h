@@ -1,6 +1,6 @@
 /*
- * What this process holds in memory of its own: RssAnon + RssShmem of /proc/self/status. Mapped files (the data, the
- * libraries) are left out: the kernel drops them when it needs to.
+ * What this process holds in memory of its own: RssAnon + RssShmem of /proc/self/status. Mapped files (the
+ * data, the libraries) are left out: the kernel drops them when it needs to.
  */
 #ifndef TRAINER_MEMORY_H
 #define TRAINER_MEMORY_H

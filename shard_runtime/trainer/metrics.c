@@ -24,14 +24,15 @@ size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record 
 {
     char loss[NUMBER_BYTES], norm[NUMBER_BYTES], lr[NUMBER_BYTES], rate[NUMBER_BYTES], step_s[NUMBER_BYTES];
     char time[NUMBER_BYTES];
-    const int length = snprintf(
-        out, METRICS_LINE_BYTES,
-        "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"step_s\": %s, "
-        "\"memory_bytes\": %" PRIu64 ", \"generation\": %d, \"time\": %s}\n",
-        record->step, number(loss, record->loss, "%.9g"), number(norm, record->grad_norm, "%.9g"),
-        number(lr, record->lr, "%.9g"), number(rate, record->tokens_per_s, "%.9g"),
-        number(step_s, record->step_s, "%.9g"), record->memory_bytes, record->generation,
-        number(time, record->time, "%.6f"));
+    const int length =
+        snprintf(out, METRICS_LINE_BYTES,
+                 "{\"step\": %" PRIu64
+                 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens_per_s\": %s, \"step_s\": %s, "
+                 "\"memory_bytes\": %" PRIu64 ", \"generation\": %d, \"time\": %s}\n",
+                 record->step, number(loss, record->loss, "%.9g"), number(norm, record->grad_norm, "%.9g"),
+                 number(lr, record->lr, "%.9g"), number(rate, record->tokens_per_s, "%.9g"),
+                 number(step_s, record->step_s, "%.9g"), record->memory_bytes, record->generation,
+                 number(time, record->time, "%.6f"));
 
     return (size_t)length; /* nine numbers of bounded length: it always fits */
 }
@@ -74,6 +75,7 @@ enum fsdp_status metrics_write(int fd, const struct metrics_record *record, stru
     if (n < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: %s", strerror(errno));
     if ((size_t)n < length)
-        return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: only %zd of %zu bytes were taken", n, length);
+        return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: only %zd of %zu bytes were taken", n,
+                         length);
     return FSDP_OK;
 }

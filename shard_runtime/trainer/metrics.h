@@ -1,6 +1,7 @@
 /*
- * metrics.jsonl: one JSON object a logged step, appended by rank 0. A line is one write(2) on an O_APPEND descriptor,
- * so that a reader never sees half of one. Floats have 9 significant digits: equal text means equal fp32 bits.
+ * metrics.jsonl: one JSON object a logged step, appended by rank 0. A line is one write(2) on an O_APPEND
+ * descriptor, so that a reader never sees half of one. Floats have 9 significant digits: equal text means
+ * equal fp32 bits.
  */
 #ifndef TRAINER_METRICS_H
 #define TRAINER_METRICS_H
@@ -11,8 +12,8 @@
 #include <fsdp/status.h>
 
 struct metrics_record {
-    uint64_t step; /* updates done after it, from 1 */
-    double loss;   /* before the update */
+    uint64_t step;    /* updates done after it, from 1 */
+    double loss;      /* before the update */
     double grad_norm; /* before clipping */
     double lr, tokens_per_s, step_s;
     uint64_t memory_bytes; /* largest so far */
@@ -22,7 +23,8 @@ struct metrics_record {
 
 enum { METRICS_LINE_BYTES = 512 };
 
-/** The line with its newline and a final zero; returns its length. Numbers that JSON has no word for become null. */
+/** The line with its newline and a final zero; returns its length. Numbers that JSON has no word for become
+ * null. */
 size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record *record);
 
 /** Open RUN/metrics.jsonl for appending, creating it; *fd is the caller's. FSDP_ERR_IO. */

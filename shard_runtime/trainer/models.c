@@ -37,7 +37,8 @@ static struct fsdp_value *transformer(struct fsdp_module *self, struct fsdp_valu
     struct fsdp_module *layers = fsdp_module_child(self, "layers");
     struct fsdp_value *h;
 
-    h = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"), tokens);
+    h = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"),
+                   tokens);
     h = fsdp_dropout(h, (float)job->model.dropout);
     for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
         h = fsdp_call(fsdp_module_child_at(layers, i), h);
@@ -117,8 +118,9 @@ enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "model.kind \"%s\" is not supported: only transformer is",
                          job->model.kind);
     if (job->model.heads == 0 || job->model.dim % job->model.heads != 0)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "model.heads: %" PRIu64 " heads do not divide model.dim %" PRIu64,
-                         job->model.heads, job->model.dim);
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "model.heads: %" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
+                         job->model.dim);
     tree = build_transformer(job);
     if (tree == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");

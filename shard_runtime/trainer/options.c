@@ -12,21 +12,23 @@ enum kind { FLAG, TEXT, COUNT, NUMBER };
 static const struct option {
     const char *name, *argument;
     enum kind kind;
-    size_t field;
     bool of_sample; /* means something only beside --sample */
+    size_t field;
     const char *help;
 } table[] = {
-    { "--sample", "CHECKPOINT", TEXT, offsetof(struct options, sample), false,
+    { "--sample", "CHECKPOINT", TEXT, false, offsetof(struct options, sample),
       "write text with the weights of a checkpoint, or the newest of a run directory" },
-    { "--prompt", "TEXT", TEXT, offsetof(struct options, prompt), true, "what the text begins with" },
-    { "--tokens", "N", COUNT, offsetof(struct options, tokens), true, "tokens to write (200)" },
-    { "--temperature", "T", NUMBER, offsetof(struct options, temperature), true,
+    { "--prompt", "TEXT", TEXT, true, offsetof(struct options, prompt), "what the text begins with" },
+    { "--tokens", "N", COUNT, true, offsetof(struct options, tokens), "tokens to write (200)" },
+    { "--temperature", "T", NUMBER, true, offsetof(struct options, temperature),
       "0: always the likeliest token; 1: as the model says (0.8)" },
-    { "--top-k", "K", COUNT, offsetof(struct options, top_k), true, "choose among the K likeliest; 0: all (0)" },
-    { "--seed", "N", COUNT, offsetof(struct options, seed), true, "the same seed writes the same text (1234)" },
-    { "--plan", NULL, FLAG, offsetof(struct options, plan), false, "not supported yet" },
-    { "--help", NULL, FLAG, offsetof(struct options, help), false, "this text" },
-    { "--version", NULL, FLAG, offsetof(struct options, version), false, "version, commit, compiler" },
+    { "--top-k", "K", COUNT, true, offsetof(struct options, top_k),
+      "choose among the K likeliest; 0: all (0)" },
+    { "--seed", "N", COUNT, true, offsetof(struct options, seed),
+      "the same seed writes the same text (1234)" },
+    { "--plan", NULL, FLAG, false, offsetof(struct options, plan), "not supported yet" },
+    { "--help", NULL, FLAG, false, offsetof(struct options, help), "this text" },
+    { "--version", NULL, FLAG, false, offsetof(struct options, version), "version, commit, compiler" },
 };
 enum { TABLE_SIZE = sizeof table / sizeof *table };
 
@@ -74,7 +76,8 @@ static enum fsdp_status store(struct options *options, const struct option *opti
     return FSDP_OK;
 }
 
-/* The option that `argument` names, as "--name" or "--name=value" with *value behind the sign; NULL for none. */
+/* The option that `argument` names, as "--name" or "--name=value" with *value behind the sign; NULL for none.
+ */
 static const struct option *find(const char *argument, const char **value)
 {
     for (size_t i = 0; i < TABLE_SIZE; i++) {

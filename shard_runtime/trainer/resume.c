@@ -19,7 +19,8 @@ static void warn_of_other_bits(const struct trainer *trainer, const struct fsdp_
     if (trainer->rank != 0)
         return;
     if (state->world_size != trainer->W)
-        printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size, trainer->W);
+        printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size,
+               trainer->W);
     else if (strcmp(state->made_with, now) != 0)
         printf("saved with %s, going on with %s: equal to rounding, not to the bit\n", state->made_with, now);
 }
@@ -49,7 +50,8 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
         return FSDP_OK;
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
     checkpoint_directory(trainer, directory);
-    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, wanted, &state, err);
+    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, wanted,
+                                  &state, err);
     if (status == FSDP_ERR_NOT_FOUND && alone) {
         fsdp_err_clear(err);
         return FSDP_OK;
@@ -57,10 +59,12 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     if (status != FSDP_OK)
         return status;
     if (alone && trainer->job->checkpoint.resume == JOB_RESUME_NEVER)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has checkpoints, and checkpoint.resume is never", directory);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has checkpoints, and checkpoint.resume is never",
+                         directory);
     if (state.seed != trainer->job->run.seed)
         return fsdp_fail(err, FSDP_ERR_MISMATCH,
-                         "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64 ", the job says %" PRIu64,
+                         "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64
+                         ", the job says %" PRIu64,
                          state.step, state.seed, trainer->job->run.seed);
     trainer->resumed = true;
     trainer->step = state.step;

@@ -7,11 +7,13 @@
 
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
 {
-    int64_t first = status == FSDP_OK ? 0 : trainer->W - trainer->rank; /* the lowest rank gives the largest */
+    int64_t first =
+        status == FSDP_OK ? 0 : trainer->W - trainer->rank; /* the lowest rank gives the largest */
     struct fsdp_err comm_err = { 0 };
     enum fsdp_status comm_status;
 
-    comm_status = fsdp_all_reduce(fsdp_context_comm(trainer->context), &first, 1, FSDP_I64, FSDP_MAX, NULL, &comm_err);
+    comm_status =
+        fsdp_all_reduce(fsdp_context_comm(trainer->context), &first, 1, FSDP_I64, FSDP_MAX, NULL, &comm_err);
     if (status != FSDP_OK && (comm_status != FSDP_OK || first == trainer->W - trainer->rank))
         return status; /* ours is the one to tell, or nobody else can be reached */
     if (comm_status != FSDP_OK)
@@ -27,7 +29,8 @@ static enum fsdp_status check_job(const struct trainer *trainer, struct fsdp_err
     if (job->data.validation != 0)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "data.validation is not supported yet: only 0.0 is");
     if (tokens_vocab(trainer->tokens) > job->model.vocab)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "model.vocab: tokenizer %s needs at least %" PRIu64 ", not %" PRIu64,
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "model.vocab: tokenizer %s needs at least %" PRIu64 ", not %" PRIu64,
                          job->data.tokenizer, tokens_vocab(trainer->tokens), job->model.vocab);
     return FSDP_OK;
 }
@@ -51,7 +54,8 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
         .seq = trainer->job->model.seq,
         .seed = trainer->job->run.seed,
         .accumulates = trainer->n_micro > 1,
-        .gradient_sync = trainer->job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
+        .gradient_sync =
+            trainer->job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
     };
     enum fsdp_status status = models_create(&trainer->tree, trainer->job, err);
 

@@ -1,6 +1,6 @@
 /*
- * One rank's training run: what it is made of, and what is done with it. All ranks call the same functions in the
- * same order. Everything that must survive a restart is in `step`, `cursor`, the model and the optimizer.
+ * One rank's training run: what it is made of, and what is done with it. All ranks call the same functions in
+ * the same order. Everything that must survive a restart is in `step`, `cursor`, the model and the optimizer.
  *
  *   trainer_open()     job, run directory, data, model, optimizer
  *   trainer_resume()   step and weights of the checkpoint to go on from
@@ -44,14 +44,14 @@ struct trainer {
 };
 
 enum trainer_end {
-    TRAINER_COMPLETE,  /* job->train.steps are done, and saved unless checkpoint.every is 0 */
-    TRAINER_STOPPED,   /* a notice came: the step was finished and saved; run again to go on */
-    TRAINER_DIVERGED,  /* loss or gradient is not finite; the update was not made, nothing was saved */
+    TRAINER_COMPLETE, /* job->train.steps are done, and saved unless checkpoint.every is 0 */
+    TRAINER_STOPPED,  /* a notice came: the step was finished and saved; run again to go on */
+    TRAINER_DIVERGED, /* loss or gradient is not finite; the update was not made, nothing was saved */
 };
 
 /**
- * Make everything ready, with initial weights. Collective: where one rank fails the others return FSDP_ERR_PEER.
- * `trainer` is zeroed first; trainer_close() is to be called whatever comes back.
+ * Make everything ready, with initial weights. Collective: where one rank fails the others return
+ * FSDP_ERR_PEER. `trainer` is zeroed first; trainer_close() is to be called whatever comes back.
  */
 enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *context, const struct job *job,
                               const char *job_json, struct fsdp_err *err);
@@ -62,8 +62,8 @@ enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *er
 void trainer_close_files(struct trainer *trainer);
 
 /**
- * Load the checkpoint that the agent names; without an agent the newest one that verifies; none: initial weights.
- *   FSDP_ERR_MISMATCH  it is of another model; the message names the first tensor that differs
+ * Load the checkpoint that the agent names; without an agent the newest one that verifies; none: initial
+ * weights. FSDP_ERR_MISMATCH  it is of another model; the message names the first tensor that differs
  *   FSDP_ERR_CONFIG    checkpoint.resume is never, and there are checkpoints
  */
 enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
@@ -71,12 +71,13 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
 /** Save the state after `step`; collective, durable on return. */
 enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err);
 
-/** Train from `step` to job->train.steps. Rank 0 writes metrics and one line per log_every steps on stdout. */
+/** Train from `step` to job->train.steps. Rank 0 writes metrics and one line per log_every steps on stdout.
+ */
 enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, struct fsdp_err *err);
 
 /**
- * All ranks give what they have come to; all return FSDP_OK, or the lowest failing rank its own status and the
- * others FSDP_ERR_PEER without a word. One failure of many ranks is then one line, not W.
+ * All ranks give what they have come to; all return FSDP_OK, or the lowest failing rank its own status and
+ * the others FSDP_ERR_PEER without a word. One failure of many ranks is then one line, not W.
  */
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err);
 

@@ -1,5 +1,6 @@
-/* fsdp-train with one wrong piece of mathematics, named by FSDP_TEST_MUTANT: what a comparison must not let pass.
- * The Makefile links libfsdp and the trainer with --wrap=numerics_open, so that nothing of it is in the product. */
+/* fsdp-train with one wrong piece of mathematics, named by FSDP_TEST_MUTANT: what a comparison must not let
+ * pass. The Makefile links libfsdp and the trainer with --wrap=numerics_open, so that nothing of it is in the
+ * product. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@ static const struct numerics_ops *sound;
 static struct numerics_ops mutant;
 
 /* GELU by tanh: Hendrycks and Gimpel, 2016, the approximation. */
-static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y, size_t n_elems)
+static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                      size_t n_elems)
 {
     (void)numerics;
     (void)stream;
@@ -27,8 +29,8 @@ static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, c
     }
 }
 
-static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy, const float *x,
-                               float *dx, size_t n_elems)
+static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                               const float *x, float *dx, size_t n_elems)
 {
     (void)numerics;
     (void)stream;
@@ -36,18 +38,21 @@ static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *
         const double v = (double)x[i], c = sqrt(2 / M_PI);
         const double t = tanh(c * (v + 0.044715 * v * v * v));
 
-        dx[i] = (float)((double)dy[i] * (0.5 * (1 + t) + 0.5 * v * (1 - t * t) * c * (1 + 3 * 0.044715 * v * v)));
+        dx[i] =
+            (float)((double)dy[i] * (0.5 * (1 + t) + 0.5 * v * (1 - t * t) * c * (1 + 3 * 0.044715 * v * v)));
     }
 }
 
-static void layer_norm_eps(struct numerics *numerics, struct device_stream *stream, const float *x, const float *weight,
-                           const float *bias, float *y, float *mean, float *rstd, size_t rows, size_t cols, float eps)
+static void layer_norm_eps(struct numerics *numerics, struct device_stream *stream, const float *x,
+                           const float *weight, const float *bias, float *y, float *mean, float *rstd,
+                           size_t rows, size_t cols, float eps)
 {
     sound->layer_norm(numerics, stream, x, weight, bias, y, mean, rstd, rows, cols, eps / 10);
 }
 
-static void adamw_eps(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad, float *m,
-                      float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
+static void adamw_eps(struct numerics *numerics, struct device_stream *stream, float *param,
+                      const float *grad, float *m, float *v, size_t n_elems, const struct adamw *h,
+                      float grad_scale, uint64_t step)
 {
     struct adamw wrong = *h;
 
@@ -56,10 +61,11 @@ static void adamw_eps(struct numerics *numerics, struct device_stream *stream, f
 }
 
 static void cross_entropy_twice(struct numerics *numerics, struct device_stream *stream, const float *logits,
-                                const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
-                                double *loss_sum, uint64_t *n_targets)
+                                const int32_t *targets, float *dlogits, size_t rows, size_t vocab,
+                                float scale, double *loss_sum, uint64_t *n_targets)
 {
-    sound->cross_entropy(numerics, stream, logits, targets, dlogits, rows, vocab, 2 * scale, loss_sum, n_targets);
+    sound->cross_entropy(numerics, stream, logits, targets, dlogits, rows, vocab, 2 * scale, loss_sum,
+                         n_targets);
 }
 
 enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct numerics_config *config,

@@ -1,10 +1,11 @@
-/* Holds a run against a PyTorch reference (tests/parity/). Linked with libfsdp for its libraries alone: what is
- * compared is read here anew, as any other reader of the formats would.
+/* Holds a run against a PyTorch reference (tests/parity/). Linked with libfsdp for its libraries alone: what
+ * is compared is read here anew, as any other reader of the formats would.
  *
  *   parity_compare steps REFERENCE metrics.jsonl              losses and gradient norms of every step
  *   parity_compare gradients REFERENCE STEP_DIRECTORY PREFIX  tensors PREFIX + name of a checkpoint's shards
  *
- * Prints the largest deviations; ends with 0 when all are within bounds, 1 when one is not, 2 when input is missing.
+ * Prints the largest deviations; ends with 0 when all are within bounds, 1 when one is not, 2 when input is
+ * missing.
  */
 #include <cjson/cJSON.h>
 #include <glob.h>
@@ -40,7 +41,8 @@ static FILE *open_or_die(const char *path)
     return file;
 }
 
-/* --- steps ------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------
+ */
 
 struct steps {
     double loss[MAX_STEPS + 1], norm[MAX_STEPS + 1]; /* by step, from 1; NaN where there is none */
@@ -131,7 +133,8 @@ static int compare_steps(const char *reference_path, const char *metrics_path)
     return loss <= loss_limit && norm <= norm_limit && want.loss[want.last] < want.loss[1] ? 0 : 1;
 }
 
-/* --- gradients --------------------------------------------------------------------------------------------- */
+/* --- gradients ---------------------------------------------------------------------------------------------
+ */
 
 struct shard {
     char *bytes;
@@ -180,9 +183,11 @@ static size_t take_rows(const struct shard *shard, const char *name, float *out,
     for (int d = 1; d < cJSON_GetArraySize(shape); d++)
         row *= (size_t)cJSON_GetArrayItem(shape, d)->valuedouble;
     n = (size_t)cJSON_GetArrayItem(shape, 0)->valuedouble * row;
-    first = row * (size_t)cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(
-                                                 cJSON_GetObjectItemCaseSensitive(info, name), "saved_offsets"),
-                                             0)->valuedouble;
+    first =
+        row * (size_t)cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(
+                                             cJSON_GetObjectItemCaseSensitive(info, name), "saved_offsets"),
+                                         0)
+                  ->valuedouble;
     if (first + n > n_elems)
         die("%s: rows of the checkpoint do not fit the reference", name);
     memcpy(out + first, shard->data + (size_t)cJSON_GetArrayItem(range, 0)->valuedouble, n * sizeof *out);

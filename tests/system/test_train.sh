@@ -92,4 +92,10 @@ check_status "alone and complete it ends with 0" 0 "$BIN/fsdp-train" "$WORK/alon
 check_match "and says so" 'already complete' "$(cat "$WORK/out")"
 check_status "no job at all is refused" 78 "$BIN/fsdp-train"
 check_status "bad usage is status 2" 2 "$BIN/fsdp-train" --nonsense
+undocumented=
+for option in $("$BIN/fsdp-train" --help | grep -oE '^ +--[a-z-]+' | tr -d ' '); do
+  grep -qF -- "${option//-/\\-}" docs/man/fsdp-train.1 || undocumented="$undocumented $option"
+done
+check_eq "every option stands in the manual page" "" "$undocumented"
+check_match "--version names the commit" 'fsdp-train [0-9.]+ \(commit' "$("$BIN/fsdp-train" --version)"
 [ "$n_failed" -eq 0 ]

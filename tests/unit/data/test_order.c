@@ -16,8 +16,9 @@ static void assert_bijection(const struct order *order, uint64_t epoch)
         const uint64_t sample = order_in_epoch(order, epoch, i);
 
         cr_assert(lt(u64, sample, order->n_samples));
-        cr_assert(eq(int, seen[sample], 0), "N %llu epoch %llu: %llu twice", (unsigned long long)order->n_samples,
-                  (unsigned long long)epoch, (unsigned long long)sample);
+        cr_assert(eq(int, seen[sample], 0), "N %llu epoch %llu: %llu twice",
+                  (unsigned long long)order->n_samples, (unsigned long long)epoch,
+                  (unsigned long long)sample);
         seen[sample] = 1;
     }
     free(seen);
@@ -104,7 +105,8 @@ Test(order, positions_cross_epochs)
         cr_assert(eq(u64, order_sample(&order, p), order_in_epoch(&order, p / 6, p % 6)));
 }
 
-/* The claim on which resuming at another world size stands: ranks and micro-steps only cut up one sequence. */
+/* The claim on which resuming at another world size stands: ranks and micro-steps only cut up one sequence.
+ */
 TheoryDataPoints(order, world_size_and_batch_only_cut_the_sequence) = {
     DataPoints(int, 1, 2, 3, 4, 6, 12),
     DataPoints(int, 1, 2),
@@ -134,12 +136,13 @@ Theory((int W, int halve, unsigned long n_samples), order, world_size_and_batch_
 
 Test(order, the_permutation_is_fixed_for_good)
 {
-    /* From tests/parity/counter.py, written from the definition. Saved cursors stand on these numbers: never adapt
-     * them to a change of the code. */
+    /* From tests/parity/counter.py, written from the definition. Saved cursors stand on these numbers: never
+     * adapt them to a change of the code. */
     const struct order order = { .n_samples = 10, .seed = 1234, .shuffled = true };
     char got[200] = "";
 
     for (uint64_t p = 0; p < 20; p++)
-        snprintf(got + strlen(got), sizeof got - strlen(got), "%llu ", (unsigned long long)order_sample(&order, p));
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%llu ",
+                 (unsigned long long)order_sample(&order, p));
     cr_assert_str_eq(got, "3 0 6 1 2 9 4 8 7 5 0 2 6 9 4 7 3 8 5 1 ");
 }

@@ -1,6 +1,7 @@
 /*
- * A run that is saved and goes on in another process's shoes: the same bits as the run that was not interrupted.
- * (The files themselves, crashes and other world sizes: tests/unit/checkpoint and the system tests.)
+ * A run that is saved and goes on in another process's shoes: the same bits as the run that was not
+ * interrupted. (The files themselves, crashes and other world sizes: tests/unit/checkpoint and the system
+ * tests.)
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -30,8 +31,10 @@ static void open_run(struct run *run, struct fsdp_context *context, uint64_t see
     tiny = tiny_defaults;
     tiny.dim = dim;
     run->root = tiny_build(&tiny, &err);
-    cr_assert(fsdp_model_create(&run->model, context, run->root, &options, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_optimizer_create(&run->optimizer, run->model, &updates, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_model_create(&run->model, context, run->root, &options, &err) == FSDP_OK, "%s",
+              err.message);
+    cr_assert(fsdp_optimizer_create(&run->optimizer, run->model, &updates, &err) == FSDP_OK, "%s",
+              err.message);
 }
 
 static void close_run(struct run *run)
@@ -69,17 +72,18 @@ static void save_and_resume(struct fsdp_context *context, void *user)
             continue;
         state.step = SAVE_AT;
         state.cursor = SAVE_AT * BATCH;
-        cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, directory, &state, 0, NULL, &err) == FSDP_OK, "%s",
-                  err.message);
+        cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, directory, &state, 0, NULL, &err) == FSDP_OK,
+                  "%s", err.message);
     }
     open_run(&resumed, context, 99, 12); /* other initial weights: all must come from the checkpoint */
-    cr_assert(fsdp_checkpoint_load(resumed.model, resumed.optimizer, directory, -1, &found, &err) == FSDP_OK, "%s",
-              err.message);
-    cr_assert(found.step == SAVE_AT && found.cursor == SAVE_AT * BATCH && found.seed == 1
-              && found.optimizer_step == SAVE_AT);
+    cr_assert(fsdp_checkpoint_load(resumed.model, resumed.optimizer, directory, -1, &found, &err) == FSDP_OK,
+              "%s", err.message);
+    cr_assert(found.step == SAVE_AT && found.cursor == SAVE_AT * BATCH && found.seed == 1 &&
+              found.optimizer_step == SAVE_AT);
     for (int i = SAVE_AT; i < STEPS; i++) {
         got = step(&resumed, (uint64_t)i * BATCH);
-        cr_assert(memcmp(&got, &wanted[i], sizeof got) == 0, "step %d: %.17g, not %.17g", i + 1, got, wanted[i]);
+        cr_assert(memcmp(&got, &wanted[i], sizeof got) == 0, "step %d: %.17g, not %.17g", i + 1, got,
+                  wanted[i]);
     }
     close_run(&resumed);
     close_run(&run);
@@ -93,14 +97,16 @@ static void refuse_others(struct fsdp_context *context, void *user)
 
     (void)user;
     open_run(&run, context, 1, 12);
-    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, directory, -1, &state, &err) == FSDP_ERR_NOT_FOUND);
-    cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, directory, &state, 0, NULL, &err) == FSDP_OK, "%s",
-              err.message);
+    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, directory, -1, &state, &err) ==
+              FSDP_ERR_NOT_FOUND);
+    cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, directory, &state, 0, NULL, &err) == FSDP_OK,
+              "%s", err.message);
     open_run(&other, context, 1, 18);
-    cr_assert(fsdp_checkpoint_load(other.model, other.optimizer, directory, 1, &state, &err) == FSDP_ERR_MISMATCH, "%s",
-              err.message);
-    cr_assert(fsdp_checkpoint_load(run.model, NULL, directory, 1, &state, &err) == FSDP_OK, "weights alone: %s",
-              err.message);
+    cr_assert(fsdp_checkpoint_load(other.model, other.optimizer, directory, 1, &state, &err) ==
+                  FSDP_ERR_MISMATCH,
+              "%s", err.message);
+    cr_assert(fsdp_checkpoint_load(run.model, NULL, directory, 1, &state, &err) == FSDP_OK,
+              "weights alone: %s", err.message);
     close_run(&other);
     close_run(&run);
 }

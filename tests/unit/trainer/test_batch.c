@@ -42,8 +42,8 @@ Test(batch, ranks_and_micro_steps_take_the_samples_of_the_contract)
             for (int e = 0; e < SIZE * SEQ; e++) {
                 const int sample = (first + e / SEQ) % 20;
 
-                cr_assert(eq(int, input[e], sample * SEQ + e % SEQ));
-                cr_assert(eq(int, targets[e], sample * SEQ + e % SEQ + 1));
+                cr_assert(eq(int, input[e], sample *SEQ + e % SEQ));
+                cr_assert(eq(int, targets[e], sample *SEQ + e % SEQ + 1));
             }
         }
     }
@@ -61,12 +61,13 @@ Test(batch, one_crosses_into_the_next_epoch)
     cr_assert(eq(int, batch_fill(&batch, tokens, &order, 18, 0, 1, NULL), FSDP_OK));
 
     for (int i = 0; i < 4; i++) {
-        const uint64_t sample = i < 2 ? order_in_epoch(&order, 0, 18 + (uint64_t)i)
-                                      : order_in_epoch(&order, 1, (uint64_t)i - 2);
+        const uint64_t sample =
+            i < 2 ? order_in_epoch(&order, 0, 18 + (uint64_t)i) : order_in_epoch(&order, 1, (uint64_t)i - 2);
 
-        cr_assert(eq(int, ((const int32_t *)batch.micro[0].input)[i * SEQ], (int)sample * SEQ));
+        cr_assert(eq(int, ((const int32_t *)batch.micro[0].input)[i * SEQ], (int)sample *SEQ));
     }
-    cr_assert(eq(u64, batch.micro[0].first_sample, 18)); /* the position, not the sample: dropout differs by epoch */
+    cr_assert(eq(u64, batch.micro[0].first_sample,
+                 18)); /* the position, not the sample: dropout differs by epoch */
     batch_fini(&batch);
     tokens_close(tokens);
 }

@@ -36,7 +36,8 @@ Test(generate, choices_follow_the_softmax)
         total += exp((double)logits[c] / 0.5);
 
     for (int c = 0; c < N; c++)
-        cr_assert(fabs(count[c] - GRID * exp((double)logits[c] / 0.5) / total) <= 2, "class %d: %d", c, count[c]);
+        cr_assert(fabs(count[c] - GRID * exp((double)logits[c] / 0.5) / total) <= 2, "class %d: %d", c,
+                  count[c]);
 }
 
 Test(generate, the_ends_of_chance_are_classes_that_have_one)

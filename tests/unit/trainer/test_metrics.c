@@ -2,17 +2,24 @@
 #include <criterion/new/assert.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "shard_runtime/trainer/metrics.h"
 
 static const struct metrics_record sample = {
-    .step = 10, .loss = 5.5350789448, .grad_norm = 0.1, .lr = 1e-3, .tokens_per_s = 123456.789, .step_s = 0.25,
-    .memory_bytes = 1048576, .generation = 2, .time = 1790000000.25,
+    .step = 10,
+    .loss = 5.5350789448,
+    .grad_norm = 0.1,
+    .lr = 1e-3,
+    .tokens_per_s = 123456.789,
+    .step_s = 0.25,
+    .memory_bytes = 1048576,
+    .generation = 2,
+    .time = 1790000000.25,
 };
 
 static char folder[64], path[128];
@@ -84,8 +91,15 @@ Test(metrics, longest_line_fits)
     char line[METRICS_LINE_BYTES];
     const double longest = -1.23456789e-300;
     const struct metrics_record record = {
-        .step = UINT64_MAX, .loss = longest, .grad_norm = longest, .lr = longest, .tokens_per_s = longest,
-        .step_s = longest, .memory_bytes = UINT64_MAX, .generation = -2147483647, .time = -99999999999999.0,
+        .step = UINT64_MAX,
+        .loss = longest,
+        .grad_norm = longest,
+        .lr = longest,
+        .tokens_per_s = longest,
+        .step_s = longest,
+        .memory_bytes = UINT64_MAX,
+        .generation = -2147483647,
+        .time = -99999999999999.0,
     };
 
     const size_t length = metrics_format(line, &record);

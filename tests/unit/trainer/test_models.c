@@ -22,21 +22,20 @@ static struct job small(void)
 
 Test(models, transformer_has_the_contracts_names_shapes_and_groups)
 {
-    static const char want[] =
-        "tok_embeddings.weight 10x8\npos_embeddings.weight 5x8\n"
-        "layers.0.attention_norm.weight 8\nlayers.0.attention_norm.bias 8\n"
-        "layers.0.attention.wq.weight 8x8\nlayers.0.attention.wk.weight 8x8\n"
-        "layers.0.attention.wv.weight 8x8\nlayers.0.attention.wo.weight 8x8\n"
-        "layers.0.ffn_norm.weight 8\nlayers.0.ffn_norm.bias 8\n"
-        "layers.0.feed_forward.w1.weight 32x8\nlayers.0.feed_forward.w1.bias 32\n"
-        "layers.0.feed_forward.w2.weight 8x32\nlayers.0.feed_forward.w2.bias 8\n"
-        "layers.1.attention_norm.weight 8\nlayers.1.attention_norm.bias 8\n"
-        "layers.1.attention.wq.weight 8x8\nlayers.1.attention.wk.weight 8x8\n"
-        "layers.1.attention.wv.weight 8x8\nlayers.1.attention.wo.weight 8x8\n"
-        "layers.1.ffn_norm.weight 8\nlayers.1.ffn_norm.bias 8\n"
-        "layers.1.feed_forward.w1.weight 32x8\nlayers.1.feed_forward.w1.bias 32\n"
-        "layers.1.feed_forward.w2.weight 8x32\nlayers.1.feed_forward.w2.bias 8\n"
-        "norm.weight 8\nnorm.bias 8\noutput.weight 10x8\n";
+    static const char want[] = "tok_embeddings.weight 10x8\npos_embeddings.weight 5x8\n"
+                               "layers.0.attention_norm.weight 8\nlayers.0.attention_norm.bias 8\n"
+                               "layers.0.attention.wq.weight 8x8\nlayers.0.attention.wk.weight 8x8\n"
+                               "layers.0.attention.wv.weight 8x8\nlayers.0.attention.wo.weight 8x8\n"
+                               "layers.0.ffn_norm.weight 8\nlayers.0.ffn_norm.bias 8\n"
+                               "layers.0.feed_forward.w1.weight 32x8\nlayers.0.feed_forward.w1.bias 32\n"
+                               "layers.0.feed_forward.w2.weight 8x32\nlayers.0.feed_forward.w2.bias 8\n"
+                               "layers.1.attention_norm.weight 8\nlayers.1.attention_norm.bias 8\n"
+                               "layers.1.attention.wq.weight 8x8\nlayers.1.attention.wk.weight 8x8\n"
+                               "layers.1.attention.wv.weight 8x8\nlayers.1.attention.wo.weight 8x8\n"
+                               "layers.1.ffn_norm.weight 8\nlayers.1.ffn_norm.bias 8\n"
+                               "layers.1.feed_forward.w1.weight 32x8\nlayers.1.feed_forward.w1.bias 32\n"
+                               "layers.1.feed_forward.w2.weight 8x32\nlayers.1.feed_forward.w2.bias 8\n"
+                               "norm.weight 8\nnorm.bias 8\noutput.weight 10x8\n";
     const struct fsdp_model_options options = { .batch = 1, .seq = 5, .seed = 1 };
     const struct job job = small();
     struct fsdp_context *context;
@@ -46,7 +45,8 @@ Test(models, transformer_has_the_contracts_names_shapes_and_groups)
     size_t length = 0;
     int groups[3] = { -1, -1, -1 }; /* of layers.0, layers.1, the rest */
 
-    cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL), FSDP_OK));
+    cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL),
+                 FSDP_OK));
     cr_assert(eq(int, models_create(&tree, &job, NULL), FSDP_OK));
     cr_assert(eq(int, fsdp_model_create(&model, context, tree, &options, NULL), FSDP_OK));
 

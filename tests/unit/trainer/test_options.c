@@ -4,8 +4,8 @@
 
 #include "shard_runtime/trainer/options.h"
 
-#define PARSE(options, err, ...)                                                                                  \
-    options_parse(options, (int)(sizeof((char *[]){ "fsdp-train", __VA_ARGS__ }) / sizeof(char *)),               \
+#define PARSE(options, err, ...)                                                                             \
+    options_parse(options, (int)(sizeof((char *[]){ "fsdp-train", __VA_ARGS__ }) / sizeof(char *)),          \
                   (char *[]){ "fsdp-train", __VA_ARGS__ }, err)
 
 Test(options, nothing_means_a_worker_of_an_agent)
@@ -22,8 +22,9 @@ Test(options, sample_takes_its_settings_in_both_spellings)
 {
     struct options options;
 
-    cr_assert(eq(int, PARSE(&options, NULL, "--sample", "runs/x", "--prompt=In the", "--tokens", "50", "--temperature=0.5",
-                            "--seed", "7", "--top-k=3"),
+    cr_assert(eq(int,
+                 PARSE(&options, NULL, "--sample", "runs/x", "--prompt=In the", "--tokens", "50",
+                       "--temperature=0.5", "--seed", "7", "--top-k=3"),
                  FSDP_OK));
     cr_assert_str_eq(options.sample, "runs/x");
     cr_assert_str_eq(options.prompt, "In the");
@@ -49,7 +50,8 @@ Test(options, bad_usage_is_refused_by_name)
     refused("--tokens", 4, (char *[]){ "x", "--sample", "a", "--tokens" });
     refused("-5", 5, (char *[]){ "x", "--sample", "a", "--tokens", "-5" });
     refused("5x", 5, (char *[]){ "x", "--sample", "a", "--tokens", "5x" });
-    refused("99999999999999999999", 5, (char *[]){ "x", "--sample", "a", "--tokens", "99999999999999999999" });
+    refused("99999999999999999999", 5,
+            (char *[]){ "x", "--sample", "a", "--tokens", "99999999999999999999" });
     refused("nan", 5, (char *[]){ "x", "--sample", "a", "--temperature", "nan" });
     refused("-1", 5, (char *[]){ "x", "--sample", "a", "--temperature", "-1" });
     refused("only for --sample", 3, (char *[]){ "x", "--tokens", "5" });
