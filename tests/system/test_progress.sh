@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The progress line of a job: on a terminal, below the lines of the ranks; nowhere else.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+cat "$SOURCE"/agent/*.c > "$WORK/text"
+# A small model, and a checkpoint after every step: slow enough to be seen, whatever the machine does besides.
+cat > "$WORK/job.yaml" << 'YAML'
+run: {name: small, log_every: 10}
+data: {path: text}
+model: {layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
+train: {steps: 120, batch: 1}
+checkpoint: {every: 1, keep: 1}
+YAML
+: > "$WORK/now"
+n_runs=0
+on_terminal() { # NAME=VALUE..., then options of fsdprun
+  n_runs=$((n_runs + 1))
+  "$TOY/stalled_terminal" "$WORK/now" env "$1" "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/run-$n_runs" "${@:2}" "$WORK/job.yaml"
+}
+
+on_terminal TERM=xterm > "$WORK/tty"
+check_match "a job runs on a terminal" "exit=0" "$(tail -n 2 "$WORK/tty")"
+tr '\r' '\n' < "$WORK/tty" > "$WORK/lines"
+check_match "the progress line is drawn" "step [0-9]+/120 +[0-9]+% \[" "$(cat "$WORK/lines")"
+check_match "with colours" $'\033\\[32m#' "$(cat "$WORK/lines")"
+check_match "loss and time left" "loss [0-9.]+  [0-9:]+ left" "$(cat "$WORK/lines")"
+check_eq "no wider than the terminal" "" "$(grep 'step ' "$WORK/lines" | grep -v '^.*rank 0' | sed -E $'s/\033\\[[0-9]*[mK]//g' | awk 'length($0) > 80')"
+check_eq "the lines of the rank are whole" "" "$(sed -E $'s/^\033\\[K//' "$WORK/lines" | grep 'rank 0' | grep -v '^\[rank 0\]: ')"
+check_eq "every line taken away before another is written" 0 "$(grep -cE 'left.*\[rank 0\]' "$WORK/lines")"
+# What stands on the screen at the end: what came after the line was last taken away.
+check_eq "nothing of it stands at the end" 0 "$(tr -d '\n' < "$WORK/tty" | sed -E $'s/.*\033\\[K//' | grep -c '% \[')"
+
+on_terminal NO_COLOR=1 > "$WORK/tty"
+check_eq "NO_COLOR: the line without colours" "yes 0" "$(grep -q '% \[' "$WORK/tty" && echo yes) $(grep -c $'\033\\[[0-9]*m' "$WORK/tty")"
+on_terminal TERM=dumb > "$WORK/tty"
+check_eq "TERM=dumb: no line at all" "0 0" "$(grep -c '% \[' "$WORK/tty") $(grep -c $'\033' "$WORK/tty")"
+"$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/piped" "$WORK/job.yaml" 2>&1 | cat > "$WORK/pipe"
+check_eq "piped: plain lines only" "0 0" "$(grep -c $'\r' "$WORK/pipe") $(grep -c $'\033' "$WORK/pipe")"
+check_match "one every log_every steps" "^\[rank 0\]: .*120/120" "$(grep 'step 120/120' "$WORK/pipe")"
+exit $((n_failed > 0))
