@@ -78,7 +78,8 @@ static const char *refuse_name(const struct fsdp_module *module, const char *nam
     return NULL;
 }
 
-struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name, fsdp_forward_fn forward, void *user)
+struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name, fsdp_forward_fn forward,
+                                    void *user)
 {
     struct fsdp_module *module;
     const char *refusal;
@@ -87,13 +88,13 @@ struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name
         return NULL;
     refusal = refuse_name(parent, name);
     if (refusal != NULL) {
-        module_fail(parent, FSDP_ERR_ARG, "module \"%s\" below \"%s\": %s", name == NULL ? "" : name, parent->path,
-                    refusal);
+        module_fail(parent, FSDP_ERR_ARG, "module \"%s\" below \"%s\": %s", name == NULL ? "" : name,
+                    parent->path, refusal);
         return NULL;
     }
     module = new_module(parent, name, forward, user);
-    if (module == NULL
-        || !alloc_room(&parent->children, &parent->children_capacity, parent->n_children, sizeof(void *))) {
+    if (module == NULL ||
+        !alloc_room(&parent->children, &parent->children_capacity, parent->n_children, sizeof(void *))) {
         module_fail(parent, FSDP_ERR_NOMEM, "module \"%s\" below \"%s\": out of memory", name, parent->path);
         free_module(module);
         return NULL;
@@ -118,7 +119,8 @@ static bool measure(int n_dims, const size_t *shape, struct fsdp_parameter *para
     }
     parameter->n_dims = n_dims;
     parameter->n_elems = n;
-    return checked_mul(n, 2 * sizeof(double), &bytes); /* state of 16 bytes an element must still be countable */
+    return checked_mul(n, 2 * sizeof(double),
+                       &bytes); /* state of 16 bytes an element must still be countable */
 }
 
 enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const char *name, int n_dims,
@@ -131,8 +133,8 @@ enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const cha
         return fsdp_fail(err, FSDP_ERR_ARG, "parameter \"%s\": no module", name == NULL ? "" : name);
     refusal = refuse_name(module, name);
     if (refusal != NULL) {
-        module_fail(module, FSDP_ERR_ARG, "parameter \"%s\" of \"%s\": %s", name == NULL ? "" : name, module->path,
-                    refusal);
+        module_fail(module, FSDP_ERR_ARG, "parameter \"%s\" of \"%s\": %s", name == NULL ? "" : name,
+                    module->path, refusal);
         return fsdp_module_check(module->root, err);
     }
     parameter = alloc_array(1, sizeof *parameter);
@@ -146,9 +148,10 @@ enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const cha
     }
     parameter->init = init;
     parameter->owner = module;
-    parameter->name = module->path[0] == '\0' ? alloc_printf("%s", name) : alloc_printf("%s.%s", module->path, name);
-    if (parameter->name == NULL
-        || !alloc_room(&module->parameters, &module->parameters_capacity, module->n_parameters, sizeof(void *)))
+    parameter->name =
+        module->path[0] == '\0' ? alloc_printf("%s", name) : alloc_printf("%s.%s", module->path, name);
+    if (parameter->name == NULL ||
+        !alloc_room(&module->parameters, &module->parameters_capacity, module->n_parameters, sizeof(void *)))
         goto nomem;
     module->parameters[module->n_parameters++] = parameter;
     return FSDP_OK;

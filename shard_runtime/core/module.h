@@ -1,6 +1,6 @@
 /*
- * What a module is inside (<fsdp/module.h> is what users see). A tree owns its modules and parameters; the first
- * thing that goes wrong while it is built is kept at its root.
+ * What a module is inside (<fsdp/module.h> is what users see). A tree owns its modules and parameters; the
+ * first thing that goes wrong while it is built is kept at its root.
  */
 #ifndef CORE_MODULE_H
 #define CORE_MODULE_H
@@ -29,7 +29,7 @@ struct fsdp_module {
     size_t n_parameters, parameters_capacity;
     fsdp_forward_fn forward;
     void *user;
-    void *owned; /* freed with the module: attributes of library modules */
+    void *owned;  /* freed with the module: attributes of library modules */
     bool sharded; /* fsdp_fully_shard() was called on it */
     enum fsdp_reshard reshard_after_forward;
     bool keep_after_backward;
@@ -46,7 +46,8 @@ const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, 
 /** The nearest module at or above `module` that fsdp_fully_shard() was called on, or NULL. */
 const struct fsdp_module *module_unit(const struct fsdp_module *module);
 
-/** Depth first, parents before children, children in order: the next module of the tree after `module`, or NULL. */
+/** Depth first, parents before children, children in order: the next module of the tree after `module`, or
+ * NULL. */
 const struct fsdp_module *module_next(const struct fsdp_module *root, const struct fsdp_module *module);
 
 #endif

@@ -9,7 +9,8 @@
 
 #include "shard_runtime/core/alloc.h"
 
-/* What the agent said; else OMP_NUM_THREADS, as every OpenMP program has it; else the CPUs this process may use. */
+/* What the agent said; else OMP_NUM_THREADS, as every OpenMP program has it; else the CPUs this process may
+ * use. */
 static int choose_threads(const struct fsdp_context_options *options, const struct link *link)
 {
     const char *text = getenv("OMP_NUM_THREADS");
@@ -32,8 +33,9 @@ static enum fsdp_status open_device(struct fsdp_context *context, const struct f
 {
     const struct numerics_config config = { .threads = context->threads,
                                             .name = options->numerics != NULL ? options->numerics : "auto" };
-    enum fsdp_status status = device_open(&context->device, options->device != NULL ? options->device : "auto",
-                                          fsdp_context_local_rank(context), err);
+    enum fsdp_status status =
+        device_open(&context->device, options->device != NULL ? options->device : "auto",
+                    fsdp_context_local_rank(context), err);
 
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->stream_create(&context->device, &context->streams[s], err);
@@ -84,7 +86,9 @@ enum fsdp_status fsdp_context_create(struct fsdp_context **out, const struct fsd
     *out = NULL;
     status = link_open(&link, err);
     if (status == FSDP_OK) {
-        const struct comm_config config = { .name = "world", .link = link, .rank = (int)link_hello(link)->rank,
+        const struct comm_config config = { .name = "world",
+                                            .link = link,
+                                            .rank = (int)link_hello(link)->rank,
                                             .size = (int)link_hello(link)->world_size };
 
         status = comm_create(&comm, &config, err);
@@ -183,7 +187,8 @@ struct link *context_link(const struct fsdp_context *context)
     return context->link;
 }
 
-/* --- the progress page ------------------------------------------------------------------------------------- */
+/* --- the progress page -------------------------------------------------------------------------------------
+ */
 
 static void store(_Atomic uint64_t *word, uint64_t value)
 {
@@ -234,7 +239,8 @@ void fsdp_context_on_phase(struct fsdp_context *context, fsdp_phase_fn fn, void 
     context->on_phase_user = user;
 }
 
-enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object, struct fsdp_err *err)
+enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object,
+                                    struct fsdp_err *err)
 {
     return link_event(context->link, json_object, err);
 }

@@ -25,7 +25,8 @@ struct fsdp_context {
     int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */
 };
 
-/** A context on a link and a process group that are there already; it owns both from now on, also after a failure. */
+/** A context on a link and a process group that are there already; it owns both from now on, also after a
+ * failure. */
 enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_context_options *options,
                                    struct link *link, struct fsdp_comm *comm, struct fsdp_err *err);
 

@@ -11,14 +11,18 @@ enum { ALIGN_ELEMS = 16 }; /* groups begin on 64 bytes */
 
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq)
 {
-    return (struct graph_input){ .dtype = model->options.input_features > 0 ? FSDP_F32 : FSDP_I32, .batch = batch,
-                                 .seq = seq, .features = model->options.input_features };
+    return (struct graph_input){ .dtype = model->options.input_features > 0 ? FSDP_F32 : FSDP_I32,
+                                 .batch = batch,
+                                 .seq = seq,
+                                 .features = model->options.input_features };
 }
 
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training)
 {
-    return (struct plan_options){ .W = model->context->W, .accumulates = training && model->options.accumulates,
-                                  .gradient_sync = model->options.gradient_sync, .prefetch = 1,
+    return (struct plan_options){ .W = model->context->W,
+                                  .accumulates = training && model->options.accumulates,
+                                  .gradient_sync = model->options.gradient_sync,
+                                  .prefetch = 1,
                                   .chunk_rows = layout_chunk };
 }
 
@@ -31,7 +35,8 @@ static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *e
 
     if (status != FSDP_OK)
         return status;
-    model->layout = (struct plan){ .options = model_plan_options(model, false), .graph = &model->layout_graph };
+    model->layout =
+        (struct plan){ .options = model_plan_options(model, false), .graph = &model->layout_graph };
     status = plan_form_groups(&model->layout, model->root, err);
     if (status == FSDP_OK && model->layout.n_params == 0)
         status = fsdp_fail(err, FSDP_ERR_ARG, "the model has no parameters");
@@ -77,7 +82,8 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
     if (status != FSDP_OK)
         return status;
     for (int g = 0; g < model->layout.n_groups; g++) {
-        model->groups[g] = (struct param_group){ .layout = &model->layout, .index = g,
+        model->groups[g] = (struct param_group){ .layout = &model->layout,
+                                                 .index = g,
                                                  .shards = model->parameters + offset,
                                                  .grads = trains ? model->gradients + offset : NULL };
         offset += aligned_row(&model->layout.groups[g]);
@@ -85,8 +91,9 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
     return FSDP_OK;
 }
 
-enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context, struct fsdp_module *root,
-                                   const struct fsdp_model_options *options, struct fsdp_err *err)
+enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
+                                   struct fsdp_module *root, const struct fsdp_model_options *options,
+                                   struct fsdp_err *err)
 {
     struct fsdp_model *model;
     enum fsdp_status status;
@@ -96,8 +103,9 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     if (status != FSDP_OK)
         return status;
     if (root->parent != NULL || options->seq == 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, options->seq == 0 ? "a model needs a seq of at least 1"
-                                                              : "a model is made of the root of a tree");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         options->seq == 0 ? "a model needs a seq of at least 1"
+                                           : "a model is made of the root of a tree");
     model = alloc_array(1, sizeof *model);
     if (model == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");

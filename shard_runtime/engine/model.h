@@ -1,6 +1,6 @@
 /*
- * What a model is inside: where its parameters stand, their memory on this rank, and up to two programs that run
- * on them, training and evaluation, each with an arena of its own.
+ * What a model is inside: where its parameters stand, their memory on this rank, and up to two programs that
+ * run on them, training and evaluation, each with an arena of its own.
  */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
@@ -34,7 +34,7 @@ struct fsdp_model {
     float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
     size_t state_bytes;            /* of each of the two */
     double grad_scale;             /* gradients count as multiplied by it */
-    int64_t loaded_step; /* the checkpoint it was loaded from, or -1 */
+    int64_t loaded_step;           /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
 };
 
@@ -50,10 +50,11 @@ struct program_input {
 };
 
 /**
- * Record, plan and allocate a program for the model's parameters. *program is to be released also after a failure.
+ * Record, plan and allocate a program for the model's parameters. *program is to be released also after a
+ * failure.
  */
-enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch, bool training,
-                                size_t seq, struct fsdp_err *err);
+enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
+                                bool training, size_t seq, struct fsdp_err *err);
 void program_destroy(struct program *program);
 
 /** Run every entry; on return all streams are done. */

@@ -1,5 +1,6 @@
 /*
- * An optimizer on a model: the state of this rank's rows in one piece of memory, and the loop over parameters.
+ * An optimizer on a model: the state of this rank's rows in one piece of memory, and the loop over
+ * parameters.
  */
 #include <fsdp/optimizer.h>
 
@@ -130,8 +131,8 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     fsdp_context_phase(context, FSDP_PHASE_OPTIMIZER);
     for (int i = 0; i < optimizer->model->layout.n_params; i++)
         if (optimizer->tensors[i].n_elems > 0)
-            optimizer->ops->update(&context->numerics, stream, &optimizer->options, &optimizer->tensors[i], lr,
-                                   (float)optimizer->model->grad_scale, optimizer->step + 1);
+            optimizer->ops->update(&context->numerics, stream, &optimizer->options, &optimizer->tensors[i],
+                                   lr, (float)optimizer->model->grad_scale, optimizer->step + 1);
     optimizer->step++;
     return context->device.ops->synchronize(stream, err);
 }
@@ -172,8 +173,10 @@ void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_s
 
             (void)fsdp_model_parameter(model, (size_t)i, &info, NULL); /* i is in range */
             *shard = (struct fsdp_tensor_shard){ .name = optimizer->names[i * optimizer->n_states + s],
-                                                 .dtype = FSDP_F32, .n_dims = info.n_dims,
-                                                 .first_row = info.first_row, .n_rows = info.n_rows,
+                                                 .dtype = FSDP_F32,
+                                                 .n_dims = info.n_dims,
+                                                 .first_row = info.first_row,
+                                                 .n_rows = info.n_rows,
                                                  .data = optimizer->tensors[i].state[s] };
             memcpy(shard->shape, info.shape, sizeof shard->shape);
         }

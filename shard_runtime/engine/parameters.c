@@ -17,13 +17,15 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
 {
     const struct plan_param *param = &model->layout.params[index];
     const struct param_group *group = &model->groups[param->group];
-    const struct layout_rows rows = layout_shard(param->parameter->shape[0], model->context->W, model->context->rank);
+    const struct layout_rows rows =
+        layout_shard(param->parameter->shape[0], model->context->W, model->context->rank);
 
     *n_elems = rows.n_rows * param->parameter->row_elems;
     return (which == FSDP_VALUE ? group->shards : group->grads) + param->row_offset;
 }
 
-static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uint64_t first, float *stage, size_t n)
+static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uint64_t first, float *stage,
+                       size_t n)
 {
     if (parameter->init == FSDP_INIT_NORMAL) {
         rng_fill_normal(key, first, stage, n, NORMAL_STD);
@@ -37,7 +39,8 @@ static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uin
 static enum fsdp_status initialise(struct fsdp_model *model, int index, float *stage, struct fsdp_err *err)
 {
     const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
-    const struct layout_rows rows = layout_shard(parameter->shape[0], model->context->W, model->context->rank);
+    const struct layout_rows rows =
+        layout_shard(parameter->shape[0], model->context->W, model->context->rank);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     char *purpose = alloc_printf("init:%s", parameter->name);
     enum fsdp_status status = FSDP_OK;
@@ -79,8 +82,8 @@ size_t fsdp_model_parameter_count(const struct fsdp_model *model)
     return (size_t)model->layout.n_params;
 }
 
-enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t index, struct fsdp_parameter_info *info,
-                                      struct fsdp_err *err)
+enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t index,
+                                      struct fsdp_parameter_info *info, struct fsdp_err *err)
 {
     const struct fsdp_parameter *parameter;
     struct layout_rows rows;
@@ -89,14 +92,18 @@ enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t ind
         return fsdp_fail(err, FSDP_ERR_ARG, "parameter %zu of %d", index, model->layout.n_params);
     parameter = model->layout.params[index].parameter;
     rows = layout_shard(parameter->shape[0], model->context->W, model->context->rank);
-    *info = (struct fsdp_parameter_info){ .name = parameter->name, .n_dims = parameter->n_dims,
-                                          .n_elems = parameter->n_elems, .first_row = rows.first,
-                                          .n_rows = rows.n_rows, .group = model->layout.params[index].group };
+    *info = (struct fsdp_parameter_info){ .name = parameter->name,
+                                          .n_dims = parameter->n_dims,
+                                          .n_elems = parameter->n_elems,
+                                          .first_row = rows.first,
+                                          .n_rows = rows.n_rows,
+                                          .group = model->layout.params[index].group };
     memcpy(info->shape, parameter->shape, sizeof info->shape);
     return FSDP_OK;
 }
 
-static int find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems, struct fsdp_err *err)
+static int find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems,
+                          struct fsdp_err *err)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
@@ -112,8 +119,8 @@ static int find_parameter(const struct fsdp_model *model, const char *name, size
     return -1;
 }
 
-enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which, float *out,
-                                       size_t n_elems, struct fsdp_err *err)
+enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
+                                       float *out, size_t n_elems, struct fsdp_err *err)
 {
     struct device *device = &model->context->device;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
@@ -145,8 +152,8 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     return status;
 }
 
-enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, const float *values, size_t n_elems,
-                                    struct fsdp_err *err)
+enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, const float *values,
+                                    size_t n_elems, struct fsdp_err *err)
 {
     const int index = find_parameter(model, name, n_elems, err);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
@@ -156,10 +163,13 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
     if (index < 0)
         return FSDP_ERR_ARG;
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
-    first = layout_shard(model->layout.params[index].parameter->shape[0], model->context->W, model->context->rank).first
-            * model->layout.params[index].parameter->row_elems;
+    first =
+        layout_shard(model->layout.params[index].parameter->shape[0], model->context->W, model->context->rank)
+            .first *
+        model->layout.params[index].parameter->row_elems;
     if (n_own > 0)
-        model->context->device.ops->copy(stream, shard, values + first, n_own * sizeof(float), DEVICE_COPY_TO);
+        model->context->device.ops->copy(stream, shard, values + first, n_own * sizeof(float),
+                                         DEVICE_COPY_TO);
     return model->context->device.ops->synchronize(stream, err);
 }
 
@@ -167,11 +177,15 @@ void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-        const struct layout_rows rows = layout_shard(parameter->shape[0], model->context->W, model->context->rank);
+        const struct layout_rows rows =
+            layout_shard(parameter->shape[0], model->context->W, model->context->rank);
         size_t n_elems;
 
-        out[i] = (struct fsdp_tensor_shard){ .name = parameter->name, .dtype = FSDP_F32, .n_dims = parameter->n_dims,
-                                             .first_row = rows.first, .n_rows = rows.n_rows };
+        out[i] = (struct fsdp_tensor_shard){ .name = parameter->name,
+                                             .dtype = FSDP_F32,
+                                             .n_dims = parameter->n_dims,
+                                             .first_row = rows.first,
+                                             .n_rows = rows.n_rows };
         out[i].data = model_shard(model, FSDP_VALUE, i, &n_elems);
         memcpy(out[i].shape, parameter->shape, sizeof out[i].shape);
     }

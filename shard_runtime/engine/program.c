@@ -24,19 +24,21 @@ static enum fsdp_status create_events(struct program *program, struct fsdp_err *
 }
 
 /* Both programs number the groups as the model's layout does, or parameters would be mixed up. */
-static enum fsdp_status compare_layout(const struct plan *plan, const struct plan *layout, struct fsdp_err *err)
+static enum fsdp_status compare_layout(const struct plan *plan, const struct plan *layout,
+                                       struct fsdp_err *err)
 {
     bool same = plan->n_groups == layout->n_groups;
 
     for (int g = 0; same && g < plan->n_groups; g++)
         same = plan->groups[g].unit == layout->groups[g].unit;
     return same ? FSDP_OK
-                : fsdp_fail(err, FSDP_ERR_ARG, "a forward visits its units in another order than before: it must not "
-                                               "depend on anything but the tree");
+                : fsdp_fail(err, FSDP_ERR_ARG,
+                            "a forward visits its units in another order than before: it must not "
+                            "depend on anything but the tree");
 }
 
-enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch, bool training,
-                                size_t seq, struct fsdp_err *err)
+enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
+                                bool training, size_t seq, struct fsdp_err *err)
 {
     const struct graph_input input = model_input(model, batch, seq);
     const struct plan_options options = model_plan_options(model, training);

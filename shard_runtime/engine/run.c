@@ -1,6 +1,6 @@
 /*
- * The one loop that runs a plan: entry by entry, each on its stream, after what it waits for. Every address is an
- * offset that the plan chose; nothing is allocated and nothing decided here.
+ * The one loop that runs a plan: entry by entry, each on its stream, after what it waits for. Every address
+ * is an offset that the plan chose; nothing is allocated and nothing decided here.
  */
 #include "shard_runtime/engine/model.h"
 
@@ -23,8 +23,8 @@ static struct device_stream *stream_of(const struct runner *r, const struct plan
 
 static bool takes_part(const struct runner *r, const struct plan_entry *e)
 {
-    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && r->in->micro == 0)
-           || (e->when == PLAN_LAST && r->in->micro + 1 == r->in->n_micro);
+    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && r->in->micro == 0) ||
+           (e->when == PLAN_LAST && r->in->micro + 1 == r->in->n_micro);
 }
 
 /* Do gradients of an earlier micro-step lie where this one's go? */
@@ -35,23 +35,28 @@ static bool adds_to_earlier(const struct runner *r)
     return r->in->micro > 0 && (options->W == 1 || options->gradient_sync == FSDP_SYNC_LAST);
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------ */
+/* --- operations
+ * ------------------------------------------------------------------------------------------------ */
 
-static void resolve(const struct runner *r, const struct plan_entry *e, const struct graph_op *op, struct nn_run *run)
+static void resolve(const struct runner *r, const struct plan_entry *e, const struct graph_op *op,
+                    struct nn_run *run)
 {
     const struct plan *plan = &r->program->plan;
 
-    *run = (struct nn_run){ .numerics = &r->context->numerics, .device = &r->context->device,
-                            .stream = stream_of(r, e), .seed = r->model->options.seed,
-                            .first_sample = r->in->first_sample, .scratch = at(r, e->scratch) };
+    *run = (struct nn_run){ .numerics = &r->context->numerics,
+                            .device = &r->context->device,
+                            .stream = stream_of(r, e),
+                            .seed = r->model->options.seed,
+                            .first_sample = r->in->first_sample,
+                            .scratch = at(r, e->scratch) };
     for (int i = 0; i < op->n_inputs; i++)
         run->input[i] = op->inputs[i]->producer < 0 ? r->in->input : at(r, e->input[i]);
     for (int i = 0; i < op->n_params; i++) {
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
         const float *whole = at(r, e->params[i]);
 
-        run->params[i] =
-            whole != NULL ? whole + param->whole_offset : r->model->groups[param->group].shards + param->row_offset;
+        run->params[i] = whole != NULL ? whole + param->whole_offset
+                                       : r->model->groups[param->group].shards + param->row_offset;
     }
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         run->saved[i] = at(r, e->saved[i]);
@@ -92,8 +97,9 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
     status = op->kind->backward(&run, op, err);
     for (int i = 0; i < op->n_inputs && status == FSDP_OK; i++)
         if (e->temporary[i] >= 0)
-            r->context->numerics.ops->add(&r->context->numerics, run.stream, at(r, e->d_input[i]), run.d_input[i],
-                                          at(r, e->d_input[i]), graph_value_elems(op->inputs[i]));
+            r->context->numerics.ops->add(&r->context->numerics, run.stream, at(r, e->d_input[i]),
+                                          run.d_input[i], at(r, e->d_input[i]),
+                                          graph_value_elems(op->inputs[i]));
     return status;
 }
 
@@ -102,14 +108,15 @@ static void run_loss(const struct runner *r, const struct plan_entry *e)
     const struct fsdp_value *logits = r->program->graph.result;
 
     if (r->in->targets != NULL)
-        r->context->numerics.ops->cross_entropy(&r->context->numerics, stream_of(r, e), at(r, e->input[0]),
-                                                r->in->targets, at(r, e->d_output), nn_rows(logits), logits->features,
-                                                r->in->scale, r->in->loss_sum, r->in->n_targets);
+        r->context->numerics.ops->cross_entropy(
+            &r->context->numerics, stream_of(r, e), at(r, e->input[0]), r->in->targets, at(r, e->d_output),
+            nn_rows(logits), logits->features, r->in->scale, r->in->loss_sum, r->in->n_targets);
     if (r->program->graph.training)
         fsdp_context_phase(r->context, FSDP_PHASE_BACKWARD);
 }
 
-/* --- groups ---------------------------------------------------------------------------------------------------- */
+/* --- groups
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void run_pack(const struct runner *r, const struct plan_entry *e)
 {
@@ -118,8 +125,8 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
 
     for (int i = 0; i < group->n_params; i++)
         r->program->whole_grads[i] = at(r, plan->params[group->params[i]].grad);
-    param_group_pack(&r->model->groups[e->index], &r->context->device, r->program->whole_grads, at(r, e->packed),
-                     stream_of(r, e));
+    param_group_pack(&r->model->groups[e->index], &r->context->device, r->program->whole_grads,
+                     at(r, e->packed), stream_of(r, e));
 }
 
 static enum fsdp_status run_reduce(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -128,8 +135,7 @@ static enum fsdp_status run_reduce(const struct runner *r, const struct plan_ent
     const size_t row_elems = r->program->plan.groups[e->index].row_elems;
     const bool add = r->in->micro > 0 && r->program->plan.options.gradient_sync == FSDP_SYNC_EVERY;
     float *packed = at(r, e->packed);
-    enum fsdp_status status =
-        param_group_reduce(group, r->context->comm, packed, !add, stream_of(r, e), err);
+    enum fsdp_status status = param_group_reduce(group, r->context->comm, packed, !add, stream_of(r, e), err);
 
     if (status == FSDP_OK && add)
         r->context->numerics.ops->add(&r->context->numerics, stream_of(r, e), group->grads,
@@ -137,7 +143,8 @@ static enum fsdp_status run_reduce(const struct runner *r, const struct plan_ent
     return status;
 }
 
-/* --- the loop -------------------------------------------------------------------------------------------------- */
+/* --- the loop
+ * -------------------------------------------------------------------------------------------------- */
 
 static enum fsdp_status run_entry(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
 {

@@ -7,8 +7,9 @@
 #include "shard_runtime/shard/clip.h"
 
 /* Is every token below `n_rows` and every target below `n_classes`, or ignored? Counts the targets. */
-static enum fsdp_status check_batch(const struct fsdp_model *model, const struct fsdp_batch *batch, size_t n_rows,
-                                    size_t n_classes, uint64_t *n_targets, struct fsdp_err *err)
+static enum fsdp_status check_batch(const struct fsdp_model *model, const struct fsdp_batch *batch,
+                                    size_t n_rows, size_t n_classes, uint64_t *n_targets,
+                                    struct fsdp_err *err)
 {
     const size_t n = model->options.batch * model->options.seq;
     const int32_t *tokens = model->options.input_features == 0 ? batch->input : NULL;
@@ -17,8 +18,8 @@ static enum fsdp_status check_batch(const struct fsdp_model *model, const struct
         return fsdp_fail(err, FSDP_ERR_ARG, "a batch has no input or no targets");
     for (size_t i = 0; i < n && tokens != NULL; i++)
         if (tokens[i] < 0 || (n_rows > 0 && (size_t)tokens[i] >= n_rows))
-            return fsdp_fail(err, FSDP_ERR_ARG, "token %d of sample %zu is not in the embedding's %zu rows", tokens[i],
-                             i / model->options.seq, n_rows);
+            return fsdp_fail(err, FSDP_ERR_ARG, "token %d of sample %zu is not in the embedding's %zu rows",
+                             tokens[i], i / model->options.seq, n_rows);
     for (size_t i = 0; i < n; i++) {
         const int32_t target = batch->targets[i];
 
@@ -33,8 +34,8 @@ static enum fsdp_status check_batch(const struct fsdp_model *model, const struct
 }
 
 /*
- * Targets of the whole step over all ranks. Ranks whose data is unusable tell the others in the same all-reduce, so
- * that all of them refuse the step together instead of waiting for each other.
+ * Targets of the whole step over all ranks. Ranks whose data is unusable tell the others in the same
+ * all-reduce, so that all of them refuse the step together instead of waiting for each other.
  */
 static enum fsdp_status agree_on_targets(const struct fsdp_model *model, const struct fsdp_batch *micro,
                                          size_t n_micro, uint64_t *n_targets, struct fsdp_err *err)
@@ -73,13 +74,14 @@ static enum fsdp_status add_up_loss(const struct fsdp_model *model, double sum, 
     if (model->context->W > 1)
         status = fsdp_all_reduce(model->context->comm, &sum, 1, FSDP_F64, FSDP_SUM,
                                  model->context->streams[PLAN_COMPUTE], err);
-    *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN, .sum = sum,
+    *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,
+                                .sum = sum,
                                 .n_targets = n_targets };
     return status;
 }
 
-enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro, size_t n_micro,
-                                             struct fsdp_loss *loss, struct fsdp_err *err)
+enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
+                                             size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err)
 {
     uint64_t n_targets = 0, n_seen = 0;
     enum fsdp_status status;
@@ -97,9 +99,14 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     model->grad_scale = 1.0;
     for (size_t m = 0; m < n_micro && status == FSDP_OK; m++) {
         const struct program_input input = {
-            .input = micro[m].input, .targets = micro[m].targets, .first_sample = micro[m].first_sample,
-            .micro = m, .n_micro = n_micro, .scale = (float)((double)model->context->W / (double)n_targets),
-            .loss_sum = &sum, .n_targets = &n_seen,
+            .input = micro[m].input,
+            .targets = micro[m].targets,
+            .first_sample = micro[m].first_sample,
+            .micro = m,
+            .n_micro = n_micro,
+            .scale = (float)((double)model->context->W / (double)n_targets),
+            .loss_sum = &sum,
+            .n_targets = &n_seen,
         };
 
         status = program_run(&model->training, model, &input, err);
@@ -109,7 +116,8 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     return add_up_loss(model, sum, n_targets, loss, err);
 }
 
-enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm, struct fsdp_err *err)
+enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
+                                     struct fsdp_err *err)
 {
     struct numerics *numerics = &model->context->numerics;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
@@ -117,17 +125,20 @@ enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, 
     enum fsdp_status status;
 
     if (model->gradients == NULL || !(max_norm >= 0))
-        return fsdp_fail(err, FSDP_ERR_ARG, model->gradients == NULL ? "the model was made for evaluation only"
-                                                                     : "max_norm must be 0 or more");
-    squares = numerics->ops->sum_squares(numerics, stream, model->gradients, model->state_bytes / sizeof(float));
-    status = clip_coefficient(model->context->comm, squares * model->grad_scale * model->grad_scale, max_norm, norm,
-                              &coefficient, stream, err);
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         model->gradients == NULL ? "the model was made for evaluation only"
+                                                  : "max_norm must be 0 or more");
+    squares =
+        numerics->ops->sum_squares(numerics, stream, model->gradients, model->state_bytes / sizeof(float));
+    status = clip_coefficient(model->context->comm, squares * model->grad_scale * model->grad_scale, max_norm,
+                              norm, &coefficient, stream, err);
     if (status == FSDP_OK)
         model->grad_scale *= coefficient;
     return status;
 }
 
-/* --- evaluation ------------------------------------------------------------------------------------------------ */
+/* --- evaluation
+ * ------------------------------------------------------------------------------------------------ */
 
 enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
                                                struct fsdp_err *err)
@@ -145,8 +156,8 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
     return status;
 }
 
-static enum fsdp_status check_evaluation(const struct program *program, const void *input, const int32_t *targets,
-                                         struct fsdp_err *err)
+static enum fsdp_status check_evaluation(const struct program *program, const void *input,
+                                         const int32_t *targets, struct fsdp_err *err)
 {
     const struct graph *graph = &program->graph;
     const size_t n = nn_rows(graph->result), n_rows = nn_input_rows(graph);
@@ -154,10 +165,12 @@ static enum fsdp_status check_evaluation(const struct program *program, const vo
 
     for (size_t i = 0; i < n; i++) {
         if (tokens != NULL && (tokens[i] < 0 || (n_rows > 0 && (size_t)tokens[i] >= n_rows)))
-            return fsdp_fail(err, FSDP_ERR_ARG, "token %d is not in the embedding's %zu rows", tokens[i], n_rows);
-        if (targets != NULL && targets[i] != FSDP_IGNORED_TARGET
-            && (targets[i] < 0 || (size_t)targets[i] >= graph->result->features))
-            return fsdp_fail(err, FSDP_ERR_ARG, "target %d is not in [0, %zu)", targets[i], graph->result->features);
+            return fsdp_fail(err, FSDP_ERR_ARG, "token %d is not in the embedding's %zu rows", tokens[i],
+                             n_rows);
+        if (targets != NULL && targets[i] != FSDP_IGNORED_TARGET &&
+            (targets[i] < 0 || (size_t)targets[i] >= graph->result->features))
+            return fsdp_fail(err, FSDP_ERR_ARG, "target %d is not in [0, %zu)", targets[i],
+                             graph->result->features);
     }
     return FSDP_OK;
 }
@@ -168,14 +181,16 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     struct program *program = &model->evaluation;
     double sums[2] = { 0, 0 };
     uint64_t n_targets = 0;
-    const struct program_input in = { .input = input, .targets = targets, .n_micro = 1, .loss_sum = &sums[0],
-                                      .n_targets = &n_targets };
+    const struct program_input in = {
+        .input = input, .targets = targets, .n_micro = 1, .loss_sum = &sums[0], .n_targets = &n_targets
+    };
     const struct plan_entry *last;
     enum fsdp_status status;
 
     if (program->context == NULL || input == NULL || (targets != NULL && loss == NULL))
-        return fsdp_fail(err, FSDP_ERR_ARG, program->context == NULL ? "no evaluation was prepared"
-                                                                     : "an evaluation without input or place for its loss");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         program->context == NULL ? "no evaluation was prepared"
+                                                  : "an evaluation without input or place for its loss");
     status = check_evaluation(program, input, targets, err);
     if (status == FSDP_OK)
         status = program_run(program, model, &in, err);
@@ -183,14 +198,16 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
         return status;
     last = &program->plan.entries[program->plan.n_entries - 1];
     if (logits != NULL)
-        *logits = (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset);
+        *logits =
+            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset);
     if (targets == NULL)
         return FSDP_OK;
     sums[1] = (double)n_targets;
     if (model->context->W > 1)
         status = fsdp_all_reduce(model->context->comm, sums, 2, FSDP_F64, FSDP_SUM,
                                  model->context->streams[PLAN_COMPUTE], err);
-    *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN, .sum = sums[0],
+    *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN,
+                                .sum = sums[0],
                                 .n_targets = (uint64_t)sums[1] };
     return status;
 }

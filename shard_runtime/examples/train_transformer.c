@@ -36,14 +36,15 @@ static struct fsdp_value *model_forward(struct fsdp_module *self, struct fsdp_va
     struct fsdp_value *x;
 
     (void)user;
-    x = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"), tokens);
+    x = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"),
+                   tokens);
     for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
         x = fsdp_call(fsdp_module_child_at(layers, i), x);
     return fsdp_call(fsdp_module_child(self, "output"), fsdp_call(fsdp_module_child(self, "norm"), x));
 }
 
-/* Each block becomes a unit of sharding, then the root takes what is left. Constructors need no checks: the first
- * failure is remembered in the tree. */
+/* Each block becomes a unit of sharding, then the root takes what is left. Constructors need no checks: the
+ * first failure is remembered in the tree. */
 static enum fsdp_status build(struct fsdp_module *root, struct fsdp_err *err)
 {
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
@@ -71,8 +72,8 @@ static enum fsdp_status build(struct fsdp_module *root, struct fsdp_err *err)
 }
 
 /* Sample s of the text: SEQ bytes from s * SEQ on, and the same shifted by one. */
-static void read_samples(const unsigned char *text, size_t n_samples, uint64_t first, size_t batch, int32_t *tokens,
-                         int32_t *targets)
+static void read_samples(const unsigned char *text, size_t n_samples, uint64_t first, size_t batch,
+                         int32_t *tokens, int32_t *targets)
 {
     for (size_t i = 0; i < batch * SEQ; i++) {
         const size_t place = (size_t)((first + i / SEQ) % n_samples) * SEQ + i % SEQ;
@@ -82,8 +83,8 @@ static void read_samples(const unsigned char *text, size_t n_samples, uint64_t f
     }
 }
 
-static enum fsdp_status train(struct fsdp_model *model, struct fsdp_optimizer *optimizer, const unsigned char *text,
-                              size_t n_samples, size_t batch, struct fsdp_err *err)
+static enum fsdp_status train(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
+                              const unsigned char *text, size_t n_samples, size_t batch, struct fsdp_err *err)
 {
     const int rank = fsdp_context_rank(fsdp_model_context(model));
     int32_t tokens[GLOBAL_BATCH * SEQ], targets[GLOBAL_BATCH * SEQ];
@@ -95,9 +96,9 @@ static enum fsdp_status train(struct fsdp_model *model, struct fsdp_optimizer *o
         double norm;
 
         read_samples(text, n_samples, first, batch, tokens, targets);
-        if (fsdp_model_forward_backward(model, &micro, 1, &loss, err) != FSDP_OK
-            || fsdp_clip_grad_norm(model, 1.0, &norm, err) != FSDP_OK
-            || fsdp_optimizer_step(optimizer, err) != FSDP_OK)
+        if (fsdp_model_forward_backward(model, &micro, 1, &loss, err) != FSDP_OK ||
+            fsdp_clip_grad_norm(model, 1.0, &norm, err) != FSDP_OK ||
+            fsdp_optimizer_step(optimizer, err) != FSDP_OK)
             return err->status;
         if (rank == 0)
             printf("step %d loss %.6f grad_norm %.5f\n", step, loss.mean, norm);
@@ -127,8 +128,8 @@ int main(int argc, char **argv)
     if (fsdp_context_create(&context, NULL, &err) != FSDP_OK || build(root, &err) != FSDP_OK)
         goto done;
     options.batch = GLOBAL_BATCH / (size_t)fsdp_context_world_size(context);
-    if (fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK
-        && fsdp_optimizer_create(&optimizer, model, &adamw, &err) == FSDP_OK)
+    if (fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK &&
+        fsdp_optimizer_create(&optimizer, model, &adamw, &err) == FSDP_OK)
         train(model, optimizer, text, (length - 1) / SEQ, options.batch, &err);
 done:
     if (err.status != FSDP_OK)

@@ -1,10 +1,9 @@
 /*
- * softmax(q k^T / sqrt(head_dim)) v for every head of every sample: Vaswani et al., "Attention Is All You Need",
- * 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory, so that the heads are
- * strides of the products and nothing is transposed. Kept: q, k, v and the probabilities P (batch, heads, seq, seq);
- * dropped probabilities are made anew in backward.
- *   D = dropout(P)     O = D V
- *   dV = D^T dO     dD = dO V^T     dS = softmax'(P, dropout'(dD))     dQ = s dS K     dK = s dS^T Q
+ * softmax(q k^T / sqrt(head_dim)) v for every head of every sample: Vaswani et al., "Attention Is All You
+ * Need", 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory, so that the
+ * heads are strides of the products and nothing is transposed. Kept: q, k, v and the probabilities P (batch,
+ * heads, seq, seq); dropped probabilities are made anew in backward. D = dropout(P)     O = D V dV = D^T dO
+ * dD = dO V^T     dS = softmax'(P, dropout'(dD))     dQ = s dS K     dK = s dS^T Q
  */
 #include <math.h>
 
@@ -18,8 +17,11 @@ static struct attention_desc describe(const struct graph_op *op)
 {
     const struct fsdp_value *q = op->inputs[QUERY];
 
-    return (struct attention_desc){ .batch = q->batch, .seq = q->seq, .heads = op->attrs.heads,
-                                    .head_dim = q->features / op->attrs.heads, .causal = op->attrs.causal };
+    return (struct attention_desc){ .batch = q->batch,
+                                    .seq = q->seq,
+                                    .heads = op->attrs.heads,
+                                    .head_dim = q->features / op->attrs.heads,
+                                    .causal = op->attrs.causal };
 }
 
 static size_t probabilities_bytes(const struct attention_desc *d)
@@ -33,12 +35,21 @@ static size_t aligned(size_t size_bytes)
 }
 
 /* One product over all samples and heads. A square view is of (seq, seq), a tall one of (seq, head_dim). */
-static enum fsdp_status product(struct nn_kernels *kernels, const struct attention_desc *d, struct matmul **out,
-                                size_t n, size_t k, struct matmul_view a, struct matmul_view b, struct matmul_view c,
-                                float alpha, size_t *scratch, struct fsdp_err *err)
+static enum fsdp_status product(struct nn_kernels *kernels, const struct attention_desc *d,
+                                struct matmul **out, size_t n, size_t k, struct matmul_view a,
+                                struct matmul_view b, struct matmul_view c, float alpha, size_t *scratch,
+                                struct fsdp_err *err)
 {
-    const struct matmul_desc desc = { .outer = d->batch, .inner = d->heads, .m = d->seq, .n = n, .k = k, .a = a,
-                                      .b = b, .c = c, .dtype = FSDP_F32, .alpha = alpha };
+    const struct matmul_desc desc = { .outer = d->batch,
+                                      .inner = d->heads,
+                                      .m = d->seq,
+                                      .n = n,
+                                      .k = k,
+                                      .a = a,
+                                      .b = b,
+                                      .c = c,
+                                      .dtype = FSDP_F32,
+                                      .alpha = alpha };
 
     return nn_product(kernels, &desc, out, scratch, err);
 }
@@ -52,15 +63,18 @@ static struct matmul_view transposed(struct matmul_view view)
     return view;
 }
 
-static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training, struct fsdp_err *err)
+static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                struct fsdp_err *err)
 {
     const struct attention_desc d = describe(op);
     const size_t T = d.seq, features = d.heads * d.head_dim;
     const float scale = 1.0f / sqrtf((float)d.head_dim);
-    const struct matmul_view tall = { .outer_stride = T * features, .inner_stride = d.head_dim, .row_stride = features,
-                                      .col_stride = 1 };
-    const struct matmul_view square = { .outer_stride = d.heads * T * T, .inner_stride = T * T, .row_stride = T,
-                                        .col_stride = 1 };
+    const struct matmul_view tall = {
+        .outer_stride = T * features, .inner_stride = d.head_dim, .row_stride = features, .col_stride = 1
+    };
+    const struct matmul_view square = {
+        .outer_stride = d.heads * T * T, .inner_stride = T * T, .row_stride = T, .col_stride = 1
+    };
     const size_t dropped = op->attrs.p > 0 ? aligned(probabilities_bytes(&d)) : 0;
     size_t forward = 0, backward = 0;
     enum fsdp_status status;
@@ -68,18 +82,20 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     status = product(kernels, &d, &op->products[SCORES], T, d.head_dim, tall, transposed(tall), square, scale,
                      &forward, err);
     if (status == FSDP_OK)
-        status = product(kernels, &d, &op->products[OUTPUT], d.head_dim, T, square, tall, tall, 1.0f, &forward, err);
+        status = product(kernels, &d, &op->products[OUTPUT], d.head_dim, T, square, tall, tall, 1.0f,
+                         &forward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_PROBABILITIES], T, d.head_dim, tall, transposed(tall), square,
+        status = product(kernels, &d, &op->products[D_PROBABILITIES], T, d.head_dim, tall, transposed(tall),
+                         square, 1.0f, &backward, err);
+    if (status == FSDP_OK && training)
+        status = product(kernels, &d, &op->products[D_VALUE], d.head_dim, T, transposed(square), tall, tall,
                          1.0f, &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_VALUE], d.head_dim, T, transposed(square), tall, tall, 1.0f,
+        status = product(kernels, &d, &op->products[D_QUERY], d.head_dim, T, square, tall, tall, scale,
                          &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_QUERY], d.head_dim, T, square, tall, tall, scale, &backward, err);
-    if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_KEY], d.head_dim, T, transposed(square), tall, tall, scale,
-                         &backward, err);
+        status = product(kernels, &d, &op->products[D_KEY], d.head_dim, T, transposed(square), tall, tall,
+                         scale, &backward, err);
     op->saved_bytes[0] = probabilities_bytes(&d);
     op->forward_scratch = dropped + forward;
     op->backward_scratch = aligned(probabilities_bytes(&d)) + dropped + backward;
@@ -101,8 +117,8 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
     if (status != FSDP_OK)
         return status;
     ops->softmax(run->numerics, run->stream, run->saved[0], dropped, &d, &dropout);
-    return ops->matmul_run(op->products[OUTPUT], run->stream, drops ? dropped : run->saved[0], run->input[VALUE], NULL,
-                           run->output, scratch, err);
+    return ops->matmul_run(op->products[OUTPUT], run->stream, drops ? dropped : run->saved[0],
+                           run->input[VALUE], NULL, run->output, scratch, err);
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
@@ -120,18 +136,19 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
         float *dropped = (float *)(void *)scratch;
 
         scratch += aligned(probabilities_bytes(&d));
-        ops->dropout(run->numerics, run->stream, run->saved[0], dropped, d.batch * d.heads * d.seq, d.seq, &dropout,
-                     false);
+        ops->dropout(run->numerics, run->stream, run->saved[0], dropped, d.batch * d.heads * d.seq, d.seq,
+                     &dropout, false);
         probabilities = dropped;
     }
     status = ops->matmul_run(op->products[D_VALUE], run->stream, probabilities, run->d_output, NULL,
                              run->d_input[VALUE], scratch, err);
     if (status == FSDP_OK)
-        status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE], NULL,
-                                 d_probabilities, scratch, err);
+        status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE],
+                                 NULL, d_probabilities, scratch, err);
     if (status != FSDP_OK)
         return status;
-    ops->softmax_backward(run->numerics, run->stream, run->saved[0], d_probabilities, d_probabilities, &d, &dropout);
+    ops->softmax_backward(run->numerics, run->stream, run->saved[0], d_probabilities, d_probabilities, &d,
+                          &dropout);
     status = ops->matmul_run(op->products[D_QUERY], run->stream, d_probabilities, run->input[KEY], NULL,
                              run->d_input[QUERY], scratch, err);
     if (status == FSDP_OK)
@@ -149,8 +166,9 @@ static const struct graph_kind kind = {
     .backward = backward,
 };
 
-struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struct fsdp_value *k, struct fsdp_value *v,
-                                                     size_t heads, bool causal, float dropout)
+struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struct fsdp_value *k,
+                                                     struct fsdp_value *v, size_t heads, bool causal,
+                                                     float dropout)
 {
     struct graph_op *op;
 
@@ -166,11 +184,12 @@ struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struc
         return graph_fail(q->graph, FSDP_ERR_UNSUPPORTED,
                           "attention in \"%s\": training needs q, k and v to be computed from parameters",
                           graph_module(q->graph)->path);
-    op = graph_append(q->graph, &kind, graph_module(q->graph), false, (struct fsdp_value *[]){ q, k, v }, 3, NULL, 0,
-                      q->features);
+    op = graph_append(q->graph, &kind, graph_module(q->graph), false, (struct fsdp_value *[]){ q, k, v }, 3,
+                      NULL, 0, q->features);
     if (op == NULL)
         return NULL;
-    op->attrs = (struct graph_attrs){ .heads = heads, .causal = causal, .p = q->graph->training ? dropout : 0 };
+    op->attrs =
+        (struct graph_attrs){ .heads = heads, .causal = causal, .p = q->graph->training ? dropout : 0 };
     return op->output;
 }
 
@@ -182,12 +201,12 @@ static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, v
     struct fsdp_value *v = fsdp_call(fsdp_module_child(self, "wv"), x);
 
     (void)user;
-    return fsdp_call(fsdp_module_child(self, "wo"), fsdp_scaled_dot_product_attention(q, k, v, attrs->heads,
-                                                                                      attrs->causal, attrs->p));
+    return fsdp_call(fsdp_module_child(self, "wo"),
+                     fsdp_scaled_dot_product_attention(q, k, v, attrs->heads, attrs->causal, attrs->p));
 }
 
-struct fsdp_module *fsdp_attention(struct fsdp_module *parent, const char *name, size_t dim, size_t heads, bool causal,
-                                   float dropout)
+struct fsdp_module *fsdp_attention(struct fsdp_module *parent, const char *name, size_t dim, size_t heads,
+                                   bool causal, float dropout)
 {
     static const char *const products[] = { "wq", "wk", "wv", "wo" };
     struct fsdp_module *module = fsdp_module_add(parent, name, call, NULL);
@@ -196,8 +215,8 @@ struct fsdp_module *fsdp_attention(struct fsdp_module *parent, const char *name,
     if (module == NULL)
         return NULL;
     if (heads == 0 || dim % heads != 0) {
-        module_fail(module, FSDP_ERR_ARG, "attention \"%s\": %zu heads do not divide %zu features", module->path, heads,
-                    dim);
+        module_fail(module, FSDP_ERR_ARG, "attention \"%s\": %zu heads do not divide %zu features",
+                    module->path, heads, dim);
         return NULL;
     }
     attrs = module->owned = alloc_array(1, sizeof *attrs);

@@ -1,6 +1,6 @@
 /*
- * Dropout: Srivastava et al., 2014, scaled while training. The mask is a function of (seed, place in the tree,
- * global row, column): nothing is kept, and no world size changes it.
+ * Dropout: Srivastava et al., 2014, scaled while training. The mask is a function of (seed, place in the
+ * tree, global row, column): nothing is kept, and no world size changes it.
  */
 #include "shard_runtime/nn/nn.h"
 
@@ -20,8 +20,8 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 
     (void)err;
     if (run->d_input[0] != NULL)
-        run->numerics->ops->dropout(run->numerics, run->stream, run->d_output, run->d_input[0], nn_rows(op->output),
-                                    op->output->features, &dropout, run->add_d_input[0]);
+        run->numerics->ops->dropout(run->numerics, run->stream, run->d_output, run->d_input[0],
+                                    nn_rows(op->output), op->output->features, &dropout, run->add_d_input[0]);
     return FSDP_OK;
 }
 

@@ -1,5 +1,6 @@
 /*
- * out[row] = tokens.weight[token[row]] (+ positions.weight[row % seq]). Gradients are added row by row, in order.
+ * out[row] = tokens.weight[token[row]] (+ positions.weight[row % seq]). Gradients are added row by row, in
+ * order.
  */
 #include "shard_runtime/nn/nn.h"
 
@@ -22,9 +23,9 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     for (int i = 0; i < op->n_params; i++)
         if (!run->add_d_param[i])
             run->device->ops->fill_zero(run->stream, run->d_param[i], op->params[i]->n_elems * sizeof(float));
-    run->numerics->ops->embedding_backward(run->numerics, run->stream, run->input[0], run->d_output, run->d_param[0],
-                                           op->n_params > 1 ? run->d_param[1] : NULL, nn_rows(tokens),
-                                           op->output->features, tokens->seq);
+    run->numerics->ops->embedding_backward(run->numerics, run->stream, run->input[0], run->d_output,
+                                           run->d_param[0], op->n_params > 1 ? run->d_param[1] : NULL,
+                                           nn_rows(tokens), op->output->features, tokens->seq);
     return FSDP_OK;
 }
 
@@ -36,7 +37,8 @@ static const struct graph_kind kind = {
     .backward = backward,
 };
 
-struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *positions, struct fsdp_value *input)
+struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *positions,
+                              struct fsdp_value *input)
 {
     const struct fsdp_parameter *params[2] = { NULL, NULL };
     struct graph_op *op;
@@ -48,16 +50,16 @@ struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *po
                           graph_module(input->graph)->path);
     params[0] = module_parameter(tokens, "weight");
     params[1] = positions != NULL ? module_parameter(positions, "weight") : NULL;
-    if (params[0] == NULL || params[0]->n_dims != 2
-        || (positions != NULL && (params[1] == NULL || params[1]->n_dims != 2 || params[1] == params[0])))
+    if (params[0] == NULL || params[0]->n_dims != 2 ||
+        (positions != NULL && (params[1] == NULL || params[1]->n_dims != 2 || params[1] == params[0])))
         return graph_fail(input->graph, FSDP_ERR_ARG, "fsdp_embed in \"%s\": \"%s\" is no embedding",
                           graph_module(input->graph)->path, tokens->path);
     if (positions != NULL && params[1]->shape[1] != params[0]->shape[1])
         return graph_fail(input->graph, FSDP_ERR_ARG, "\"%s\" has %zu features and \"%s\" %zu", tokens->path,
                           params[0]->shape[1], positions->path, params[1]->shape[1]);
     if (positions != NULL && params[1]->shape[0] < input->seq)
-        return graph_fail(input->graph, FSDP_ERR_ARG, "\"%s\" has %zu positions for %zu tokens", positions->path,
-                          params[1]->shape[0], input->seq);
+        return graph_fail(input->graph, FSDP_ERR_ARG, "\"%s\" has %zu positions for %zu tokens",
+                          positions->path, params[1]->shape[0], input->seq);
     op = graph_append(input->graph, &kind, tokens, true, &input, 1, params, positions != NULL ? 2 : 1,
                       params[0]->shape[1]);
     return op != NULL ? op->output : NULL;
@@ -73,8 +75,8 @@ struct fsdp_module *fsdp_embedding(struct fsdp_module *parent, const char *name,
 {
     struct fsdp_module *module = fsdp_module_add(parent, name, call, NULL);
 
-    if (module == NULL
-        || fsdp_module_add_parameter(module, "weight", 2, (size_t[]){ rows, dim }, FSDP_INIT_NORMAL, NULL) != FSDP_OK)
+    if (module == NULL || fsdp_module_add_parameter(module, "weight", 2, (size_t[]){ rows, dim },
+                                                    FSDP_INIT_NORMAL, NULL) != FSDP_OK)
         return NULL;
     return module;
 }

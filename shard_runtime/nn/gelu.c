@@ -6,7 +6,8 @@
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     (void)err;
-    run->numerics->ops->gelu(run->numerics, run->stream, run->input[0], run->output, graph_value_elems(op->output));
+    run->numerics->ops->gelu(run->numerics, run->stream, run->input[0], run->output,
+                             graph_value_elems(op->output));
     return FSDP_OK;
 }
 
@@ -14,8 +15,8 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 {
     (void)err;
     if (run->d_input[0] != NULL)
-        run->numerics->ops->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0], run->d_input[0],
-                                          graph_value_elems(op->output));
+        run->numerics->ops->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0],
+                                          run->d_input[0], graph_value_elems(op->output));
     return FSDP_OK;
 }
 

@@ -28,15 +28,16 @@ void nn_kernels_fini(struct nn_kernels *kernels)
 
 static bool same_view(const struct matmul_view *a, const struct matmul_view *b)
 {
-    return a->outer_stride == b->outer_stride && a->inner_stride == b->inner_stride && a->row_stride == b->row_stride
-           && a->col_stride == b->col_stride;
+    return a->outer_stride == b->outer_stride && a->inner_stride == b->inner_stride &&
+           a->row_stride == b->row_stride && a->col_stride == b->col_stride;
 }
 
 static bool same_product(const struct matmul_desc *a, const struct matmul_desc *b)
 {
-    return a->outer == b->outer && a->inner == b->inner && a->m == b->m && a->n == b->n && a->k == b->k
-           && same_view(&a->a, &b->a) && same_view(&a->b, &b->b) && same_view(&a->c, &b->c) && a->dtype == b->dtype
-           && a->bias == b->bias && a->accumulate == b->accumulate && a->alpha == b->alpha;
+    return a->outer == b->outer && a->inner == b->inner && a->m == b->m && a->n == b->n && a->k == b->k &&
+           same_view(&a->a, &b->a) && same_view(&a->b, &b->b) && same_view(&a->c, &b->c) &&
+           a->dtype == b->dtype && a->bias == b->bias && a->accumulate == b->accumulate &&
+           a->alpha == b->alpha;
 }
 
 enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
@@ -101,8 +102,8 @@ bool nn_is_tensor(const struct fsdp_value *value, const char *operation)
         return false;
     if (value->dtype == FSDP_F32 && value->features > 0)
         return true;
-    graph_fail(value->graph, FSDP_ERR_ARG, "%s in \"%s\" is given tokens: it takes (batch, seq, features)", operation,
-               graph_module(value->graph)->path);
+    graph_fail(value->graph, FSDP_ERR_ARG, "%s in \"%s\" is given tokens: it takes (batch, seq, features)",
+               operation, graph_module(value->graph)->path);
     return false;
 }
 

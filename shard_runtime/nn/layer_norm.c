@@ -1,6 +1,6 @@
 /*
- * Ba, Kiros, Hinton, "Layer Normalization", 2016; as torch.nn.LayerNorm over the last dimension. Kept for backward:
- * the input, and mean and 1/std of each row.
+ * Ba, Kiros, Hinton, "Layer Normalization", 2016; as torch.nn.LayerNorm over the last dimension. Kept for
+ * backward: the input, and mean and 1/std of each row.
  */
 #include <stdlib.h>
 
@@ -9,7 +9,8 @@
 
 enum { MEAN, RSTD };
 
-static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training, struct fsdp_err *err)
+static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                struct fsdp_err *err)
 {
     const size_t rows = nn_rows(op->output);
 
@@ -40,11 +41,10 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
         for (int i = 0; i < 2; i++)
             if (!run->add_d_param[i])
                 run->device->ops->fill_zero(run->stream, run->d_param[i], features * sizeof(float));
-    run->numerics->ops->layer_norm_backward(run->numerics, run->stream, run->d_output, run->input[0], run->params[0],
-                                            run->saved[MEAN], run->saved[RSTD], run->d_input[0], run->add_d_input[0],
-                                            run->d_param[0], run->d_param[1],
-                                            run->add_d_param[0] || run->add_d_param[1], run->scratch,
-                                            nn_rows(op->output), features);
+    run->numerics->ops->layer_norm_backward(
+        run->numerics, run->stream, run->d_output, run->input[0], run->params[0], run->saved[MEAN],
+        run->saved[RSTD], run->d_input[0], run->add_d_input[0], run->d_param[0], run->d_param[1],
+        run->add_d_param[0] || run->add_d_param[1], run->scratch, nn_rows(op->output), features);
     return FSDP_OK;
 }
 
@@ -59,15 +59,16 @@ static const struct graph_kind kind = {
 
 static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
-    const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"), module_parameter(self, "bias") };
+    const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"),
+                                               module_parameter(self, "bias") };
     struct graph_op *op;
 
     (void)user;
     if (!nn_is_tensor(x, "layer_norm"))
         return NULL;
     if (x->features != params[0]->n_elems)
-        return graph_fail(x->graph, FSDP_ERR_ARG, "layer_norm \"%s\" takes %zu features and is given %zu", self->path,
-                          params[0]->n_elems, x->features);
+        return graph_fail(x->graph, FSDP_ERR_ARG, "layer_norm \"%s\" takes %zu features and is given %zu",
+                          self->path, params[0]->n_elems, x->features);
     op = graph_append(x->graph, &kind, self, true, &x, 1, params, 2, x->features);
     if (op == NULL)
         return NULL;
@@ -91,8 +92,8 @@ struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name
         return NULL;
     }
     *(float *)module->owned = eps;
-    if (fsdp_module_add_parameter(module, "weight", 1, &dim, FSDP_INIT_ONES, NULL) != FSDP_OK
-        || fsdp_module_add_parameter(module, "bias", 1, &dim, FSDP_INIT_ZEROS, NULL) != FSDP_OK)
+    if (fsdp_module_add_parameter(module, "weight", 1, &dim, FSDP_INIT_ONES, NULL) != FSDP_OK ||
+        fsdp_module_add_parameter(module, "bias", 1, &dim, FSDP_INIT_ZEROS, NULL) != FSDP_OK)
         return NULL;
     return module;
 }

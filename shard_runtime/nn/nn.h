@@ -1,7 +1,7 @@
 /*
- * How operations run. Each kind of operation is one file: what the plan must know of it (struct graph_kind), how it
- * is made ready, forward and backward through the numerics table. Every pointer it is given is already the right
- * one: the plan chose the buffers, the engine resolved them.
+ * How operations run. Each kind of operation is one file: what the plan must know of it (struct graph_kind),
+ * how it is made ready, forward and backward through the numerics table. Every pointer it is given is already
+ * the right one: the plan chose the buffers, the engine resolved them.
  */
 #ifndef NN_NN_H
 #define NN_NN_H
@@ -26,7 +26,7 @@ struct nn_run {
     void *scratch;
     float *output; /* forward only */
 
-    const float *d_output; /* from here on: backward only */
+    const float *d_output;            /* from here on: backward only */
     float *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
     bool add_d_input[GRAPH_MAX_INPUTS];
     float *d_param[GRAPH_MAX_PARAMS];
@@ -59,12 +59,14 @@ static inline size_t nn_rows(const struct fsdp_value *value)
     return value->batch * value->seq;
 }
 
-/** For a recording: false, with the reason noted, when a value is missing or no (batch, seq, features) tensor. */
+/** For a recording: false, with the reason noted, when a value is missing or no (batch, seq, features)
+ * tensor. */
 bool nn_is_tensor(const struct fsdp_value *value, const char *operation);
 /** The same for two values that must have one shape. */
 bool nn_are_alike(const struct fsdp_value *a, const struct fsdp_value *b, const char *operation);
 
-/** Rows of the smallest embedding that is given the input, or 0 without one: what every token must be below. */
+/** Rows of the smallest embedding that is given the input, or 0 without one: what every token must be below.
+ */
 size_t nn_input_rows(const struct graph *graph);
 
 #endif

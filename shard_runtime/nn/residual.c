@@ -1,6 +1,6 @@
 /*
- * a + b, and a + dropout(b). The gradient of a sum is the sum's gradient, for both sides: mostly no work at all,
- * because the plan lets them share one buffer.
+ * a + b, and a + dropout(b). The gradient of a sum is the sum's gradient, for both sides: mostly no work at
+ * all, because the plan lets them share one buffer.
  */
 #include "shard_runtime/nn/nn.h"
 
@@ -11,7 +11,8 @@ static void pass_on(struct nn_run *run, const struct graph_op *op, int i)
     if (run->d_input[i] == NULL)
         return;
     if (run->add_d_input[i])
-        run->numerics->ops->add(run->numerics, run->stream, run->d_input[i], run->d_output, run->d_input[i], n_elems);
+        run->numerics->ops->add(run->numerics, run->stream, run->d_input[i], run->d_output, run->d_input[i],
+                                n_elems);
     else if (run->d_input[i] != run->d_output)
         run->device->ops->copy(run->stream, run->d_input[i], run->d_output, n_elems * sizeof(float),
                                DEVICE_COPY_WITHIN);
@@ -41,7 +42,8 @@ static const struct graph_kind add_kind = {
     .backward = add_backward,
 };
 
-static enum fsdp_status add_dropout_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+static enum fsdp_status add_dropout_forward(struct nn_run *run, const struct graph_op *op,
+                                            struct fsdp_err *err)
 {
     const struct dropout dropout = nn_dropout(run, op, op->output->seq);
     const struct numerics_ops *ops = run->numerics->ops;
@@ -57,15 +59,16 @@ static enum fsdp_status add_dropout_forward(struct nn_run *run, const struct gra
     return FSDP_OK;
 }
 
-static enum fsdp_status add_dropout_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+static enum fsdp_status add_dropout_backward(struct nn_run *run, const struct graph_op *op,
+                                             struct fsdp_err *err)
 {
     const struct dropout dropout = nn_dropout(run, op, op->output->seq);
 
     (void)err;
     /* Before side a, whose buffer may be the gradient that is read here. */
     if (run->d_input[1] != NULL)
-        run->numerics->ops->dropout(run->numerics, run->stream, run->d_output, run->d_input[1], nn_rows(op->output),
-                                    op->output->features, &dropout, run->add_d_input[1]);
+        run->numerics->ops->dropout(run->numerics, run->stream, run->d_output, run->d_input[1],
+                                    nn_rows(op->output), op->output->features, &dropout, run->add_d_input[1]);
     pass_on(run, op, 0);
     return FSDP_OK;
 }
@@ -84,8 +87,8 @@ struct fsdp_value *fsdp_add(struct fsdp_value *a, struct fsdp_value *b)
 
     if (!nn_are_alike(a, b, "add"))
         return NULL;
-    op = graph_append(a->graph, &add_kind, graph_module(a->graph), false, (struct fsdp_value *[]){ a, b }, 2, NULL, 0,
-                      a->features);
+    op = graph_append(a->graph, &add_kind, graph_module(a->graph), false, (struct fsdp_value *[]){ a, b }, 2,
+                      NULL, 0, a->features);
     return op != NULL ? op->output : NULL;
 }
 
@@ -102,8 +105,8 @@ struct fsdp_value *fsdp_add_dropout(struct fsdp_value *a, struct fsdp_value *b, 
         return fsdp_add(a, b);
     if (a == b)
         return fsdp_add(a, fsdp_dropout(b, p)); /* in place it would read what it has overwritten */
-    op = graph_append(a->graph, &add_dropout_kind, graph_module(a->graph), false, (struct fsdp_value *[]){ a, b }, 2,
-                      NULL, 0, a->features);
+    op = graph_append(a->graph, &add_dropout_kind, graph_module(a->graph), false,
+                      (struct fsdp_value *[]){ a, b }, 2, NULL, 0, a->features);
     if (op == NULL)
         return NULL;
     op->attrs.p = p;

@@ -24,14 +24,16 @@ enum fsdp_status optim_check(const struct fsdp_optimizer_options *options, struc
     if (!in_range(options->lr, 0, INFINITY))
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: lr %g is no number from 0 on", options->lr);
     if (!in_range(options->weight_decay, 0, INFINITY))
-        return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: weight_decay %g is no number from 0 on", options->weight_decay);
+        return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: weight_decay %g is no number from 0 on",
+                         options->weight_decay);
     for (int i = 0; i < 2 && options->kind == FSDP_ADAMW; i++)
         if (!in_range(options->betas[i], 0, 1))
             return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: beta %g is not in [0, 1)", options->betas[i]);
     if (options->kind == FSDP_ADAMW && !in_range(options->eps, 0, INFINITY))
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: eps %g is no number from 0 on", options->eps);
     if (options->kind == FSDP_SGD && !in_range(options->momentum, 0, INFINITY))
-        return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: momentum %g is no number from 0 on", options->momentum);
+        return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: momentum %g is no number from 0 on",
+                         options->momentum);
     if (options->schedule != FSDP_CONSTANT && options->total_steps == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: a schedule that ends needs total_steps");
     return FSDP_OK;
@@ -40,7 +42,12 @@ enum fsdp_status optim_check(const struct fsdp_optimizer_options *options, struc
 struct fsdp_optimizer_options fsdp_optimizer_defaults(void)
 {
     return (struct fsdp_optimizer_options){
-        .kind = FSDP_ADAMW, .lr = 1e-3, .betas = { 0.9, 0.95 }, .eps = 1e-8, .weight_decay = 0.1,
-        .decay = FSDP_DECAY_ALL, .schedule = FSDP_CONSTANT,
+        .kind = FSDP_ADAMW,
+        .lr = 1e-3,
+        .betas = { 0.9, 0.95 },
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .decay = FSDP_DECAY_ALL,
+        .schedule = FSDP_CONSTANT,
     };
 }

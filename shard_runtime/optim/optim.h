@@ -1,5 +1,6 @@
 /*
- * The arithmetic of optimizers on one tensor's rows, and the learning rate: no state of their own, no communication.
+ * The arithmetic of optimizers on one tensor's rows, and the learning rate: no state of their own, no
+ * communication.
  */
 #ifndef OPTIM_OPTIM_H
 #define OPTIM_OPTIM_H

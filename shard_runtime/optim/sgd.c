@@ -9,12 +9,14 @@ static void update(struct numerics *numerics, struct device_stream *stream,
                    const struct fsdp_optimizer_options *options, const struct optim_tensor *tensor, double lr,
                    float grad_scale, uint64_t step)
 {
-    const struct sgd h = { .lr = lr, .momentum = options->momentum,
+    const struct sgd h = { .lr = lr,
+                           .momentum = options->momentum,
                            .weight_decay = optim_decay(options, tensor->n_dims) };
 
     numerics->ops->sgd(numerics, stream, tensor->param, tensor->grad, tensor->state[0], tensor->n_elems, &h,
                        grad_scale, step);
 }
 
-const struct optim_ops optim_sgd_ops = { .state_names = { "momentum_buffer" }, .n_states = n_states,
+const struct optim_ops optim_sgd_ops = { .state_names = { "momentum_buffer" },
+                                         .n_states = n_states,
                                          .update = update };

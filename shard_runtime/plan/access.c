@@ -1,6 +1,6 @@
 /*
- * Which entry reads and writes which buffer, read off the entries once: sharing, placing and the order of streams
- * all rest on this list.
+ * Which entry reads and writes which buffer, read off the entries once: sharing, placing and the order of
+ * streams all rest on this list.
  */
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/plan/plan.h"
@@ -17,7 +17,8 @@ static void add(struct lister *l, int buffer, bool reads, bool writes)
 
     if (buffer < 0 || l->out_of_memory)
         return;
-    if (!alloc_room(&plan->accesses, &plan->accesses_room, (size_t)plan->n_accesses, sizeof *plan->accesses)) {
+    if (!alloc_room(&plan->accesses, &plan->accesses_room, (size_t)plan->n_accesses,
+                    sizeof *plan->accesses)) {
         l->out_of_memory = true;
         return;
     }

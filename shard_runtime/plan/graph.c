@@ -35,8 +35,8 @@ static struct fsdp_value *new_value(struct graph *graph, enum fsdp_dtype dtype, 
     struct fsdp_value *value;
     size_t bytes;
 
-    if (!checked_mul(batch, seq, &bytes) || !checked_mul(bytes, features > 0 ? features : 1, &bytes)
-        || !checked_mul(bytes, 2 * fsdp_dtype_size(dtype), &bytes))
+    if (!checked_mul(batch, seq, &bytes) || !checked_mul(bytes, features > 0 ? features : 1, &bytes) ||
+        !checked_mul(bytes, 2 * fsdp_dtype_size(dtype), &bytes))
         return graph_fail(graph, FSDP_ERR_ARG, "a value of %zu x %zu x %zu elements does not fit", batch, seq,
                           features);
     if (!alloc_room(&graph->values, &graph->values_room, graph->n_values, sizeof(void *)))
@@ -44,8 +44,13 @@ static struct fsdp_value *new_value(struct graph *graph, enum fsdp_dtype dtype, 
     value = alloc_array(1, sizeof *value);
     if (value == NULL)
         return nomem(graph);
-    *value = (struct fsdp_value){ .graph = graph, .id = (int)graph->n_values, .dtype = dtype, .batch = batch,
-                                  .seq = seq, .features = features, .producer = producer };
+    *value = (struct fsdp_value){ .graph = graph,
+                                  .id = (int)graph->n_values,
+                                  .dtype = dtype,
+                                  .batch = batch,
+                                  .seq = seq,
+                                  .features = features,
+                                  .producer = producer };
     graph->values[graph->n_values++] = value;
     return value;
 }
@@ -94,8 +99,8 @@ static bool name_taken(const struct graph *graph, const char *name)
     return false;
 }
 
-static char *name_op(const struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
-                     bool own_name)
+static char *name_op(const struct graph *graph, const struct graph_kind *kind,
+                     const struct fsdp_module *module, bool own_name)
 {
     const char *dot = module->path[0] == '\0' ? "" : ".";
 
@@ -103,17 +108,20 @@ static char *name_op(const struct graph *graph, const struct graph_kind *kind, c
         char *name;
 
         if (n == 0)
-            name = own_name ? alloc_printf("%s", module->path) : alloc_printf("%s%s%s", module->path, dot, kind->name);
+            name = own_name ? alloc_printf("%s", module->path)
+                            : alloc_printf("%s%s%s", module->path, dot, kind->name);
         else
-            name = alloc_printf("%s%s%s#%zu", module->path, own_name ? "" : dot, own_name ? "" : kind->name, n);
+            name =
+                alloc_printf("%s%s%s#%zu", module->path, own_name ? "" : dot, own_name ? "" : kind->name, n);
         if (name == NULL || !name_taken(graph, name))
             return name;
         free(name);
     }
 }
 
-struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
-                              bool own_name, struct fsdp_value *const *inputs, int n_inputs,
+struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind,
+                              const struct fsdp_module *module, bool own_name,
+                              struct fsdp_value *const *inputs, int n_inputs,
                               const struct fsdp_parameter *const *params, int n_params, size_t features)
 {
     struct graph_op *op = NULL;
@@ -127,8 +135,8 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
                        params[i]->name, module_unit(params[i]->owner)->path);
             return NULL;
         }
-    if (!alloc_room(&graph->ops, &graph->ops_room, graph->n_ops, sizeof(void *))
-        || (op = alloc_array(1, sizeof *op)) == NULL) {
+    if (!alloc_room(&graph->ops, &graph->ops_room, graph->n_ops, sizeof(void *)) ||
+        (op = alloc_array(1, sizeof *op)) == NULL) {
         nomem(graph);
         return NULL;
     }
@@ -161,8 +169,8 @@ fail:
 
 static bool enter_unit(struct graph *graph, const struct fsdp_module *unit)
 {
-    if (!alloc_room(&graph->visits, &graph->visits_room, graph->n_visits, sizeof *graph->visits)
-        || !alloc_room(&graph->open_visits, &graph->open_room, graph->n_open, sizeof *graph->open_visits)) {
+    if (!alloc_room(&graph->visits, &graph->visits_room, graph->n_visits, sizeof *graph->visits) ||
+        !alloc_room(&graph->open_visits, &graph->open_room, graph->n_open, sizeof *graph->open_visits)) {
         nomem(graph);
         return false;
     }
@@ -187,14 +195,15 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
         return NULL;
     graph = input->graph;
     if (module == NULL)
-        return graph_fail(graph, FSDP_ERR_ARG, "a module that does not exist is called in the forward of \"%s\"",
+        return graph_fail(graph, FSDP_ERR_ARG,
+                          "a module that does not exist is called in the forward of \"%s\"",
                           graph->n_modules > 0 ? graph_module(graph)->path : "");
     if (module->forward == NULL)
         return graph_fail(graph, FSDP_ERR_ARG, "\"%s\" is a container without a forward and cannot be called",
                           module->path);
     if (graph->n_modules >= MAX_DEPTH)
-        return graph_fail(graph, FSDP_ERR_ARG, "\"%s\": modules call each other more than %d deep", module->path,
-                          MAX_DEPTH);
+        return graph_fail(graph, FSDP_ERR_ARG, "\"%s\": modules call each other more than %d deep",
+                          module->path, MAX_DEPTH);
     if (!alloc_room(&graph->modules, &graph->modules_room, graph->n_modules, sizeof(void *)))
         return nomem(graph);
     if (module->sharded && !enter_unit(graph, module))
@@ -214,13 +223,15 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
 {
     *graph = (struct graph){ .training = training };
     if (!root->sharded)
-        return fsdp_fail(err, FSDP_ERR_ARG, "the root is no unit of sharding: call fsdp_fully_shard() on it last");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the root is no unit of sharding: call fsdp_fully_shard() on it last");
     graph->input = new_value(graph, input->dtype, input->batch, input->seq, input->features, -1);
     graph->result = fsdp_call(root, graph->input);
     if (graph->err.status != FSDP_OK)
         return fsdp_fail(err, graph->err.status, "%s", graph->err.message);
     if (graph->result->dtype != FSDP_F32 || graph->result->producer < 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "the root's forward gives its input back: there is nothing to compute");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the root's forward gives its input back: there is nothing to compute");
     return FSDP_OK;
 }
 

@@ -1,10 +1,10 @@
 /*
- * The recording of a forward: which operations, on which values, in which module, in which order. It is made once,
- * by calling the root's forward with symbolic values, and everything about a step is derived from it.
+ * The recording of a forward: which operations, on which values, in which module, in which order. It is made
+ * once, by calling the root's forward with symbolic values, and everything about a step is derived from it.
  *
- * An operation's kind is a table in nn/: what backward reads, what may be done in place, and the functions that run
- * it. plan/ reads the declarations and never calls the functions, so that plans are pure and can be tested with kinds
- * that compute nothing.
+ * An operation's kind is a table in nn/: what backward reads, what may be done in place, and the functions
+ * that run it. plan/ reads the declarations and never calls the functions, so that plans are pure and can be
+ * tested with kinds that compute nothing.
  *
  * Failure is sticky: after the first one every operation gives NULL, and graph->err tells what it was.
  */
@@ -29,7 +29,8 @@ enum { GRAPH_MAX_INPUTS = 3, GRAPH_MAX_PARAMS = 2, GRAPH_MAX_SAVED = 2 };
 /** How an operation's backward gives the gradient of one input. */
 enum graph_grad {
     GRAPH_GRAD_NONE,  /* not at all: tokens */
-    GRAPH_GRAD_WRITE, /* overwrites its output; where a gradient has to be added, the plan gives it a buffer to add from */
+    GRAPH_GRAD_WRITE, /* overwrites its output; where a gradient has to be added, the plan gives it a buffer
+                         to add from */
     GRAPH_GRAD_ADD,   /* overwrites or adds, as told */
     GRAPH_GRAD_COPY,  /* it is the output's gradient: no work when both can share one buffer */
 };
@@ -44,7 +45,8 @@ struct graph_kind {
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
 
     /* Make ready (products, bytes below), run, release. See nn/nn.h; not called in plan/. */
-    enum fsdp_status (*prepare)(struct nn_kernels *kernels, struct graph_op *op, bool training, struct fsdp_err *err);
+    enum fsdp_status (*prepare)(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                struct fsdp_err *err);
     enum fsdp_status (*forward)(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
     enum fsdp_status (*backward)(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 };
@@ -126,12 +128,13 @@ struct fsdp_value *graph_fail(struct graph *graph, enum fsdp_status status, cons
 struct fsdp_module *graph_module(const struct graph *graph);
 
 /**
- * Append an operation of `kind` with its inputs and parameters, whose output has `features`; batch and seq are
- * those of the first input. The name is the module's path, with the kind's name and a number behind it when
- * `own_name` is false (operations that are not modules). NULL after a failure.
+ * Append an operation of `kind` with its inputs and parameters, whose output has `features`; batch and seq
+ * are those of the first input. The name is the module's path, with the kind's name and a number behind it
+ * when `own_name` is false (operations that are not modules). NULL after a failure.
  */
-struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
-                              bool own_name, struct fsdp_value *const *inputs, int n_inputs,
+struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind,
+                              const struct fsdp_module *module, bool own_name,
+                              struct fsdp_value *const *inputs, int n_inputs,
                               const struct fsdp_parameter *const *params, int n_params, size_t features);
 
 /** Elements and bytes of a value. */

@@ -1,6 +1,7 @@
 /*
- * Which parameters travel together: those whose nearest unit of sharding is the same. Group numbers follow the first
- * visit of a unit in the recording; units that forward never visits keep their parameters and come last.
+ * Which parameters travel together: those whose nearest unit of sharding is the same. Group numbers follow
+ * the first visit of a unit in the recording; units that forward never visits keep their parameters and come
+ * last.
  */
 #include <stdlib.h>
 
@@ -34,8 +35,8 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         return false;
     plan->groups[plan->n_groups++] = (struct plan_group){
         .unit = unit,
-        .reshard_after_forward = unit->reshard_after_forward == FSDP_RESHARD_TRUE
-                                 || (unit->reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
+        .reshard_after_forward = unit->reshard_after_forward == FSDP_RESHARD_TRUE ||
+                                 (unit->reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
         .keep_after_backward = unit->keep_after_backward,
         .kept = -1,
     };
@@ -70,8 +71,8 @@ static bool append_param(struct plan *plan, int index)
     const size_t rows = plan->options.chunk_rows(param->parameter->shape[0], plan->options.W);
     size_t whole_elems, padded;
 
-    if (!checked_mul(rows, param->parameter->row_elems, &param->chunk_elems)
-        || !checked_mul(param->chunk_elems, (size_t)plan->options.W * sizeof(float) * 4, &padded))
+    if (!checked_mul(rows, param->parameter->row_elems, &param->chunk_elems) ||
+        !checked_mul(param->chunk_elems, (size_t)plan->options.W * sizeof(float) * 4, &padded))
         return false;
     param->row_offset = group->row_elems;
     group->row_elems += param->chunk_elems;
@@ -101,7 +102,8 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
         for (size_t i = 0; i < m->n_parameters; i++) {
             const int index = plan->n_params++;
 
-            plan->params[index] = (struct plan_param){ .parameter = m->parameters[i], .group = group, .grad = -1 };
+            plan->params[index] =
+                (struct plan_param){ .parameter = m->parameters[i], .group = group, .grad = -1 };
             if (!append_param(plan, index))
                 return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is too large", m->parameters[i]->name);
         }

@@ -1,8 +1,8 @@
 /*
- * Which entry waits for which. Entries of one stream run in order. An entry of another stream has to be waited for
- * when both touch the same bytes and one of them writes: that covers the use of a result as well as the reuse of a
- * place in the arena by a later buffer. A wait that an earlier one implies is left out, by vector clocks: Fidge,
- * "Timestamps in message-passing systems that preserve the partial ordering", 1988.
+ * Which entry waits for which. Entries of one stream run in order. An entry of another stream has to be
+ * waited for when both touch the same bytes and one of them writes: that covers the use of a result as well
+ * as the reuse of a place in the arena by a later buffer. A wait that an earlier one implies is left out, by
+ * vector clocks: Fidge, "Timestamps in message-passing systems that preserve the partial ordering", 1988.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,16 +32,17 @@ static bool collide(const struct plan *plan, const struct plan_entry *a, const s
 static int find_wait(const struct plan *plan, int entry, enum plan_stream stream, int known)
 {
     for (int before = entry - 1; before > known; before--)
-        if (plan->entries[before].stream == stream
-            && collide(plan, &plan->entries[entry], &plan->entries[before]))
+        if (plan->entries[before].stream == stream &&
+            collide(plan, &plan->entries[entry], &plan->entries[before]))
             return before;
     return -1;
 }
 
 enum fsdp_status plan_order_streams(struct plan *plan, struct fsdp_err *err)
 {
-    int (*clock)[PLAN_N_STREAMS] = alloc_array((size_t)plan->n_entries, sizeof *clock);
-    int now[PLAN_N_STREAMS][PLAN_N_STREAMS]; /* now[s][t]: the latest entry of t known to be done where s stands */
+    int(*clock)[PLAN_N_STREAMS] = alloc_array((size_t)plan->n_entries, sizeof *clock);
+    int now[PLAN_N_STREAMS]
+           [PLAN_N_STREAMS]; /* now[s][t]: the latest entry of t known to be done where s stands */
 
     if (clock == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");

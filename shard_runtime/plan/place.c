@@ -1,8 +1,8 @@
 /*
- * Where each buffer lies in the arena. A buffer is an interval of entries; two whose intervals meet may not overlap
- * in bytes. Greedy by size: the largest first, each at the lowest place that is free over its whole interval
- * (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2); and once
- * more by time, the earliest first; the smaller arena wins.
+ * Where each buffer lies in the arena. A buffer is an interval of entries; two whose intervals meet may not
+ * overlap in bytes. Greedy by size: the largest first, each at the lowest place that is free over its whole
+ * interval (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020,
+ * section 5.2); and once more by time, the earliest first; the smaller arena wins.
  */
 #include <stdlib.h>
 

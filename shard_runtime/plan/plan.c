@@ -5,8 +5,9 @@
 const char *plan_entry_name(enum plan_entry_kind kind)
 {
     static const char *const names[] = {
-        [PLAN_GATHER] = "gather", [PLAN_UNPACK] = "unpack",     [PLAN_RESHARD] = "reshard", [PLAN_FORWARD] = "forward",
-        [PLAN_LOSS] = "loss",     [PLAN_BACKWARD] = "backward", [PLAN_PACK] = "pack",       [PLAN_REDUCE] = "reduce",
+        [PLAN_GATHER] = "gather",   [PLAN_UNPACK] = "unpack", [PLAN_RESHARD] = "reshard",
+        [PLAN_FORWARD] = "forward", [PLAN_LOSS] = "loss",     [PLAN_BACKWARD] = "backward",
+        [PLAN_PACK] = "pack",       [PLAN_REDUCE] = "reduce",
     };
 
     return names[kind];
@@ -14,8 +15,9 @@ const char *plan_entry_name(enum plan_entry_kind kind)
 
 const char *plan_stream_name(enum plan_stream stream)
 {
-    static const char *const names[] = { [PLAN_COMPUTE] = "compute", [PLAN_GATHERS] = "gathers",
-                                         [PLAN_REDUCES] = "reduces" };
+    static const char *const names[] = {
+        [PLAN_COMPUTE] = "compute", [PLAN_GATHERS] = "gathers", [PLAN_REDUCES] = "reduces"
+    };
 
     return names[stream];
 }

@@ -1,12 +1,14 @@
 /*
- * The plan of a micro-step: one linear program made from the recording of a forward. It says, entry by entry, what
- * runs, on which stream, after which other entry, and which buffers it reads and writes; and where in one arena
- * each buffer lies. Whoever runs a step, reports memory or traffic, draws a trace or compares ranks reads this.
+ * The plan of a micro-step: one linear program made from the recording of a forward. It says, entry by entry,
+ * what runs, on which stream, after which other entry, and which buffers it reads and writes; and where in
+ * one arena each buffer lies. Whoever runs a step, reports memory or traffic, draws a trace or compares ranks
+ * reads this.
  *
- * Order of events is that of PyTorch's FSDP2. Forward: a unit's parameters are gathered when it is entered, those of
- * the next unit while it computes, and freed when it is left (not the root's, unless told). Backward: gathered again
- * in the reverse order, the one before prefetched; when a unit's gradients are complete its parameters are freed and
- * its gradients reduced. With a world of one there is nothing to gather or reduce, and no entry for it.
+ * Order of events is that of PyTorch's FSDP2. Forward: a unit's parameters are gathered when it is entered,
+ * those of the next unit while it computes, and freed when it is left (not the root's, unless told).
+ * Backward: gathered again in the reverse order, the one before prefetched; when a unit's gradients are
+ * complete its parameters are freed and its gradients reduced. With a world of one there is nothing to gather
+ * or reduce, and no entry for it.
  *
  * Pure: from equal recordings and options come equal plans, on every rank.
  */
@@ -23,14 +25,14 @@
 enum plan_stream { PLAN_COMPUTE, PLAN_GATHERS, PLAN_REDUCES, PLAN_N_STREAMS };
 
 enum plan_entry_kind {
-    PLAN_GATHER,   /* all-gather of the group's shards into `gathered`, (W, row_elems) */
-    PLAN_UNPACK,   /* `gathered` into `whole`: each parameter contiguous */
-    PLAN_RESHARD,  /* `whole` ends */
+    PLAN_GATHER,  /* all-gather of the group's shards into `gathered`, (W, row_elems) */
+    PLAN_UNPACK,  /* `gathered` into `whole`: each parameter contiguous */
+    PLAN_RESHARD, /* `whole` ends */
     PLAN_FORWARD,
-    PLAN_LOSS,     /* cross-entropy of the result; when training also the gradient of the result */
+    PLAN_LOSS, /* cross-entropy of the result; when training also the gradient of the result */
     PLAN_BACKWARD,
-    PLAN_PACK,     /* whole gradients into `packed`, (W, row_elems), tails zero */
-    PLAN_REDUCE,   /* reduce-scatter of `packed` into the group's gradient shards */
+    PLAN_PACK,   /* whole gradients into `packed`, (W, row_elems), tails zero */
+    PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards */
 };
 
 /* Which micro-steps of a step an entry takes part in. */
@@ -45,7 +47,9 @@ enum plan_what {
     PLAN_SAVED,      /* by operation `index`, from forward to backward */
     PLAN_WORK,       /* scratch of operation `index` */
     PLAN_TEMPORARY,  /* a gradient on its way to be added, of value `index` */
-    PLAN_GATHER_ROWS, PLAN_WHOLE_PARAMS, PLAN_PACK_ROWS, /* of group `index` */
+    PLAN_GATHER_ROWS,
+    PLAN_WHOLE_PARAMS,
+    PLAN_PACK_ROWS,  /* of group `index` */
     PLAN_WHOLE_GRAD, /* of parameter `index` */
 };
 
@@ -79,8 +83,8 @@ struct plan_entry {
     bool add_d_param[GRAPH_MAX_PARAMS];   /* an earlier entry of this micro-step wrote it */
 
     int first_access, n_accesses; /* in plan->accesses */
-    int waits[PLAN_N_STREAMS]; /* the entry of that stream to wait for, or -1 */
-    bool records;              /* some entry of another stream waits for this one */
+    int waits[PLAN_N_STREAMS];    /* the entry of that stream to wait for, or -1 */
+    bool records;                 /* some entry of another stream waits for this one */
 };
 
 /** One use of a buffer by an entry. */
@@ -131,7 +135,8 @@ struct plan {
     size_t class_bytes[PLAN_N_CLASSES]; /* the most of each at once */
 };
 
-/** Make the plan of `graph`, whose operations know their bytes. *plan is to be released also after a failure. */
+/** Make the plan of `graph`, whose operations know their bytes. *plan is to be released also after a failure.
+ */
 enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
                            const struct plan_options *options, struct fsdp_err *err);
 void plan_fini(struct plan *plan);
@@ -145,7 +150,8 @@ char *plan_text(const struct plan *plan);
 const char *plan_entry_name(enum plan_entry_kind kind); /* "gather", ... */
 const char *plan_stream_name(enum plan_stream stream);  /* "compute", ... */
 
-/* --- the steps of plan_make(), each in a file of its own ---------------------------------------------------- */
+/* --- the steps of plan_make(), each in a file of its own
+ * ---------------------------------------------------- */
 
 enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err);
 enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err);

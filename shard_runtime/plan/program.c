@@ -1,6 +1,6 @@
 /*
- * From the recording to the program: forward in its order, the loss, backward in the reverse order, and around them
- * the life of each group's parameters and gradients.
+ * From the recording to the program: forward in its order, the loss, backward in the reverse order, and
+ * around them the life of each group's parameters and gradients.
  */
 #include <stdlib.h>
 
@@ -21,42 +21,54 @@ struct writer {
     struct plan *plan;
     const struct graph *graph;
     struct group_life *life;
-    int *visit_group;  /* of each visit */
-    int *enters;       /* visits in order of being entered */
-    int *leaves;       /* visits in order of being left */
+    int *visit_group;                /* of each visit */
+    int *enters;                     /* visits in order of being entered */
+    int *leaves;                     /* visits in order of being left */
     int *value_buffer, *grad_buffer; /* of each value; -1 */
     int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
     bool out_of_memory;
 };
 
-static int add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class, size_t size_bytes)
+static int add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class,
+                      size_t size_bytes)
 {
     struct plan *plan = w->plan;
 
-    if (w->out_of_memory
-        || !alloc_room(&plan->buffers, &plan->buffers_room, (size_t)plan->n_buffers, sizeof *plan->buffers)) {
+    if (w->out_of_memory ||
+        !alloc_room(&plan->buffers, &plan->buffers_room, (size_t)plan->n_buffers, sizeof *plan->buffers)) {
         w->out_of_memory = true;
         return -1;
     }
-    plan->buffers[plan->n_buffers] = (struct plan_buffer){ .what = what, .index = (int)index, .class = class,
-                                                           .size_bytes = size_bytes, .storage = plan->n_buffers };
+    plan->buffers[plan->n_buffers] = (struct plan_buffer){ .what = what,
+                                                           .index = (int)index,
+                                                           .class = class,
+                                                           .size_bytes = size_bytes,
+                                                           .storage = plan->n_buffers };
     return plan->n_buffers++;
 }
 
 /* A new entry with every buffer unset, or a place to write into that leads nowhere. */
-static struct plan_entry *add_entry(struct writer *w, enum plan_entry_kind kind, int index, enum plan_stream stream)
+static struct plan_entry *add_entry(struct writer *w, enum plan_entry_kind kind, int index,
+                                    enum plan_stream stream)
 {
     struct plan *plan = w->plan;
     struct plan_entry *entry;
 
-    if (w->out_of_memory
-        || !alloc_room(&plan->entries, &plan->entries_room, (size_t)plan->n_entries + 1, sizeof *plan->entries)) {
+    if (w->out_of_memory || !alloc_room(&plan->entries, &plan->entries_room, (size_t)plan->n_entries + 1,
+                                        sizeof *plan->entries)) {
         w->out_of_memory = true;
         return NULL;
     }
     entry = &plan->entries[plan->n_entries++];
-    *entry = (struct plan_entry){ .kind = kind, .index = index, .stream = stream, .gathered = -1, .whole = -1,
-                                  .packed = -1, .output = -1, .scratch = -1, .d_output = -1 };
+    *entry = (struct plan_entry){ .kind = kind,
+                                  .index = index,
+                                  .stream = stream,
+                                  .gathered = -1,
+                                  .whole = -1,
+                                  .packed = -1,
+                                  .output = -1,
+                                  .scratch = -1,
+                                  .d_output = -1 };
     for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
         entry->input[i] = entry->d_input[i] = entry->temporary[i] = -1;
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
@@ -68,7 +80,8 @@ static struct plan_entry *add_entry(struct writer *w, enum plan_entry_kind kind,
     return entry;
 }
 
-/* --- the life of a group's parameters -------------------------------------------------------------------------- */
+/* --- the life of a group's parameters
+ * -------------------------------------------------------------------------- */
 
 static bool travels(const struct writer *w, int group)
 {
@@ -106,8 +119,9 @@ static void issue_gather(struct writer *w, int group)
         return;
     entry->gathered = life->gathered;
     /* What was kept from the micro-step before is there already. */
-    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates ? PLAN_FIRST
-                                                                                                    : PLAN_ALWAYS;
+    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates
+                      ? PLAN_FIRST
+                      : PLAN_ALWAYS;
     life->state = PENDING;
     life->whole = -1;
 }
@@ -127,8 +141,9 @@ static void need_whole(struct writer *w, int group)
         return;
     entry->gathered = life->gathered;
     entry->whole = life->whole;
-    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates ? PLAN_FIRST
-                                                                                                    : PLAN_ALWAYS;
+    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates
+                      ? PLAN_FIRST
+                      : PLAN_ALWAYS;
     life->state = WHOLE;
     life->gathered_before = true;
 }
@@ -175,7 +190,8 @@ static void finish_group(struct writer *w, int group)
     entry->when = when;
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------ */
+/* --- operations
+ * ------------------------------------------------------------------------------------------------ */
 
 static void write_forward(struct writer *w, int index)
 {
@@ -183,7 +199,8 @@ static void write_forward(struct writer *w, int index)
     int scratch = -1, output, saved[GRAPH_MAX_SAVED] = { -1, -1 };
     struct plan_entry *entry;
 
-    output = add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS, graph_value_bytes(op->output));
+    output =
+        add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS, graph_value_bytes(op->output));
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         if (op->saved_bytes[i] > 0)
             saved[i] = add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
@@ -209,7 +226,8 @@ static void write_loss(struct writer *w)
     int gradient = -1;
 
     if (w->graph->training)
-        gradient = add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS, graph_value_bytes(result));
+        gradient =
+            add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS, graph_value_bytes(result));
     entry = add_entry(w, PLAN_LOSS, -1, PLAN_COMPUTE);
     if (entry == NULL)
         return;
@@ -229,7 +247,8 @@ static void route_input_grad(struct writer *w, const struct graph_op *op, struct
     into->wants_d_input[i] = true;
     into->add_d_input[i] = *buffer >= 0;
     if (*buffer < 0)
-        *buffer = add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+        *buffer =
+            add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
     else if (how == GRAPH_GRAD_WRITE)
         into->temporary[i] =
             add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
@@ -293,7 +312,8 @@ static void write_backward(struct writer *w, int index)
     entry->d_output = w->grad_buffer[op->output->id];
 }
 
-/* --- the two passes -------------------------------------------------------------------------------------------- */
+/* --- the two passes
+ * -------------------------------------------------------------------------------------------- */
 
 static int place_of(const int *list, int visit)
 {
@@ -319,7 +339,8 @@ static void write_forward_pass(struct writer *w)
             need_whole(w, w->visit_group[event->index]);
             if (w->plan->options.prefetch > 0 && place + 1 < n_visits)
                 issue_gather(w, w->visit_group[w->enters[place + 1]]);
-        } else if (!w->graph->training || w->plan->groups[w->visit_group[event->index]].reshard_after_forward) {
+        } else if (!w->graph->training ||
+                   w->plan->groups[w->visit_group[event->index]].reshard_after_forward) {
             reshard(w, w->visit_group[event->index], PLAN_ALWAYS);
         }
     }
@@ -388,8 +409,8 @@ enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
     w.value_buffer = alloc_array(graph->n_values, sizeof(int));
     w.grad_buffer = alloc_array(graph->n_values, sizeof(int));
     w.saved = alloc_array(graph->n_ops, sizeof *w.saved);
-    w.out_of_memory = w.life == NULL || w.visit_group == NULL || w.enters == NULL || w.leaves == NULL
-                      || w.value_buffer == NULL || w.grad_buffer == NULL || w.saved == NULL;
+    w.out_of_memory = w.life == NULL || w.visit_group == NULL || w.enters == NULL || w.leaves == NULL ||
+                      w.value_buffer == NULL || w.grad_buffer == NULL || w.saved == NULL;
     if (!w.out_of_memory) {
         number_visits(&w);
         write_forward_pass(&w);

@@ -1,11 +1,11 @@
 /*
- * Which buffers can be one: an output that may replace its input because nobody reads the input again, and a copy
- * (the gradient of a sum is the sum's gradient) whose two sides never come to differ while both are wanted. A
- * residual stream's gradient, L copies on paper, becomes one buffer that way.
+ * Which buffers can be one: an output that may replace its input because nobody reads the input again, and a
+ * copy (the gradient of a sum is the sum's gradient) whose two sides never come to differ while both are
+ * wanted. A residual stream's gradient, L copies on paper, becomes one buffer that way.
  *
  * Every buffer has one first write; later writes add to it. Buffers that share are a class, named by its
- * `storage`. Copy coalescing as in register allocation: Chaitin et al., "Register allocation via coloring", 1981,
- * with the test on values instead of live ranges, since equal contents may overlap.
+ * `storage`. Copy coalescing as in register allocation: Chaitin et al., "Register allocation via coloring",
+ * 1981, with the test on values instead of live ranges, since equal contents may overlap.
  */
 #include <limits.h>
 
@@ -50,8 +50,8 @@ static bool try_share(struct plan *plan, int entry, int from, int to, bool same_
         return false;
     from = storage_of(plan, from);
     to = storage_of(plan, to);
-    if (from == to || plan->buffers[from].size_bytes != plan->buffers[to].size_bytes || plan->buffers[from].step_long
-        || plan->buffers[to].step_long)
+    if (from == to || plan->buffers[from].size_bytes != plan->buffers[to].size_bytes ||
+        plan->buffers[from].step_long || plan->buffers[to].step_long)
         return false;
     a = find_uses(plan, from, entry);
     b = find_uses(plan, to, entry);
@@ -91,8 +91,8 @@ static void share_backward(struct plan *plan, int entry)
     const struct graph_op *op = plan->graph->ops[e->index];
 
     for (int i = 0; i < op->n_inputs; i++)
-        if (e->wants_d_input[i] && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY
-            && written_once(e, op->n_inputs, i))
+        if (e->wants_d_input[i] && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY &&
+            written_once(e, op->n_inputs, i))
             try_share(plan, entry, e->d_output, e->d_input[i], true);
     if (op->kind->grad_in_place && e->wants_d_input[0] && !e->add_d_input[0])
         try_share(plan, entry, e->d_output, e->d_input[0], false);

@@ -1,5 +1,6 @@
 /*
- * A plan as text: one line an entry, then what the arena holds. For people, for tests, and to compare two ranks.
+ * A plan as text: one line an entry, then what the arena holds. For people, for tests, and to compare two
+ * ranks.
  */
 #include <stdio.h>
 #include <stdlib.h>

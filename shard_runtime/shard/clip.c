@@ -14,7 +14,8 @@ enum fsdp_status clip_coefficient(struct fsdp_comm *comm, double sum_squares, do
     if (max_norm > 0 && !isinf(max_norm)) {
         const double wanted = max_norm / (*norm + 1e-6);
 
-        /* Written so that a norm that is no number gives a coefficient that is none: it must not pass unseen. */
+        /* Written so that a norm that is no number gives a coefficient that is none: it must not pass unseen.
+         */
         *coefficient = wanted >= 1.0 ? 1.0 : wanted;
     }
     return FSDP_OK;

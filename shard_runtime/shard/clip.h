@@ -11,8 +11,8 @@ struct device_stream;
 
 /**
  * *norm = sqrt(sum over all ranks of `sum_squares`); *coefficient = min(1, max_norm / (norm + 1e-6)) as
- * torch.nn.utils.clip_grad_norm_ has it, or 1 when max_norm is 0 or infinite. Collective: one all-reduce of one
- * double. Padding counts as the zeros it is.
+ * torch.nn.utils.clip_grad_norm_ has it, or 1 when max_norm is 0 or infinite. Collective: one all-reduce of
+ * one double. Padding counts as the zeros it is.
  */
 enum fsdp_status clip_coefficient(struct fsdp_comm *comm, double sum_squares, double max_norm, double *norm,
                                   double *coefficient, struct device_stream *stream, struct fsdp_err *err);

@@ -1,6 +1,6 @@
 /*
- * fully_shard on a tree: marks only. Groups are formed when the model is built, from the nearest mark above each
- * parameter, which is why it is applied bottom-up without any bookkeeping.
+ * fully_shard on a tree: marks only. Groups are formed when the model is built, from the nearest mark above
+ * each parameter, which is why it is applied bottom-up without any bookkeeping.
  */
 #include <fsdp/fully_shard.h>
 
@@ -14,11 +14,13 @@ enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_
     if (status != FSDP_OK)
         return status;
     if (module->sharded)
-        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" is a unit of sharding already", module->path);
-    if (module->forward == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "fully_shard: \"%s\" is a container without a forward: shard its children and its parent",
+        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" is a unit of sharding already",
                          module->path);
+    if (module->forward == NULL)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "fully_shard: \"%s\" is a container without a forward: shard its children and its parent",
+            module->path);
     module->sharded = true;
     module->reshard_after_forward = options != NULL ? options->reshard_after_forward : FSDP_RESHARD_AUTO;
     return FSDP_OK;

@@ -27,8 +27,8 @@ static size_t rank_elems(const struct plan_param *param, int rank, size_t *first
     return n - *first < param->chunk_elems ? n - *first : param->chunk_elems;
 }
 
-void param_group_unpack(const struct param_group *group, struct device *device, const float *gathered, float *whole,
-                        struct device_stream *stream)
+void param_group_unpack(const struct param_group *group, struct device *device, const float *gathered,
+                        float *whole, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
 
@@ -46,8 +46,8 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
     }
 }
 
-void param_group_pack(const struct param_group *group, struct device *device, const float *const *grads, float *packed,
-                      struct device_stream *stream)
+void param_group_pack(const struct param_group *group, struct device *device, const float *const *grads,
+                      float *packed, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
 
@@ -72,6 +72,6 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
     const size_t row_elems = layout_of(group)->row_elems;
     float *own = packed + row_elems * (size_t)fsdp_comm_rank(comm);
 
-    return fsdp_reduce_scatter(comm, packed, into_shards ? group->grads : own, row_elems, FSDP_F32, FSDP_MEAN, stream,
-                               err);
+    return fsdp_reduce_scatter(comm, packed, into_shards ? group->grads : own, row_elems, FSDP_F32, FSDP_MEAN,
+                               stream, err);
 }

@@ -2,9 +2,9 @@
  * The parameters of one unit of sharding on this rank: its rows of all of them, side by side in one row of
  * `row_elems` elements, and the same for gradients. Moving them is one collective for the whole group.
  *
- * In a gathered or packed buffer, (W, row_elems), row r is rank r's. Within it parameter i stands at row_offset with
- * C rows; behind a rank's own rows of it come zeros. All ranks' parts of a parameter, one after the other, begin with
- * the whole parameter: padding is only at the end.
+ * In a gathered or packed buffer, (W, row_elems), row r is rank r's. Within it parameter i stands at
+ * row_offset with C rows; behind a rank's own rows of it come zeros. All ranks' parts of a parameter, one
+ * after the other, begin with the whole parameter: padding is only at the end.
  */
 #ifndef SHARD_PARAM_GROUP_H
 #define SHARD_PARAM_GROUP_H
@@ -20,7 +20,7 @@
 struct param_group {
     const struct plan *layout; /* where each parameter stands; borrowed */
     int index;                 /* of the group in the layout */
-    float *shards, *grads;     /* (row_elems) in device memory; grads NULL where nothing is trained. Borrowed. */
+    float *shards, *grads; /* (row_elems) in device memory; grads NULL where nothing is trained. Borrowed. */
 };
 
 /** Gather the shards of all ranks into `gathered`, (W, row_elems). */
@@ -28,16 +28,17 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct fsdp
                                     struct device_stream *stream, struct fsdp_err *err);
 
 /** Copy `gathered` into `whole`, in which parameter i is contiguous at its whole_offset. */
-void param_group_unpack(const struct param_group *group, struct device *device, const float *gathered, float *whole,
-                        struct device_stream *stream);
+void param_group_unpack(const struct param_group *group, struct device *device, const float *gathered,
+                        float *whole, struct device_stream *stream);
 
-/** Copy whole gradients into `packed`, (W, row_elems); grads[i] belongs to the group's i-th parameter, NULL: zeros. */
+/** Copy whole gradients into `packed`, (W, row_elems); grads[i] belongs to the group's i-th parameter, NULL:
+ * zeros. */
 void param_group_pack(const struct param_group *group, struct device *device, const float *const *grads,
                       float *packed, struct device_stream *stream);
 
 /**
- * Leave the mean over all ranks of this rank's row: in the gradient shards when `into_shards`, else in that row of
- * `packed`, where the caller adds it to them. The rest of `packed` is undefined afterwards.
+ * Leave the mean over all ranks of this rank's row: in the gradient shards when `into_shards`, else in that
+ * row of `packed`, where the caller adds it to them. The rest of `packed` is undefined afterwards.
  */
 enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp_comm *comm, float *packed,
                                     bool into_shards, struct device_stream *stream, struct fsdp_err *err);

@@ -1,7 +1,7 @@
 /*
- * Save a model with its optimizer, and go on from it at any world size. Each rank writes its own rows into one
- * safetensors file; the directory gets its final name, step-<8 digits>, in one rename once every file is on disk.
- * PyTorch's HuggingFaceStorageReader reads it. docs/checkpoint-format.md says what is in it.
+ * Save a model with its optimizer, and go on from it at any world size. Each rank writes its own rows into
+ * one safetensors file; the directory gets its final name, step-<8 digits>, in one rename once every file is
+ * on disk. PyTorch's HuggingFaceStorageReader reads it. docs/checkpoint-format.md says what is in it.
  */
 #ifndef FSDP_CHECKPOINT_H
 #define FSDP_CHECKPOINT_H
@@ -22,28 +22,28 @@ struct fsdp_checkpoint_state {
     uint64_t seed;           /* of the job */
     uint64_t optimizer_step; /* updates done; filled in by save and load from the optimizer */
 
-    /* Filled in by load: what the bits of a continuation depend on. Where both are as now, it is bit-identical. */
+    /* Filled in by load: what the bits of a continuation depend on. Where both are as now, it is
+     * bit-identical. */
     int world_size;                       /* ranks that saved */
     char made_with[FSDP_MADE_WITH_BYTES]; /* fsdp_context_describe() of then; "" when it is not known */
 };
 
 /**
  * Save step state->step; collective. Returns on every rank once the checkpoint is durable, or failed on all.
- *   directory   where the step-... directories go; NULL: "checkpoints" in the run directory, the only place there is
- *               when an agent publishes what the ranks wrote (FSDP_ERR_ARG for another)
- *   optimizer   NULL: weights only
- *   keep        newest checkpoints to keep, 0: all
- *   job_json    the job, kept in the manifest; NULL: what the context was given, if anything
- *   FSDP_ERR_IO    a disk refused; what was published before stands
+ *   directory   where the step-... directories go; NULL: "checkpoints" in the run directory, the only place
+ * there is when an agent publishes what the ranks wrote (FSDP_ERR_ARG for another) optimizer   NULL: weights
+ * only keep        newest checkpoints to keep, 0: all job_json    the job, kept in the manifest; NULL: what
+ * the context was given, if anything FSDP_ERR_IO    a disk refused; what was published before stands
  *   FSDP_ERR_PEER  a rank or the agent is gone
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
-                                               const char *directory, const struct fsdp_checkpoint_state *state,
-                                               uint32_t keep, const char *job_json, struct fsdp_err *err);
+                                               const char *directory,
+                                               const struct fsdp_checkpoint_state *state, uint32_t keep,
+                                               const char *job_json, struct fsdp_err *err);
 
 /**
- * Load step `step` of `directory` (NULL: as above; -1: what the agent resumes from, else the newest that verifies) into the model and, unless NULL, the optimizer; collective.
- *   FSDP_ERR_NOT_FOUND  there is none
+ * Load step `step` of `directory` (NULL: as above; -1: what the agent resumes from, else the newest that
+ * verifies) into the model and, unless NULL, the optimizer; collective. FSDP_ERR_NOT_FOUND  there is none
  *   FSDP_ERR_FORMAT     damaged; the message names the file
  *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs
  * After a failure parameters and state are undefined.

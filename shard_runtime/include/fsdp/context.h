@@ -1,6 +1,6 @@
 /*
- * A process's place in the world: its rank, the link to the agent that started it, the device it computes on, the
- * numerics library and the process group of all ranks. Exactly one is open at a time in a process.
+ * A process's place in the world: its rank, the link to the agent that started it, the device it computes on,
+ * the numerics library and the process group of all ranks. Exactly one is open at a time in a process.
  *
  * Started by fsdprun, the context takes rank, world size and all else from the agent. Started by hand it is a
  * world of one, and the same program runs unchanged.
@@ -23,7 +23,8 @@ struct fsdp_context;
 struct fsdp_context_options {
     const char *device;   /* "auto" (NULL) or "cpu" */
     const char *numerics; /* "auto" (NULL), "onednn", "ref"; FSDP_NUMERICS overrides "auto" */
-    int threads;          /* compute threads of this rank; 0: the agent's figure, else OMP_NUM_THREADS, else the CPUs */
+    int threads; /* compute threads of this rank; 0: the agent's figure, else OMP_NUM_THREADS, else the CPUs
+                  */
 };
 
 /**
@@ -31,7 +32,8 @@ struct fsdp_context_options {
  *   FSDP_ERR_PEER         the agent or another rank went away meanwhile
  *   FSDP_ERR_UNSUPPORTED  a device or numerics row this build does not have
  */
-FSDP_API enum fsdp_status fsdp_context_create(struct fsdp_context **out, const struct fsdp_context_options *options,
+FSDP_API enum fsdp_status fsdp_context_create(struct fsdp_context **out,
+                                              const struct fsdp_context_options *options,
                                               struct fsdp_err *err);
 /** Leave the world. Models and optimizers made with the context are destroyed before it. NULL is a no-op. */
 FSDP_API void fsdp_context_destroy(struct fsdp_context *context);
@@ -54,10 +56,12 @@ FSDP_API int fsdp_context_threads(const struct fsdp_context *context);
 
 /** The process group of all ranks, for collectives of your own between steps. Owned by the context. */
 FSDP_API struct fsdp_comm *fsdp_context_comm(const struct fsdp_context *context);
-/** One line: device, numerics row, library version, instruction set, threads. Written to and returned as `buffer`. */
+/** One line: device, numerics row, library version, instruction set, threads. Written to and returned as
+ * `buffer`. */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);
 
-/* --- what the agent sees --------------------------------------------------------------------------------- */
+/* --- what the agent sees ---------------------------------------------------------------------------------
+ */
 
 /** Step, phase and figures of merit. The library stores phases itself while it computes. */
 struct fsdp_beat {

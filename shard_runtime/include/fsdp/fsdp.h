@@ -1,10 +1,10 @@
 /*
  * libfsdp: fully sharded data parallel training in C. Include this one header.
  *
- * A training program is: a context (which rank of which world am I), a module tree, fsdp_fully_shard() applied to
- * it bottom-up, a model (the tree turned once into a plan, with all of its memory), an optimizer, and a loop of
- *     fsdp_model_forward_backward(), fsdp_clip_grad_norm(), fsdp_optimizer_step().
- * docs/c-api.md walks through it; shard_runtime/examples/ has a complete one.
+ * A training program is: a context (which rank of which world am I), a module tree, fsdp_fully_shard()
+ * applied to it bottom-up, a model (the tree turned once into a plan, with all of its memory), an optimizer,
+ * and a loop of fsdp_model_forward_backward(), fsdp_clip_grad_norm(), fsdp_optimizer_step(). docs/c-api.md
+ * walks through it; shard_runtime/examples/ has a complete one.
  *
  * Threads: everything is called from the thread that created the context. Failures: <fsdp/status.h>.
  */

@@ -1,6 +1,7 @@
 /*
- * A module tree made ready to run: its forward was recorded, backward derived, every buffer given its place in one
- * arena, and this rank's rows of all parameters initialised. The peak of memory is known when it is created.
+ * A module tree made ready to run: its forward was recorded, backward derived, every buffer given its place
+ * in one arena, and this rank's rows of all parameters initialised. The peak of memory is known when it is
+ * created.
  *
  * The tree, once sharded with fsdp_fully_shard() up to its root, is borrowed and must outlive the model.
  */
@@ -26,11 +27,12 @@ enum fsdp_gradient_sync {
 enum { FSDP_IGNORED_TARGET = -100 };
 
 struct fsdp_model_options {
-    size_t batch;           /* samples of this rank in one micro-step; 0: no training, evaluation only */
-    size_t seq;             /* tokens (or rows of features) of a sample */
-    size_t input_features;  /* 0: the input is (batch, seq) int32 tokens; else (batch, seq, input_features) float32 */
-    uint64_t seed;          /* initial weights and dropout */
-    bool accumulates;       /* a step may have more than one micro-step */
+    size_t batch;          /* samples of this rank in one micro-step; 0: no training, evaluation only */
+    size_t seq;            /* tokens (or rows of features) of a sample */
+    size_t input_features; /* 0: the input is (batch, seq) int32 tokens; else (batch, seq, input_features)
+                              float32 */
+    uint64_t seed;         /* initial weights and dropout */
+    bool accumulates;      /* a step may have more than one micro-step */
     enum fsdp_gradient_sync gradient_sync;
 };
 
@@ -41,11 +43,12 @@ struct fsdp_model_options {
  *   FSDP_ERR_NOMEM   the arena does not fit; the message says how much it is
  */
 FSDP_API enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
-                                            struct fsdp_module *root, const struct fsdp_model_options *options,
-                                            struct fsdp_err *err);
+                                            struct fsdp_module *root,
+                                            const struct fsdp_model_options *options, struct fsdp_err *err);
 FSDP_API void fsdp_model_destroy(struct fsdp_model *model);
 
-/* --- one step -------------------------------------------------------------------------------------------- */
+/* --- one step --------------------------------------------------------------------------------------------
+ */
 
 /** What this rank computes in one micro-step. Borrowed while the call runs. */
 struct fsdp_batch {
@@ -67,33 +70,38 @@ struct fsdp_loss {
  *   FSDP_ERR_PEER  another rank is gone
  * After an error the gradients are undefined, and with FSDP_ERR_PEER the context is broken for good.
  */
-FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
-                                                      size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err);
+FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
+                                                      const struct fsdp_batch *micro, size_t n_micro,
+                                                      struct fsdp_loss *loss, struct fsdp_err *err);
 
 /**
  * *norm = global L2 norm of all gradients, by one all-reduce, without unsharding; collective. If it exceeds
- * max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside them
- * and applied by whoever reads them. max_norm 0 or infinity only measures.
+ * max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside
+ * them and applied by whoever reads them. max_norm 0 or infinity only measures.
  */
 FSDP_API enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
                                               struct fsdp_err *err);
 
-/* --- evaluation ------------------------------------------------------------------------------------------ */
+/* --- evaluation ------------------------------------------------------------------------------------------
+ */
 
 /**
- * Make ready to evaluate (batch, seq) inputs: forward only, no dropout. Parameters are shared with training; it has
- * an arena of its own. Called again with other sizes it replaces the former.
+ * Make ready to evaluate (batch, seq) inputs: forward only, no dropout. Parameters are shared with training;
+ * it has an arena of its own. Called again with other sizes it replaces the former.
  */
 FSDP_API enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
                                                         struct fsdp_err *err);
 /**
- * Logits of `input`; collective (every rank gives an input of its own). *logits: (batch, seq, classes) float32,
- * owned by the model, until the next evaluation. targets may be NULL; else *loss is over all ranks' targets.
+ * Logits of `input`; collective (every rank gives an input of its own). *logits: (batch, seq, classes)
+ * float32, owned by the model, until the next evaluation. targets may be NULL; else *loss is over all ranks'
+ * targets.
  */
-FSDP_API enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input, const int32_t *targets,
-                                              const float **logits, struct fsdp_loss *loss, struct fsdp_err *err);
+FSDP_API enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input,
+                                              const int32_t *targets, const float **logits,
+                                              struct fsdp_loss *loss, struct fsdp_err *err);
 
-/* --- parameters ------------------------------------------------------------------------------------------ */
+/* --- parameters ------------------------------------------------------------------------------------------
+ */
 
 enum fsdp_which { FSDP_VALUE, FSDP_GRADIENT };
 
@@ -111,15 +119,16 @@ FSDP_API size_t fsdp_model_parameter_count(const struct fsdp_model *model);
 FSDP_API enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t index,
                                                struct fsdp_parameter_info *info, struct fsdp_err *err);
 /** The whole of parameter `name`, or of its gradient, into out (n_elems) on every rank; collective. */
-FSDP_API enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
-                                                float *out, size_t n_elems, struct fsdp_err *err);
+FSDP_API enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name,
+                                                enum fsdp_which which, float *out, size_t n_elems,
+                                                struct fsdp_err *err);
 /** Replace the value of parameter `name`: each rank takes its rows of `values` (n_elems). Not collective. */
 FSDP_API enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, const float *values,
                                              size_t n_elems, struct fsdp_err *err);
 
 /**
- * One tensor of which this rank holds rows first_row ... first_row + n_rows - 1 of dimension 0, contiguous and in
- * place: reading it is saving, writing it is loading. n_rows may be 0, data is then not to be touched.
+ * One tensor of which this rank holds rows first_row ... first_row + n_rows - 1 of dimension 0, contiguous
+ * and in place: reading it is saving, writing it is loading. n_rows may be 0, data is then not to be touched.
  */
 struct fsdp_tensor_shard {
     const char *name;
@@ -133,16 +142,18 @@ struct fsdp_tensor_shard {
 /** The model's tensors: fsdp_model_parameter_count() of them, in order. `out` has room for as many. */
 FSDP_API void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out);
 
-/* --- what it is ------------------------------------------------------------------------------------------ */
+/* --- what it is ------------------------------------------------------------------------------------------
+ */
 
-/** Bytes of this rank, known when the model is created; of what lies in the arena, the most of each class at once. */
+/** Bytes of this rank, known when the model is created; of what lies in the arena, the most of each class at
+ * once. */
 struct fsdp_memory {
     size_t parameters, gradients; /* shards, padded to equal rows */
     size_t gather;                /* gathered parameters: all-gather buffers and whole parameters */
     size_t reduce;                /* whole gradients and reduce-scatter buffers */
     size_t activations;           /* what forward keeps, and gradients of activations */
     size_t scratch;               /* beside products and norms */
-    size_t arena;                 /* what is allocated for the four above together: they are not at their most at once */
+    size_t arena; /* what is allocated for the four above together: they are not at their most at once */
 };
 
 FSDP_API void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory);

@@ -3,12 +3,12 @@
  * A parameter is born on the meta device: a name, a shape and how its values begin; no memory is held until
  * fsdp_model_create(), and then only this rank's rows.
  *
- * forward() is called once, when the model is built, with symbolic values: what it does with them is recorded and
- * becomes the plan of every step. It must not branch on data, and has none to branch on.
+ * forward() is called once, when the model is built, with symbolic values: what it does with them is recorded
+ * and becomes the plan of every step. It must not branch on data, and has none to branch on.
  *
- * Building never needs a check at each call. A constructor given a NULL parent, or out of memory, gives NULL; an
- * operation given a NULL value gives NULL; whatever went wrong first is remembered in the tree (or in the recording)
- * and returned by fsdp_fully_shard() or fsdp_model_create().
+ * Building never needs a check at each call. A constructor given a NULL parent, or out of memory, gives NULL;
+ * an operation given a NULL value gives NULL; whatever went wrong first is remembered in the tree (or in the
+ * recording) and returned by fsdp_fully_shard() or fsdp_model_create().
  */
 #ifndef FSDP_MODULE_H
 #define FSDP_MODULE_H
@@ -24,7 +24,8 @@ FSDP_BEGIN_DECLS
 struct fsdp_module;
 struct fsdp_value;
 
-/** What a module computes of `input`, told with fsdp_call() and the operations of <fsdp/nn.h>; NULL when one failed. */
+/** What a module computes of `input`, told with fsdp_call() and the operations of <fsdp/nn.h>; NULL when one
+ * failed. */
 typedef struct fsdp_value *(*fsdp_forward_fn)(struct fsdp_module *self, struct fsdp_value *input, void *user);
 
 enum fsdp_init {
@@ -35,14 +36,17 @@ enum fsdp_init {
 
 enum { FSDP_MAX_DIMS = 4 };
 
-/** The root of a new tree; its name is "". forward may be NULL for a mere container. `user` goes to forward. */
+/** The root of a new tree; its name is "". forward may be NULL for a mere container. `user` goes to forward.
+ */
 FSDP_API struct fsdp_module *fsdp_module_create(fsdp_forward_fn forward, void *user);
 /** A child called `name` (no dot in it) of `parent`, which owns it. */
-FSDP_API struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name, fsdp_forward_fn forward,
-                                             void *user);
-/** A parameter "<path of module>.<name>" of 1 to FSDP_MAX_DIMS dimensions, float32; dimension 0 is the sharded one. */
+FSDP_API struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const char *name,
+                                             fsdp_forward_fn forward, void *user);
+/** A parameter "<path of module>.<name>" of 1 to FSDP_MAX_DIMS dimensions, float32; dimension 0 is the
+ * sharded one. */
 FSDP_API enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const char *name, int n_dims,
-                                                    const size_t *shape, enum fsdp_init init, struct fsdp_err *err);
+                                                    const size_t *shape, enum fsdp_init init,
+                                                    struct fsdp_err *err);
 /** Free a root and all below it, after the models made of it. NULL is a no-op. */
 FSDP_API void fsdp_module_destroy(struct fsdp_module *root);
 
@@ -57,7 +61,8 @@ FSDP_API size_t fsdp_module_n_elems(const struct fsdp_module *module);
 /** FSDP_OK, or what first went wrong while the tree was built. */
 FSDP_API enum fsdp_status fsdp_module_check(const struct fsdp_module *root, struct fsdp_err *err);
 
-/** Record the module's forward on `input`. A module may be called more than once; its parameters are then shared. */
+/** Record the module's forward on `input`. A module may be called more than once; its parameters are then
+ * shared. */
 FSDP_API struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *input);
 
 FSDP_END_DECLS

@@ -2,8 +2,8 @@
  * Modules with parameters, and operations without. Names, shapes and mathematics are PyTorch's. A value is
  * (batch, seq, features) float32, or (batch, seq) int32 for tokens; `rows` below are batch * seq.
  *
- * Modules are created under a parent that owns them and applied with fsdp_call(). Operations are used inside a
- * forward function; each belongs to the module whose forward is running.
+ * Modules are created under a parent that owns them and applied with fsdp_call(). Operations are used inside
+ * a forward function; each belongs to the module whose forward is running.
  */
 #ifndef FSDP_NN_H
 #define FSDP_NN_H
@@ -14,32 +14,38 @@
 
 FSDP_BEGIN_DECLS
 
-/* --- modules --------------------------------------------------------------------------------------------- */
+/* --- modules ---------------------------------------------------------------------------------------------
+ */
 
 /** y = x W^T + b. Parameters weight (out, in), normal; bias (out), zeros, when `bias`. */
 FSDP_API struct fsdp_module *fsdp_linear(struct fsdp_module *parent, const char *name, size_t in_features,
                                          size_t out_features, bool bias);
-/** y[row] = weight[token[row]]. Parameter weight (rows, dim), normal. A token outside is refused when the step runs. */
-FSDP_API struct fsdp_module *fsdp_embedding(struct fsdp_module *parent, const char *name, size_t rows, size_t dim);
-/** y = (x - mean) / sqrt(var + eps) * weight + bias over the features. Parameters weight (dim), ones; bias, zeros. */
-FSDP_API struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim, float eps);
+/** y[row] = weight[token[row]]. Parameter weight (rows, dim), normal. A token outside is refused when the
+ * step runs. */
+FSDP_API struct fsdp_module *fsdp_embedding(struct fsdp_module *parent, const char *name, size_t rows,
+                                            size_t dim);
+/** y = (x - mean) / sqrt(var + eps) * weight + bias over the features. Parameters weight (dim), ones; bias,
+ * zeros. */
+FSDP_API struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim,
+                                             float eps);
 /**
  * Multi-head self-attention: children wq, wk, wv, wo, each a bias-free Linear(dim, dim); heads divides dim.
  * dropout: of the attention probabilities, while training.
  */
-FSDP_API struct fsdp_module *fsdp_attention(struct fsdp_module *parent, const char *name, size_t dim, size_t heads,
-                                            bool causal, float dropout);
+FSDP_API struct fsdp_module *fsdp_attention(struct fsdp_module *parent, const char *name, size_t dim,
+                                            size_t heads, bool causal, float dropout);
 
-/* --- operations ------------------------------------------------------------------------------------------ */
+/* --- operations ------------------------------------------------------------------------------------------
+ */
 
-/** Token embedding plus a learned position embedding: tokens.weight[token] + positions.weight[place in sequence].
- *  `positions` may be NULL; it is an embedding of at least seq rows. */
+/** Token embedding plus a learned position embedding: tokens.weight[token] + positions.weight[place in
+ * sequence]. `positions` may be NULL; it is an embedding of at least seq rows. */
 FSDP_API struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *positions,
                                        struct fsdp_value *input);
 /** Exact GELU: x * Phi(x). */
 FSDP_API struct fsdp_value *fsdp_gelu(struct fsdp_value *x);
-/** While training, drop elements with probability p and scale the rest by 1 / (1 - p). The mask is a function of
- *  (seed, place in the tree, global sample, element): the same at every world size. */
+/** While training, drop elements with probability p and scale the rest by 1 / (1 - p). The mask is a function
+ * of (seed, place in the tree, global sample, element): the same at every world size. */
 FSDP_API struct fsdp_value *fsdp_dropout(struct fsdp_value *x, float p);
 /** a + b: the residual. */
 FSDP_API struct fsdp_value *fsdp_add(struct fsdp_value *a, struct fsdp_value *b);

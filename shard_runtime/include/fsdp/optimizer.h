@@ -1,6 +1,6 @@
 /*
- * Optimizers over shards: every rank updates its own rows, without communication. State is unpadded, of this rank's
- * rows only, and has names, so that a checkpoint can be read at another world size.
+ * Optimizers over shards: every rank updates its own rows, without communication. State is unpadded, of this
+ * rank's rows only, and has names, so that a checkpoint can be read at another world size.
  */
 #ifndef FSDP_OPTIMIZER_H
 #define FSDP_OPTIMIZER_H
@@ -49,7 +49,8 @@ FSDP_API double fsdp_schedule_lr(const struct fsdp_optimizer_options *options, u
 
 /** `model` is borrowed and destroyed later. FSDP_ERR_ARG: a number out of its range, named. */
 FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
-                                                const struct fsdp_optimizer_options *options, struct fsdp_err *err);
+                                                const struct fsdp_optimizer_options *options,
+                                                struct fsdp_err *err);
 FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 
 /** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). */
@@ -61,7 +62,8 @@ FSDP_API void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, ui
 /** The learning rate the next update will use. */
 FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
 
-/** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum_buffer.P" (SGD with momentum). */
+/** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum_buffer.P" (SGD
+ * with momentum). */
 FSDP_API size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer);
 FSDP_API void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out);
 /** Bytes of state on this rank. */

@@ -26,7 +26,8 @@ Test(module, names_have_the_path_in_front)
     cr_expect_str_eq(first->parameters[0]->name, "layers.0.weight");
     cr_expect(first->parameters[0]->row_elems == 7 && first->parameters[0]->n_elems == 35);
     cr_expect(fsdp_module_n_elems(root) == 38 && fsdp_module_n_elems(layers) == 35);
-    cr_expect(module_parameter(first, "weight") == first->parameters[0] && module_parameter(first, "bias") == NULL);
+    cr_expect(module_parameter(first, "weight") == first->parameters[0] &&
+              module_parameter(first, "bias") == NULL);
     cr_expect(fsdp_module_child(root, "layers") == layers && fsdp_module_child_at(layers, 0) == first);
     cr_expect(fsdp_module_child_at(layers, 1) == NULL && fsdp_module_child(NULL, "x") == NULL);
     cr_expect(fsdp_module_check(first, NULL) == FSDP_OK);
@@ -37,7 +38,8 @@ Test(module, a_walk_sees_parents_before_children_in_order)
 {
     static const char *const wanted[] = { "", "a", "a.x", "a.y", "b", "b.z" };
     struct fsdp_module *root = fsdp_module_create(forward, NULL);
-    struct fsdp_module *a = fsdp_module_add(root, "a", forward, NULL), *b = fsdp_module_add(root, "b", forward, NULL);
+    struct fsdp_module *a = fsdp_module_add(root, "a", forward, NULL),
+                       *b = fsdp_module_add(root, "b", forward, NULL);
     size_t n = 0;
 
     fsdp_module_add(a, "x", forward, NULL);
@@ -74,14 +76,16 @@ Test(module, the_first_failure_is_remembered_at_the_root)
 
         cr_expect(fsdp_module_check(root, &err) == FSDP_ERR_ARG);
         cr_expect(strstr(err.message, refused[i].words) != NULL, "%s", err.message);
-        cr_expect(fsdp_fully_shard(root, NULL, &err) == FSDP_ERR_ARG && strstr(err.message, refused[i].words) != NULL);
+        cr_expect(fsdp_fully_shard(root, NULL, &err) == FSDP_ERR_ARG &&
+                  strstr(err.message, refused[i].words) != NULL);
         fsdp_module_destroy(root);
     }
 }
 
 Test(module, shapes_that_cannot_be_are_refused)
 {
-    static const size_t none[] = { 3, 0 }, large[] = { (size_t)1 << 40, (size_t)1 << 40 }, five[] = { 1, 1, 1, 1, 1 };
+    static const size_t none[] = { 3, 0 }, large[] = { (size_t)1 << 40, (size_t)1 << 40 },
+                        five[] = { 1, 1, 1, 1, 1 };
     static const struct {
         int n_dims;
         const size_t *shape;
@@ -90,8 +94,8 @@ Test(module, shapes_that_cannot_be_are_refused)
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct fsdp_module *root = fsdp_module_create(forward, NULL);
 
-        cr_expect(fsdp_module_add_parameter(root, "p", refused[i].n_dims, refused[i].shape, FSDP_INIT_ONES, NULL)
-                  == FSDP_ERR_ARG);
+        cr_expect(fsdp_module_add_parameter(root, "p", refused[i].n_dims, refused[i].shape, FSDP_INIT_ONES,
+                                            NULL) == FSDP_ERR_ARG);
         cr_expect(root->n_parameters == 0 && fsdp_module_check(root, NULL) == FSDP_ERR_ARG);
         fsdp_module_destroy(root);
     }
@@ -113,7 +117,8 @@ Test(module, fully_shard_marks_once_and_needs_a_forward)
 
     fsdp_module_set_reshard_after_forward(root, false, true);
     fsdp_module_set_reshard_after_backward(unit, false, false);
-    cr_expect(unit->reshard_after_forward == FSDP_RESHARD_FALSE && root->reshard_after_forward == FSDP_RESHARD_FALSE);
+    cr_expect(unit->reshard_after_forward == FSDP_RESHARD_FALSE &&
+              root->reshard_after_forward == FSDP_RESHARD_FALSE);
     cr_expect(unit->keep_after_backward && !root->keep_after_backward && !inner->keep_after_backward);
     fsdp_module_destroy(root);
 }
@@ -124,8 +129,8 @@ static struct fsdp_module *build(void)
     struct fsdp_module *root = fsdp_module_create(forward, NULL);
 
     for (int i = 0; i < 12; i++)
-        fsdp_module_add_parameter(fsdp_module_add(root, (char[]){ (char)('a' + i), '\0' }, forward, NULL), "weight", 1,
-                                  (size_t[]){ 2 }, FSDP_INIT_ONES, NULL);
+        fsdp_module_add_parameter(fsdp_module_add(root, (char[]){ (char)('a' + i), '\0' }, forward, NULL),
+                                  "weight", 1, (size_t[]){ 2 }, FSDP_INIT_ONES, NULL);
     return root;
 }
 

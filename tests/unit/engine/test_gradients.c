@@ -1,6 +1,6 @@
 /*
- * Gradients of a whole small transformer against central differences of its loss, tensor by tensor, along a random
- * direction. The reference numerics; every operation with a backward is in it.
+ * Gradients of a whole small transformer against central differences of its loss, tensor by tensor, along a
+ * random direction. The reference numerics; every operation with a backward is in it.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -106,7 +106,8 @@ static void check_model(struct fsdp_context *context, void *user)
     check_tree(context, user, tiny_build(user, NULL));
 }
 
-/* Values used more than once, in every way that makes the plan add, copy or share gradients; one unit called twice. */
+/* Values used more than once, in every way that makes the plan add, copy or share gradients; one unit called
+ * twice. */
 static struct fsdp_value *knot_unit(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     struct fsdp_value *h = fsdp_call(fsdp_module_child(self, "norm"), x);

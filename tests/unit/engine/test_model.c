@@ -1,6 +1,6 @@
 /*
- * What a model promises beside its arithmetic: initial weights, refusals, ignored targets, evaluation, clipping, and
- * that every allocation may fail.
+ * What a model promises beside its arithmetic: initial weights, refusals, ignored targets, evaluation,
+ * clipping, and that every allocation may fail.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -14,9 +14,12 @@
 
 enum { BATCH = 4 };
 
-static struct fsdp_model *make_model(struct fsdp_context *context, const struct tiny *tiny, struct fsdp_module **root)
+static struct fsdp_model *make_model(struct fsdp_context *context, const struct tiny *tiny,
+                                     struct fsdp_module **root)
 {
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny->seq, .seed = 5, .accumulates = true };
+    const struct fsdp_model_options options = {
+        .batch = BATCH, .seq = tiny->seq, .seed = 5, .accumulates = true
+    };
     struct fsdp_err err = { 0 };
     struct fsdp_model *model;
 
@@ -25,7 +28,8 @@ static struct fsdp_model *make_model(struct fsdp_context *context, const struct 
     return model;
 }
 
-/* --- initial weights ------------------------------------------------------------------------------------------- */
+/* --- initial weights
+ * ------------------------------------------------------------------------------------------- */
 
 static void check_initial(struct fsdp_context *context, void *user)
 {
@@ -61,7 +65,8 @@ Test(model, initial_weights_are_a_function_of_seed_and_name_at_every_world_size)
         world_run(W, check_initial, NULL);
 }
 
-/* --- losses ---------------------------------------------------------------------------------------------------- */
+/* --- losses
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* Rank 0 has half of its targets ignored, the others all of them but one. */
 static void ignore_some(int rank, int32_t *targets)
@@ -95,7 +100,8 @@ static void step_with_ignored(struct fsdp_context *context, void *user)
 
         tiny_samples(&tiny_defaults, (uint64_t)r * BATCH, BATCH, tokens[m], targets[m]);
         ignore_some(r, targets[m]);
-        micro[m] = (struct fsdp_batch){ .input = tokens[m], .targets = targets[m],
+        micro[m] = (struct fsdp_batch){ .input = tokens[m],
+                                        .targets = targets[m],
                                         .first_sample = (uint64_t)r * BATCH };
     }
     cr_assert(fsdp_model_forward_backward(model, micro, n_micro, &loss, &err) == FSDP_OK, "%s", err.message);
@@ -145,7 +151,8 @@ Test(model, a_step_without_targets_computes_nothing)
     world_run(2, all_ignored, NULL);
 }
 
-/* --- refusals -------------------------------------------------------------------------------------------------- */
+/* --- refusals
+ * -------------------------------------------------------------------------------------------------- */
 
 static void bad_batches(struct fsdp_context *context, void *user)
 {
@@ -166,8 +173,10 @@ static void bad_batches(struct fsdp_context *context, void *user)
             targets[5] = bad == 2 ? 19 : bad == 3 ? -7 : targets[5];
         }
         cr_expect(fsdp_model_forward_backward(model, &micro, 1, &loss, &err) == FSDP_ERR_ARG);
-        cr_expect(strstr(err.message, !culprit ? "another rank" : bad < 2 ? "token" : "target") != NULL, "%s",
-                  err.message);
+        cr_expect(strstr(err.message, !culprit  ? "another rank"
+                                      : bad < 2 ? "token"
+                                                : "target") != NULL,
+                  "%s", err.message);
     }
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
@@ -191,13 +200,15 @@ static struct fsdp_value *broken_forward(struct fsdp_module *self, struct fsdp_v
     case 3:
         return fsdp_call(fsdp_module_child(self, "linear"), fsdp_call(fsdp_module_child(self, "wide"), x));
     case 4:
-        return fsdp_add(fsdp_call(fsdp_module_child(self, "wide"), x), fsdp_call(fsdp_module_child(self, "narrow"), x));
+        return fsdp_add(fsdp_call(fsdp_module_child(self, "wide"), x),
+                        fsdp_call(fsdp_module_child(self, "narrow"), x));
     case 5:
         return fsdp_call(self, x); /* for ever */
     case 6:
         return fsdp_embed(fsdp_module_child(self, "narrow"), fsdp_module_child(self, "short"), x);
     case 7:
-        return fsdp_call(fsdp_module_child(fsdp_module_child(self, "unit"), "inner"), fsdp_call(fsdp_module_child(self, "narrow"), x));
+        return fsdp_call(fsdp_module_child(fsdp_module_child(self, "unit"), "inner"),
+                         fsdp_call(fsdp_module_child(self, "narrow"), x));
     default:
         return fsdp_dropout(fsdp_call(fsdp_module_child(self, "narrow"), x), 1.0f);
     }
@@ -205,8 +216,9 @@ static struct fsdp_value *broken_forward(struct fsdp_module *self, struct fsdp_v
 
 static void broken_models(struct fsdp_context *context, void *user)
 {
-    static const char *const words[] = { "nothing to compute", "does not exist", "tokens", "takes 4 features",
-                                         "(1, 6, 8) and (1, 6, 4)", "deep", "has 3 positions", "is not running", "[0, 1)" };
+    static const char *const words[] = { "nothing to compute", "does not exist",          "tokens",
+                                         "takes 4 features",   "(1, 6, 8) and (1, 6, 4)", "deep",
+                                         "has 3 positions",    "is not running",          "[0, 1)" };
 
     (void)user;
     for (int kind = 0; kind < 9; kind++) {
@@ -224,7 +236,8 @@ static void broken_models(struct fsdp_context *context, void *user)
         fsdp_fully_shard(unit, NULL, NULL);
         fsdp_fully_shard(root, NULL, NULL);
         cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_ARG, "case %d", kind);
-        cr_expect(model == NULL && strstr(err.message, words[kind]) != NULL, "case %d: %s", kind, err.message);
+        cr_expect(model == NULL && strstr(err.message, words[kind]) != NULL, "case %d: %s", kind,
+                  err.message);
         fsdp_module_destroy(root);
     }
 }
@@ -234,7 +247,8 @@ Test(model, forwards_that_make_no_sense_are_refused_with_their_reason)
     world_run(1, broken_models, NULL);
 }
 
-/* --- evaluation ------------------------------------------------------------------------------------------------ */
+/* --- evaluation
+ * ------------------------------------------------------------------------------------------------ */
 
 static void evaluate(struct fsdp_context *context, void *user)
 {
@@ -256,7 +270,8 @@ static void evaluate(struct fsdp_context *context, void *user)
     cr_assert(fsdp_model_prepare_evaluation(model, BATCH, tiny.seq, &err) == FSDP_OK, "%s", err.message);
 
     cr_assert(fsdp_model_forward_backward(model, &micro, 1, &trained, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(fsdp_model_evaluate(model, tokens, targets, &logits, &evaluated, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_model_evaluate(model, tokens, targets, &logits, &evaluated, &err) == FSDP_OK, "%s",
+              err.message);
     cr_expect(fabs(trained.mean - evaluated.mean) < 1e-12, "%.17g, %.17g", trained.mean, evaluated.mean);
     cr_expect(trained.n_targets == evaluated.n_targets);
     for (size_t row = 0; row < BATCH * tiny.seq; row++) {
@@ -266,7 +281,8 @@ static void evaluate(struct fsdp_context *context, void *user)
             total += exp(logits[row * tiny.vocab + c]);
         sum += log(total) - logits[row * tiny.vocab + (size_t)targets[row]];
     }
-    cr_expect(fsdp_context_world_size(context) > 1 || fabs(sum - evaluated.sum) < 1e-4, "%g, %g", sum, evaluated.sum);
+    cr_expect(fsdp_context_world_size(context) > 1 || fabs(sum - evaluated.sum) < 1e-4, "%g, %g", sum,
+              evaluated.sum);
     cr_assert(fsdp_model_evaluate(model, tokens, NULL, &again, NULL, &err) == FSDP_OK, "%s", err.message);
     cr_expect(again == logits);
     fsdp_model_destroy(model);
@@ -307,7 +323,8 @@ Test(model, without_training_it_holds_no_gradients_and_still_evaluates)
     world_run(2, evaluate_only, NULL);
 }
 
-/* --- clipping, reading ----------------------------------------------------------------------------------------- */
+/* --- clipping, reading
+ * ----------------------------------------------------------------------------------------- */
 
 static void clip(struct fsdp_context *context, void *user)
 {
@@ -345,12 +362,14 @@ Test(model, clipping_scales_what_is_read_afterwards)
     world_run(2, clip, NULL);
 }
 
-/* --- a classifier of features: no tokens, no sequence ---------------------------------------------------------- */
+/* --- a classifier of features: no tokens, no sequence
+ * ---------------------------------------------------------- */
 
 static struct fsdp_value *classify(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     (void)user;
-    return fsdp_call(fsdp_module_child(self, "out"), fsdp_gelu(fsdp_call(fsdp_module_child(self, "hidden"), x)));
+    return fsdp_call(fsdp_module_child(self, "out"),
+                     fsdp_gelu(fsdp_call(fsdp_module_child(self, "hidden"), x)));
 }
 
 static void train_classifier(struct fsdp_context *context, void *user)
@@ -393,7 +412,8 @@ Test(model, learns_from_features_as_well)
     world_run(2, train_classifier, NULL);
 }
 
-/* --- out of memory --------------------------------------------------------------------------------------------- */
+/* --- out of memory
+ * --------------------------------------------------------------------------------------------- */
 
 static void fail_every_allocation(struct fsdp_context *context, void *user)
 {
@@ -434,7 +454,8 @@ Test(model, every_allocation_may_fail, .timeout = 240)
     world_run(1, fail_every_allocation, NULL);
 }
 
-/* --- memory ---------------------------------------------------------------------------------------------------- */
+/* --- memory
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void measure(struct fsdp_context *context, void *user)
 {
@@ -459,7 +480,8 @@ Test(model, memory_is_known_before_the_first_step)
     cr_expect(one.parameters == n_elems * 4 && one.gradients == n_elems * 4, "%zu", one.parameters);
     cr_expect(one.gather == 0 && one.reduce == 0);
     /* Rows cut in four: a quarter, and what 19 and 6 rows are padded with. */
-    cr_expect(four.parameters >= n_elems && four.parameters < n_elems + 4 * (2 * 12 + 12), "%zu", four.parameters);
+    cr_expect(four.parameters >= n_elems && four.parameters < n_elems + 4 * (2 * 12 + 12), "%zu",
+              four.parameters);
     cr_expect(four.gather > 0 && four.reduce > 0);
     cr_expect(four.arena <= four.gather + four.reduce + four.activations + four.scratch);
     cr_expect(four.arena >= four.activations);

@@ -1,6 +1,6 @@
 /*
- * One model, one global batch, every world size and every way of sharding: the same losses, norms, gradients and
- * weights. The world of one, in a single micro-step, is what the others are held against.
+ * One model, one global batch, every world size and every way of sharding: the same losses, norms, gradients
+ * and weights. The world of one, in a single micro-step, is what the others are held against.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -37,7 +37,8 @@ struct try_it {
     struct seen seen;
 };
 
-static void copy_all(struct fsdp_model *model, enum fsdp_which which, float **into, struct seen *seen, bool keep)
+static void copy_all(struct fsdp_model *model, enum fsdp_which which, float **into, struct seen *seen,
+                     bool keep)
 {
     for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
         struct fsdp_parameter_info info;
@@ -67,13 +68,14 @@ static void one_step(struct fsdp_model *model, const struct try_it *t, int step,
     struct fsdp_err err = { 0 };
 
     for (size_t m = 0; m < t->way.n_micro; m++) {
-        const uint64_t first = (uint64_t)step * GLOBAL_BATCH + (m * (size_t)t->way.W
-                               + (size_t)fsdp_context_rank(context)) * batch;
+        const uint64_t first = (uint64_t)step * GLOBAL_BATCH +
+                               (m * (size_t)t->way.W + (size_t)fsdp_context_rank(context)) * batch;
 
         tiny_samples(&t->tiny, first, batch, tokens[m], targets[m]);
         micro[m] = (struct fsdp_batch){ .input = tokens[m], .targets = targets[m], .first_sample = first };
     }
-    cr_assert(fsdp_model_forward_backward(model, micro, t->way.n_micro, loss, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_model_forward_backward(model, micro, t->way.n_micro, loss, &err) == FSDP_OK, "%s",
+              err.message);
 }
 
 static void train(struct fsdp_context *context, void *user)
@@ -81,8 +83,11 @@ static void train(struct fsdp_context *context, void *user)
     struct try_it *t = user;
     const bool first = fsdp_context_rank(context) == 0;
     const struct fsdp_model_options options = {
-        .batch = GLOBAL_BATCH / (size_t)t->way.W / t->way.n_micro, .seq = t->tiny.seq, .seed = 42,
-        .accumulates = t->way.n_micro > 1, .gradient_sync = t->way.sync,
+        .batch = GLOBAL_BATCH / (size_t)t->way.W / t->way.n_micro,
+        .seq = t->tiny.seq,
+        .seed = 42,
+        .accumulates = t->way.n_micro > 1,
+        .gradient_sync = t->way.sync,
     };
     struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_optimizer *optimizer;
@@ -151,16 +156,18 @@ static double distance(const float *a, const float *b, size_t n)
 static void compare(const struct seen *got, const struct seen *want)
 {
     for (int step = 0; step < STEPS; step++) {
-        cr_expect(fabs(got->losses[step] - want->losses[step]) <= 1e-6 * want->losses[step], "step %d: loss %.9g, not %.9g",
-                  step, got->losses[step], want->losses[step]);
-        cr_expect(fabs(got->norms[step] - want->norms[step]) <= 5e-6 * want->norms[step], "step %d: norm %.9g, not %.9g",
-                  step, got->norms[step], want->norms[step]);
+        cr_expect(fabs(got->losses[step] - want->losses[step]) <= 1e-6 * want->losses[step],
+                  "step %d: loss %.9g, not %.9g", step, got->losses[step], want->losses[step]);
+        cr_expect(fabs(got->norms[step] - want->norms[step]) <= 5e-6 * want->norms[step],
+                  "step %d: norm %.9g, not %.9g", step, got->norms[step], want->norms[step]);
     }
     cr_assert(got->n_params == want->n_params && want->n_params > 20);
     for (size_t i = 0; i < want->n_params; i++) {
-        cr_expect(distance(got->gradients[i], want->gradients[i], want->n_elems[i]) < 2e-6, "gradient of parameter %zu: %g off",
-                  i, distance(got->gradients[i], want->gradients[i], want->n_elems[i]));
-        cr_expect(distance(got->weights[i], want->weights[i], want->n_elems[i]) < 1e-5, "weights of parameter %zu: %g off", i,
+        cr_expect(distance(got->gradients[i], want->gradients[i], want->n_elems[i]) < 2e-6,
+                  "gradient of parameter %zu: %g off", i,
+                  distance(got->gradients[i], want->gradients[i], want->n_elems[i]));
+        cr_expect(distance(got->weights[i], want->weights[i], want->n_elems[i]) < 1e-5,
+                  "weights of parameter %zu: %g off", i,
                   distance(got->weights[i], want->weights[i], want->n_elems[i]));
     }
 }
@@ -177,7 +184,11 @@ ParameterizedTestParameters(worlds, train_alike)
         { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_LAST, .dropout = 0.2f },
         { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
         { .W = 3, .n_micro = 2, .sync = FSDP_SYNC_LAST, .keep_after_backward = true },
-        { .W = 3, .n_micro = 2, .sync = FSDP_SYNC_EVERY, .reshard = FSDP_RESHARD_FALSE, .keep_after_backward = true },
+        { .W = 3,
+          .n_micro = 2,
+          .sync = FSDP_SYNC_EVERY,
+          .reshard = FSDP_RESHARD_FALSE,
+          .keep_after_backward = true },
         { .W = 2, .n_micro = 2, .reshard = FSDP_RESHARD_TRUE, .keep_after_backward = true },
         { .W = 2, .n_micro = 1, .reshard = FSDP_RESHARD_TRUE },
         { .W = 2, .n_micro = 1, .reshard = FSDP_RESHARD_FALSE },

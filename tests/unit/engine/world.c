@@ -34,7 +34,8 @@ static void part(struct fsdp_comm *comm)
     pthread_barrier_wait(&meeting->barrier);
 }
 
-static enum fsdp_status thread_open(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err)
+static enum fsdp_status thread_open(struct fsdp_comm *comm, const struct comm_config *config,
+                                    struct fsdp_err *err)
 {
     (void)comm;
     (void)config;
@@ -47,8 +48,8 @@ static void thread_close(struct fsdp_comm *comm)
     (void)comm;
 }
 
-static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                          enum fsdp_dtype dtype, struct fsdp_err *err)
+static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
+                                          size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     const struct meeting *meeting = comm->state;
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
@@ -62,8 +63,9 @@ static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *se
     return FSDP_OK;
 }
 
-static enum fsdp_status thread_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                              enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status thread_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
+                                              size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                              struct fsdp_err *err)
 {
     const struct meeting *meeting = comm->state;
     float *sum = calloc(n_elems + 1, sizeof *sum);
@@ -81,8 +83,8 @@ static enum fsdp_status thread_reduce_scatter(struct fsdp_comm *comm, const void
     return FSDP_OK;
 }
 
-static enum fsdp_status thread_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                          enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status thread_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
+                                          enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     const struct meeting *meeting = comm->state;
     double sums[16] = { 0 };
@@ -150,8 +152,12 @@ static void *run_rank(void *argument)
     struct link *link;
 
     cr_assert(link_open(&link, &err) == FSDP_OK, "%s", err.message);
-    *comm = (struct fsdp_comm){ .ops = &thread_ops, .link = link, .rank = rank->rank, .size = rank->meeting->W,
-                                .name = "world", .state = rank->meeting };
+    *comm = (struct fsdp_comm){ .ops = &thread_ops,
+                                .link = link,
+                                .rank = rank->rank,
+                                .size = rank->meeting->W,
+                                .name = "world",
+                                .state = rank->meeting };
     cr_assert(context_create_on(&context, &options, link, comm, &err) == FSDP_OK, "%s", err.message);
     rank->body(context, rank->user);
     fsdp_context_destroy(context);
@@ -175,10 +181,12 @@ void world_run(int W, world_body body, void *user)
     pthread_barrier_destroy(&meeting.barrier);
 }
 
-/* --- the model --------------------------------------------------------------------------------------------- */
+/* --- the model ---------------------------------------------------------------------------------------------
+ */
 
-const struct tiny tiny_defaults = { .layers = 2, .dim = 12, .heads = 3, .vocab = 19, .seq = 6, .hidden = 20,
-                                    .causal = true };
+const struct tiny tiny_defaults = {
+    .layers = 2, .dim = 12, .heads = 3, .vocab = 19, .seq = 6, .hidden = 20, .causal = true
+};
 
 static struct fsdp_value *mlp_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
@@ -203,7 +211,8 @@ static struct fsdp_value *model_forward(struct fsdp_module *self, struct fsdp_va
     struct fsdp_module *layers = fsdp_module_child(self, "layers");
     struct fsdp_value *x;
 
-    x = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"), tokens);
+    x = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"),
+                   tokens);
     x = fsdp_dropout(x, tiny->dropout);
     for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
         x = fsdp_call(fsdp_module_child_at(layers, i), x);

@@ -1,6 +1,7 @@
 /*
- * A world inside one process: each rank is a thread with a context of its own, and collectives meet at a barrier.
- * So every world size can be tried anywhere, under the sanitizers too. Beside it the model that most tests use.
+ * A world inside one process: each rank is a thread with a context of its own, and collectives meet at a
+ * barrier. So every world size can be tried anywhere, under the sanitizers too. Beside it the model that most
+ * tests use.
  */
 #ifndef TEST_ENGINE_WORLD_H
 #define TEST_ENGINE_WORLD_H

@@ -59,7 +59,8 @@ Test(optim, decay_takes_all_or_matrices)
 
     cr_expect(optim_decay(&options, 1) == 0.1 && optim_decay(&options, 2) == 0.1);
     options.decay = FSDP_DECAY_MATRICES;
-    cr_expect(optim_decay(&options, 1) == 0 && optim_decay(&options, 2) == 0.1 && optim_decay(&options, 3) == 0.1);
+    cr_expect(optim_decay(&options, 1) == 0 && optim_decay(&options, 2) == 0.1 &&
+              optim_decay(&options, 3) == 0.1);
 }
 
 Test(optim, state_is_two_for_adamw_and_one_for_momentum)

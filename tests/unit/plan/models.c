@@ -55,7 +55,8 @@ struct plan_options options_for(int W)
     return (struct plan_options){ .W = W, .prefetch = 1, .chunk_rows = layout_chunk };
 }
 
-void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options, bool training)
+void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
+             bool training)
 {
     const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
     struct fsdp_err err = { 0 };

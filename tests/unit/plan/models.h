@@ -1,5 +1,6 @@
 /*
- * Recordings to plan: trees that compute nothing, whose operations are given bytes without a numerics library.
+ * Recordings to plan: trees that compute nothing, whose operations are given bytes without a numerics
+ * library.
  */
 #ifndef TEST_PLAN_MODELS_H
 #define TEST_PLAN_MODELS_H
@@ -23,7 +24,8 @@ struct blocks {
 struct fsdp_module *blocks_build(struct blocks *blocks);
 
 /** Record and plan `root`, which is owned from now on; fails the test when that fails. */
-void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options, bool training);
+void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
+             bool training);
 void planned_fini(struct planned *planned);
 
 /** The options that most tests vary. */

@@ -1,8 +1,8 @@
 /*
- * Buffers that share a place, places in the arena, and waits between streams, by brute force: random models are
- * recorded and planned, and every program is run on symbols. A machine in which each buffer has memory of its own
- * says what each read must find; a machine with the arena must find the same. Streams may run in any order that the
- * waits allow, so any two entries that touch the same bytes must be ordered by them.
+ * Buffers that share a place, places in the arena, and waits between streams, by brute force: random models
+ * are recorded and planned, and every program is run on symbols. A machine in which each buffer has memory of
+ * its own says what each read must find; a machine with the arena must find the same. Streams may run in any
+ * order that the waits allow, so any two entries that touch the same bytes must be ordered by them.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "shard_runtime/core/rng.h"
 #include "tests/unit/plan/models.h"
 
-/* --- random models --------------------------------------------------------------------------------------------- */
+/* --- random models
+ * --------------------------------------------------------------------------------------------- */
 
 enum { MAX_VALUES = 64, FEATURES = 8 };
 
@@ -25,8 +26,10 @@ static size_t roll(struct dice *dice, size_t bound)
     return (size_t)rng_below(dice->key, dice->n++, bound);
 }
 
-/* Some operations on what there is, each on any earlier value; the last takes all loose ends' sum as it comes. */
-static struct fsdp_value *random_ops(struct fsdp_module *self, struct fsdp_value *x, struct dice *dice, int n_ops)
+/* Some operations on what there is, each on any earlier value; the last takes all loose ends' sum as it
+ * comes. */
+static struct fsdp_value *random_ops(struct fsdp_module *self, struct fsdp_value *x, struct dice *dice,
+                                     int n_ops)
 {
     struct fsdp_value *values[MAX_VALUES] = { x };
     int n = 1;
@@ -93,8 +96,10 @@ static struct fsdp_module *random_model(struct dice *dice)
     struct fsdp_module *root = fsdp_module_create(root_forward, dice);
 
     for (int i = 0; i < dice->n_units; i++) {
-        const struct fsdp_fully_shard_options options = { .reshard_after_forward = (enum fsdp_reshard)roll(dice, 3) };
-        struct fsdp_module *unit = fsdp_module_add(root, (char[]){ (char)('a' + i), '\0' }, unit_forward, dice);
+        const struct fsdp_fully_shard_options options = { .reshard_after_forward =
+                                                              (enum fsdp_reshard)roll(dice, 3) };
+        struct fsdp_module *unit =
+            fsdp_module_add(root, (char[]){ (char)('a' + i), '\0' }, unit_forward, dice);
 
         add_operations(unit);
         cr_assert(fsdp_fully_shard(unit, &options, NULL) == FSDP_OK);
@@ -108,7 +113,8 @@ static struct fsdp_module *random_model(struct dice *dice)
     return root;
 }
 
-/* --- two machines ---------------------------------------------------------------------------------------------- */
+/* --- two machines
+ * ---------------------------------------------------------------------------------------------- */
 
 struct cell {
     size_t offset, size;
@@ -152,7 +158,8 @@ static void write_arena(struct machines *m, int buffer)
     size_t kept = 0;
 
     for (size_t i = 0; i < m->n_cells; i++)
-        if (m->arena[i].offset >= b->offset + b->size_bytes || b->offset >= m->arena[i].offset + m->arena[i].size)
+        if (m->arena[i].offset >= b->offset + b->size_bytes ||
+            b->offset >= m->arena[i].offset + m->arena[i].size)
             m->arena[kept++] = m->arena[i];
     m->arena[kept] = (struct cell){ .offset = b->offset, .size = b->size_bytes, .content = m->apart[buffer] };
     m->n_cells = kept + 1;
@@ -160,8 +167,8 @@ static void write_arena(struct machines *m, int buffer)
 
 static bool takes_part(const struct machines *m, const struct plan_entry *e)
 {
-    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && m->micro == 0)
-           || (e->when == PLAN_LAST && m->micro + 1 == m->n_micro);
+    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && m->micro == 0) ||
+           (e->when == PLAN_LAST && m->micro + 1 == m->n_micro);
 }
 
 static bool is_param_grad(const struct plan_entry *e, int buffer)
@@ -227,7 +234,8 @@ static int run_both(const struct plan *plan, size_t n_micro)
     return m.n_wrong;
 }
 
-/* --- what must hold -------------------------------------------------------------------------------------------- */
+/* --- what must hold
+ * -------------------------------------------------------------------------------------------- */
 
 static bool bytes_meet(const struct plan_buffer *a, const struct plan_buffer *b)
 {
@@ -247,7 +255,8 @@ static int count_overlaps(const struct plan *plan)
         for (int j = 0; j < i; j++) {
             const struct plan_buffer *b = &plan->buffers[j];
 
-            if (a->storage != b->storage && a->last >= 0 && b->last >= 0 && a->first <= b->last && b->first <= a->last)
+            if (a->storage != b->storage && a->last >= 0 && b->last >= 0 && a->first <= b->last &&
+                b->first <= a->last)
                 n += bytes_meet(a, b);
         }
     }
@@ -272,14 +281,15 @@ static int count_races(const struct plan *plan)
 {
     const int n = plan->n_entries;
     int n_races = 0;
-    bool *before = calloc((size_t)n * (size_t)n, sizeof *before); /* before[j * n + i]: i is surely done when j runs */
+    bool *before =
+        calloc((size_t)n * (size_t)n, sizeof *before); /* before[j * n + i]: i is surely done when j runs */
 
     for (int j = 0; j < n; j++) {
         bool *mine = &before[j * n];
 
         for (int i = 0; i < j; i++) {
-            const bool direct = plan->entries[i].stream == plan->entries[j].stream
-                                || plan->entries[j].waits[plan->entries[i].stream] == i;
+            const bool direct = plan->entries[i].stream == plan->entries[j].stream ||
+                                plan->entries[j].waits[plan->entries[i].stream] == i;
 
             mine[i] = mine[i] || direct;
             for (int k = 0; direct && k < i; k++)
@@ -289,8 +299,8 @@ static int count_races(const struct plan *plan)
             n_races += touch_alike(plan, &plan->entries[i], &plan->entries[j]) && !mine[i];
         for (int s = 0; s < PLAN_N_STREAMS; s++)
             if (plan->entries[j].waits[s] >= 0)
-                cr_assert(plan->entries[plan->entries[j].waits[s]].records
-                          && plan->entries[plan->entries[j].waits[s]].stream == (enum plan_stream)s);
+                cr_assert(plan->entries[plan->entries[j].waits[s]].records &&
+                          plan->entries[plan->entries[j].waits[s]].stream == (enum plan_stream)s);
     }
     free(before);
     return n_races;
@@ -336,7 +346,8 @@ Test(plan_memory, broken_plans_are_seen)
     gelu = &plan->entries[0];
     while (gelu->kind != PLAN_FORWARD || strcmp(plan->graph->ops[gelu->index]->kind->name, "gelu") != 0)
         gelu++;
-    plan->buffers[gelu->output].offset = plan->buffers[gelu->input[0]].offset; /* its input is kept for backward */
+    plan->buffers[gelu->output].offset =
+        plan->buffers[gelu->input[0]].offset; /* its input is kept for backward */
     cr_expect(run_both(plan, 1) > 0);
     cr_expect(count_overlaps(plan) > 0);
     planned_fini(&planned);
@@ -354,7 +365,8 @@ Test(plan_memory, the_gradient_of_a_residual_stream_is_one_buffer)
 
     for (int b = 0; b < planned.plan.n_buffers; b++) {
         const struct plan_buffer *buffer = &planned.plan.buffers[b];
-        const struct fsdp_value *value = buffer->what == PLAN_VALUE_GRAD ? planned.graph.values[buffer->index] : NULL;
+        const struct fsdp_value *value =
+            buffer->what == PLAN_VALUE_GRAD ? planned.graph.values[buffer->index] : NULL;
 
         if (value == NULL || strcmp(planned.graph.ops[value->producer]->kind->name, "add") != 0)
             continue;

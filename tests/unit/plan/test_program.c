@@ -1,6 +1,6 @@
 /*
- * The order of gathers and reductions, held against PyTorch's FSDP2 for three blocks: what it calls unshard (U) and
- * post-backward (PB), with the root's parameters in a group of their own.
+ * The order of gathers and reductions, held against PyTorch's FSDP2 for three blocks: what it calls unshard
+ * (U) and post-backward (PB), with the root's parameters in a group of their own.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -29,7 +29,8 @@ static void events(const struct plan *plan, char *out, size_t size)
         const struct plan_entry *e = &plan->entries[i];
 
         if (e->kind == PLAN_GATHER)
-            n += (size_t)snprintf(out + n, size - n, "%sU%s", n > 0 ? " " : "", short_name(plan, e->index, name));
+            n += (size_t)snprintf(out + n, size - n, "%sU%s", n > 0 ? " " : "",
+                                  short_name(plan, e->index, name));
         else if (e->kind == PLAN_REDUCE)
             n += (size_t)snprintf(out + n, size - n, " PB%s", short_name(plan, e->index, name));
         else if (e->kind == PLAN_LOSS)
@@ -113,8 +114,8 @@ Test(plan_program, parameters_are_freed_before_gradients_are_packed)
 
     for (int i = 1; i < planned.plan.n_entries; i++)
         if (planned.plan.entries[i].kind == PLAN_PACK) {
-            cr_expect(planned.plan.entries[i - 1].kind == PLAN_RESHARD
-                      && planned.plan.entries[i - 1].index == planned.plan.entries[i].index);
+            cr_expect(planned.plan.entries[i - 1].kind == PLAN_RESHARD &&
+                      planned.plan.entries[i - 1].index == planned.plan.entries[i].index);
             n_packs++;
         }
     cr_expect(n_packs == 3);
@@ -144,11 +145,14 @@ Test(plan_program, the_next_gather_is_issued_before_the_computation_of_the_curre
     planned_fini(&planned);
 }
 
-/* With gradients that stay, only the last micro-step reduces; with parameters that stay, only the first gathers. */
+/* With gradients that stay, only the last micro-step reduces; with parameters that stay, only the first
+ * gathers. */
 Test(plan_program, accumulating_reduces_in_the_last_micro_step)
 {
     struct plan_options options = options_for(2);
-    struct blocks blocks = { .n_blocks = 2, .keep_after_backward = true, .reshard_blocks = FSDP_RESHARD_FALSE };
+    struct blocks blocks = { .n_blocks = 2,
+                             .keep_after_backward = true,
+                             .reshard_blocks = FSDP_RESHARD_FALSE };
     struct planned planned;
 
     options.accumulates = true;
@@ -194,7 +198,8 @@ Test(plan_program, evaluation_ends_with_every_parameter_freed)
     for (int i = 0; i < planned.plan.n_entries; i++) {
         n_whole += planned.plan.entries[i].kind == PLAN_UNPACK;
         n_whole -= planned.plan.entries[i].kind == PLAN_RESHARD;
-        cr_expect(planned.plan.entries[i].kind != PLAN_BACKWARD && planned.plan.entries[i].kind != PLAN_REDUCE);
+        cr_expect(planned.plan.entries[i].kind != PLAN_BACKWARD &&
+                  planned.plan.entries[i].kind != PLAN_REDUCE);
     }
     cr_expect(n_whole == 0);
     planned_fini(&planned);
