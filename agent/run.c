@@ -104,8 +104,8 @@ static void member_form(void *member, const struct world_plan *plan)
 {
     struct run *run = member;
 
-    write_job(run);
     world_form(run->world, plan);
+    write_job(run); /* after the start: it waits for the disk */
 }
 
 static void member_stop(void *member, bool now)

@@ -242,8 +242,6 @@ static void prepare(struct work *work)
 {
     const struct verify_log log = { keep_line, work };
 
-    if (work->directory[0] == '\0')
-        return; /* step -1 */
     if (commit_clean(work->io, work->directory, &log, &work->err) != FSDP_OK)
         return;
     verify_newest(work->io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err);
@@ -347,6 +345,15 @@ static void go_on(struct save *save)
 
 void save_prepare(struct save *save, save_prepared *done, void *arg)
 {
+    struct io_stat stat;
+
+    /* No directory, or none yet: nothing to look at, and no thread is started for it. */
+    if (save->directory[0] == '\0' || (save->io->stat(save->io, save->directory, &stat) < 0 && errno == ENOENT)) {
+        const struct fsdp_err fine = { 0 };
+
+        done(arg, -1, &fine);
+        return;
+    }
     save->prepared = done;
     save->prepared_arg = arg;
     go_on(save);

@@ -43,7 +43,8 @@ void save_take(struct save *save, uint32_t generation, int rank, const struct fs
 
 /**
  * Clean up, and find the newest checkpoint that verifies with every checksum; then call `done` from the loop with
- * its step (-1: there is none) or why not (status, words). One at a time.
+ * its step (-1: there is none) or why not (status, words). One at a time. Without a directory of checkpoints `done` is
+ * called before this returns.
  */
 typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 void save_prepare(struct save *save, save_prepared *done, void *arg);
