@@ -69,7 +69,7 @@ static double last_arrival(void)
 
     for (int i = 0; i < WORKERS; i++) {
         struct pollfd p = { .fd = times, .events = POLLIN };
-        double at;
+        double at = 0;
 
         errno = ETIMEDOUT;
         if (poll(&p, 1, WAIT_MS) != 1 || read(times, &at, sizeof at) != sizeof at)
@@ -186,6 +186,7 @@ int main(int argc, char **argv)
         return 2;
     fsdprun = argv[2];
     worker = argv[3];
+    setenv("OMP_NUM_THREADS", "1", 1); /* or torchrun says a word about it at each start */
     python = getenv("FSDP_BENCH_PYTHON");
     if (python != NULL && python[0] == '\0')
         python = NULL;

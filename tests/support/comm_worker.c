@@ -21,8 +21,8 @@
 #include "shard_runtime/comm/link_client.h"
 #include "tests/support/mini_agent.h"
 
-/* Generous: a machine that is busy with other things must not fail these tests. */
-enum { DEADLINE_S = 60 };
+/* Generous: it is milliseconds, but a machine that is busy with other things must not fail these tests. */
+enum { DEADLINE_S = 60, LATE_S = 10 };
 
 static struct {
     int W, n_nodes, rounds;
@@ -424,7 +424,7 @@ static int run_kill(int repeats)
         double this_time = 0;
 
         bad = run_kill_once(&this_time);
-        n_late += this_time > 2.0;
+        n_late += this_time > LATE_S;
         slowest = this_time > slowest ? this_time : slowest;
     }
     fprintf(stderr, "%d kills, the last of the others ended after %.1f ms at most\n", repeats, slowest * 1e3);
