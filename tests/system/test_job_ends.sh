@@ -45,6 +45,7 @@ wait_until 60 has_logged "$WORK/runs/hang" 0 3
 kill -STOP "$(pid_of "$WORK/runs/hang" 0 1)"
 restarted() { grep -q '"event": *"restart"' "$WORK/runs/hang/events.jsonl"; }
 wait_until 60 restarted && ok "a rank that stands still: the world is restarted" || not_ok "a rank that stands still: the world is restarted" "$(tail -n 5 "$WORK/err")"
+wait_until 30 grep -q 'starting again' "$WORK/err" # the console follows the events
 check_match "it is named, with its step" "rank 1 .*hang|rank 1 .*no progress" "$(grep 'starting again' "$WORK/err")"
 wait_until 60 has_logged "$WORK/runs/hang" 1 1
 kill -TERM "$launcher"; wait "$launcher"
