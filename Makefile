@@ -177,6 +177,9 @@ $(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a
 .PHONY: bench-numerics
 bench-numerics: $(BUILD)/bench/bench_numerics
 	$< auto $(or $(THREADS),1) $(BUILD)/bench/numerics.json
+.PHONY: bench-checkpoint
+bench-checkpoint: $(BUILD)/bench/bench_checkpoint
+	$< $(BUILD)/bench/checkpoint.json $(or $(BENCH_DIR),$(BUILD))
 .PHONY: bench-comm
 bench-comm: $(BUILD)/bench/bench_comm
 	$< $(BUILD)/bench/comm.json
