@@ -38,6 +38,9 @@ check_match "it is complete" 'complete' "$(cat "$WORK/out" "$WORK/err")"
 check_match "and shows the sample again" '^In the beginning' "$(tr -d '\000' < "$WORK/out")"
 check_eq "the text is the whole Bible" "$(bible gen1:1-rev22:21 < /dev/null | cksum)" "$(cksum < data/bible.txt)"
 
+check_status "the wider run it proposes starts" 0 "$BIN/fsdprun" --nproc-per-node 4 configs/quickstart.yaml \
+  --set "run.dir=$WORK/runs" --set run.name=wider --set train.steps=50 --set model.dim=256 --set train.steps=2
+
 # --- the text --------------------------------------------------------------------------------------------------------
 mkdir -p "$WORK/clone/scripts"
 cp scripts/prepare-data.sh scripts/packages.sh "$WORK/clone/scripts"
