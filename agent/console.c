@@ -497,8 +497,10 @@ void console_destroy(struct console *console)
 {
     if (console == NULL)
         return;
-    while (console->sources != NULL)
-        console_drop(console->sources);
+    for (struct console_source *source = console->sources, *next; source != NULL; source = next) {
+        next = source->next;
+        console_drop(source);
+    }
     flush_own(console, 200);
     for (int i = 0; i < console->n_outlets; i++)
         if (console->outlets[i].uv.handle.data != NULL)

@@ -398,10 +398,8 @@ size_t control_encode_number(unsigned char out[4], uint32_t number)
 
 size_t control_encode_words(unsigned char *out, size_t size, uint32_t number, const char *words)
 {
-    size_t n = strlen(words);
+    const size_t n = strnlen(words, size - 4); /* no zero at the end: the frame has its size */
 
-    if (n > size - 4)
-        n = size - 4;
     control_encode_number(out, number);
     memcpy(out + 4, words, n);
     return 4 + n;

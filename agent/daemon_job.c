@@ -62,7 +62,7 @@ static void take_over_signals(const struct control_job *job)
 
 int daemon_run_job(int fd)
 {
-    struct control_job job;
+    struct control_job job = { 0 };
     struct fsdp_err err = { 0 };
     int status;
 

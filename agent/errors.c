@@ -244,7 +244,7 @@ static void split_tail(struct errors_tail *tail, size_t n)
     while (end > 0 && (bytes[end - 1] == '\n' || bytes[end - 1] == '\r'))
         end--;
     while (end > 0 && tail->n_lines < ERRORS_TAIL_LINES) {
-        size_t start = end, stop = end;
+        size_t start, stop = end;
 
         while (stop > 0 && bytes[stop - 1] == '\r')
             stop--; /* of "\r\n" */

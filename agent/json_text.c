@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+static const char replacement[3] = { '\xef', '\xbf', '\xbd' }; /* U+FFFD */
 
 size_t json_utf8_length(const char *bytes, size_t n_bytes)
 {

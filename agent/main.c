@@ -54,13 +54,13 @@ static int parse(struct arguments *arguments, int argc, char **argv)
                 fprintf(stderr, "fsdp-agent: --socket: a path of 1 to %zu bytes\n", sizeof arguments->socket - 1);
                 return FSDP_EXIT_USAGE;
             }
-            strcpy(arguments->socket, optarg);
+            snprintf(arguments->socket, sizeof arguments->socket, "%s", optarg);
             break;
         case 'p':
             arguments->pidfile = optarg;
             break;
         case 'j':
-            arguments->job_fd = atoi(optarg);
+            arguments->job_fd = (int)strtol(optarg, NULL, 10); /* our own words: daemon.c */
             break;
         case 'h':
             fputs(usage, stdout);

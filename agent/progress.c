@@ -161,7 +161,7 @@ const char *progress_line(char *out, size_t size, int columns, bool colour, cons
         wanted += (int)strlen(tail[i]);
     bar_columns = total > 0 ? put_bar(bar, sizeof bar, room - wanted, done, colour) : 0;
     if (bar_columns > 0 && strlen(out) + strlen(bar) + 1 <= size) {
-        strcat(out, bar);
+        memcpy(out + strlen(out), bar, strlen(bar) + 1);
         room -= bar_columns;
     }
     for (int i = 0; i < n_tail; i++)

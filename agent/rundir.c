@@ -413,7 +413,7 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
         return status;
     if (length + sizeof "/stderr.log" > RUNDIR_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes", RUNDIR_PATH_BYTES);
-    strcpy(path + length, stream == RUNDIR_STDOUT ? "/stdout.log" : "/stderr.log");
+    snprintf(path + length, RUNDIR_PATH_BYTES - length, "/%s.log", stream == RUNDIR_STDOUT ? "stdout" : "stderr");
     *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (*fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));

@@ -57,7 +57,7 @@ static int connect_to_agent(struct client *client)
 
     if (client->socket_path[0] == '\0' || strlen(client->socket_path) >= sizeof address.sun_path)
         return fail(FSDP_EXIT_USAGE, "--agent: a socket's path has 1 to %zu bytes", sizeof address.sun_path - 1);
-    strcpy(address.sun_path, client->socket_path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", client->socket_path);
     client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (client->fd < 0 || connect(client->fd, (struct sockaddr *)&address, sizeof address) < 0)
         return fail(FSDP_EXIT_PEER, "no agent serves %s: %s", client->socket_path, strerror(errno));
@@ -103,9 +103,7 @@ static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const i
             bytes += n;
             n_bytes -= (size_t)n;
             stdio = NULL;
-        } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            return false;
-        } else if (poll(&writable, 1, 50) < 0 && errno != EINTR) {
+        } else if ((n < 0 && errno != EAGAIN && errno != EINTR) || (poll(&writable, 1, 50) < 0 && errno != EINTR)) {
             return false;
         }
         if (n_bytes > 0 && now_ms() > deadline) {
