@@ -1,0 +1,285 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "shard_runtime/comm/link_impl.h"
+
+/* A job is a few KiB of JSON; more than this is no job. */
+enum { JOB_BYTES_MAX = 16 << 20 };
+
+/* While an answer is awaited, the abort word is looked at this often. */
+enum { ABORT_SLICE_MS = 100 };
+
+static enum fsdp_status link_say_broken(const struct link *link, struct fsdp_err *err)
+{
+    return fsdp_fail(err, link->broken.status, "%s", link->broken.message);
+}
+
+enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words, struct fsdp_err *err)
+{
+    if (link->broken.status == FSDP_OK)
+        fsdp_fail(&link->broken, status, "%s", words);
+    return link_say_broken(link, err);
+}
+
+static enum fsdp_status agent_gone(struct link *link, struct fsdp_err *err)
+{
+    return link_break(link, FSDP_ERR_PEER, "the agent that started this process is gone", err);
+}
+
+void link_drop_fd(struct packet *packet)
+{
+    if (packet->fd >= 0)
+        close(packet->fd);
+    packet->fd = -1;
+}
+
+/* Keep the first descriptor of a message, close what else came: one at most belongs to a packet. */
+static bool take_descriptors(struct msghdr *message, int *fd)
+{
+    int n = 0;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+        size_t n_here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < n_here; i++) {
+            int one;
+
+            memcpy(&one, CMSG_DATA(c) + i * sizeof(int), sizeof one);
+            if (n++ == 0)
+                *fd = one;
+            else
+                close(one);
+        }
+    }
+    return n <= 1 && (message->msg_flags & MSG_CTRUNC) == 0;
+}
+
+/* One packet into link->packet, without waiting. *got is false when none is there. */
+enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err)
+{
+    struct packet *packet = link->packet;
+    struct iovec parts[2] = { { &packet->header, sizeof packet->header }, { packet->payload, sizeof packet->payload } };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes,
+                              .msg_controllen = sizeof control.bytes };
+    bool one_descriptor;
+    ssize_t n;
+
+    *got = false;
+    link_drop_fd(packet);
+    if (link->broken.status != FSDP_OK)
+        return link_say_broken(link, err);
+    do
+        n = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return FSDP_OK;
+    if (n < 0 && errno != ECONNRESET)
+        return link_break(link, FSDP_ERR_IO, strerror(errno), err);
+    if (n <= 0)
+        return agent_gone(link, err);
+    one_descriptor = take_descriptors(&message, &packet->fd);
+    if (!one_descriptor)
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet with too many descriptors", err);
+    if ((message.msg_flags & MSG_TRUNC) != 0)
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is too long", err);
+    if ((size_t)n < sizeof packet->header || packet->header.magic != FSDP_LINK_MAGIC)
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is not of the link's protocol", err);
+    if (packet->header.version != FSDP_LINK_VERSION) {
+        char words[128];
+
+        snprintf(words, sizeof words, "the agent speaks version %d of the link's protocol, this library version %d",
+                 packet->header.version, FSDP_LINK_VERSION);
+        return link_break(link, FSDP_ERR_FORMAT, words, err);
+    }
+    if (packet->header.size != (size_t)n - sizeof packet->header)
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet whose size is not what it says", err);
+    *got = true;
+    return FSDP_OK;
+}
+
+/* Wait until a packet may be there, a moment at most. */
+void link_wait_briefly(const struct link *link)
+{
+    struct pollfd p = { .fd = link->fd, .events = POLLIN };
+
+    poll(&p, 1, ABORT_SLICE_MS);
+}
+
+enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t tag, const void *head,
+                           size_t head_bytes, const void *body, size_t body_bytes, int fd,
+                           struct fsdp_err *err)
+{
+    struct fsdp_link_header header = { .magic = FSDP_LINK_MAGIC, .version = FSDP_LINK_VERSION,
+                                       .type = (uint16_t)type, .tag = tag,
+                                       .size = (uint32_t)(head_bytes + body_bytes) };
+    struct iovec parts[3] = { { &header, sizeof header }, { (void *)head, head_bytes }, { (void *)body, body_bytes } };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = { .bytes = { 0 } };
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 3 };
+
+    if (link->broken.status != FSDP_OK)
+        return link_say_broken(link, err);
+    if (fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        control.align.cmsg_level = SOL_SOCKET;
+        control.align.cmsg_type = SCM_RIGHTS;
+        control.align.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.align), &fd, sizeof fd);
+    }
+    for (;;) {
+        struct pollfd p = { .fd = link->fd, .events = POLLOUT };
+
+        if (sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
+            return FSDP_OK;
+        if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+            return agent_gone(link, err);
+        if (errno == EBADF && fd >= 0)
+            return fsdp_fail(err, FSDP_ERR_ARG, "the descriptor to send along is not open");
+        if (errno == EAGAIN)
+            poll(&p, 1, ABORT_SLICE_MS);
+        else if (errno != EINTR)
+            return link_break(link, FSDP_ERR_IO, strerror(errno), err);
+    }
+}
+
+/* --- what comes by itself -------------------------------------------------------------------------------- */
+
+static enum fsdp_status keep(struct link *link, struct fsdp_err *err)
+{
+    const struct packet *packet = link->packet;
+    struct kept *kept = calloc(1, sizeof *kept), **end = &link->kept;
+
+    if (kept == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "keeping a packet of the agent");
+    kept->type = packet->header.type;
+    if (kept->type == FSDP_LINK_NOTICE)
+        memcpy(&kept->notice, packet->payload, sizeof kept->notice);
+    else
+        memcpy(&kept->published, packet->payload, sizeof kept->published);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = kept;
+    return FSDP_OK;
+}
+
+static enum fsdp_status read_job(struct link *link, struct fsdp_err *err)
+{
+    const int fd = link->packet->fd;
+    struct stat st;
+    size_t done = 0;
+    char *text;
+
+    if (fd < 0 || link->job != NULL || link->packet->header.size != 0)
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job packet that is not one", err);
+    if (fstat(fd, &st) < 0 || st.st_size < 0 || st.st_size > JOB_BYTES_MAX)
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job that is no file of a sensible size", err);
+    text = malloc((size_t)st.st_size + 1);
+    if (text == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a job of %lld bytes", (long long)st.st_size);
+    while (done < (size_t)st.st_size) {
+        ssize_t n = pread(fd, text + done, (size_t)st.st_size - done, (off_t)done);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            free(text);
+            return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job that cannot be read", err);
+        }
+        done += (size_t)n;
+    }
+    text[done] = '\0';
+    link->job = text;
+    link->job_length = done;
+    return FSDP_OK;
+}
+
+/* Put away a packet that nobody waits for at this moment. */
+enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err)
+{
+    const struct packet *packet = link->packet;
+    enum fsdp_status status;
+
+    switch (packet->header.type) {
+    case FSDP_LINK_VALUE:
+        return FSDP_OK; /* the answer to a get that was given up */
+    case FSDP_LINK_JOB:
+        return read_job(link, err);
+    case FSDP_LINK_NOTICE:
+        if (packet->header.size != sizeof(struct fsdp_link_notice))
+            return link_break(link, FSDP_ERR_FORMAT, "the agent sent a notice of a wrong size", err);
+        status = keep(link, err);
+        if (status == FSDP_OK && ((const struct fsdp_link_notice *)packet->payload)->kind == FSDP_NOTICE_ABORT)
+            return link_break(link, FSDP_ERR_PEER, "another rank is gone, says the agent", err);
+        return status;
+    case FSDP_LINK_PUBLISHED:
+        if (packet->header.size != sizeof(struct fsdp_link_published))
+            return link_break(link, FSDP_ERR_FORMAT, "the agent sent a verdict of a wrong size", err);
+        return keep(link, err);
+    default:
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet of a kind that workers do not get", err);
+    }
+}
+
+enum fsdp_status link_check_abort_word(struct link *link, struct fsdp_err *err)
+{
+    if (atomic_load_explicit(&link->progress->abort_word, memory_order_relaxed) == 0)
+        return FSDP_OK;
+    return link_break(link, FSDP_ERR_PEER, "another rank is gone, says the agent", err);
+}
+
+/* Take in everything that has arrived. */
+enum fsdp_status link_drain(struct link *link, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    bool got;
+
+    do {
+        status = link_receive(link, &got, err);
+        if (status == FSDP_OK && got)
+            status = link_absorb(link, err);
+    } while (status == FSDP_OK && got);
+    return status;
+}
+
+enum fsdp_status link_check(struct link *link, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (link->fd < 0)
+        return FSDP_OK;
+    status = link_drain(link, err);
+    return status == FSDP_OK ? link_check_abort_word(link, err) : status;
+}
+
+bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice)
+{
+    if (link->fd >= 0)
+        link_drain(link, NULL);
+    for (struct kept **at = &link->kept; *at != NULL; at = &(*at)->next) {
+        struct kept *found = *at;
+
+        if (found->type != FSDP_LINK_NOTICE)
+            continue;
+        *notice = found->notice;
+        *at = found->next;
+        free(found);
+        return true;
+    }
+    return false;
+}
