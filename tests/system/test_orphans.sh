@@ -42,8 +42,7 @@ for victim in guard agent; do
   done
   if [ -n "$bad" ]; then not_ok "the $victim killed: nothing is left" "$bad"; else ok "the $victim killed: nothing is left ($repeats runs)"; fi
   echo "# slowest of $repeats: $worst ms until seen by pgrep"
-  # A busy machine is slow to show it; 1 s is what the document says and is asked of the fastest half only here.
-  [ -n "$bad" ] || { [ "$worst" -lt 5000 ] && ok "the $victim killed: it is over soon" || not_ok "the $victim killed: it is over soon" "$worst ms"; }
+  [ -n "$bad" ] || { [ "$worst" -lt 1000 ] && ok "the $victim killed: it is over within 1 s" || not_ok "the $victim killed: it is over within 1 s" "$worst ms"; }
 done
 
 # During spawn: killed after a random part of the time that a start takes.
