@@ -293,9 +293,8 @@ static void delete_step(struct fsdp_io *io, const char *directory, int64_t step,
     struct fsdp_err why = { 0 };
 
     commit_step_name(step, name);
-    if (move_to_trash(io, directory, name, trash, &why) == FSDP_OK && remove_directory(io, trash, &why) == FSDP_OK)
-        verify_log_line(log, "event=checkpoint_deleted step=%lld", (long long)step);
-    else
+    /* A deletion is what was asked for and worth no line; one that fails fills the disk. */
+    if (move_to_trash(io, directory, name, trash, &why) != FSDP_OK || remove_directory(io, trash, &why) != FSDP_OK)
         verify_log_line(log, "event=checkpoint_not_deleted step=%lld reason=\"%s\"", (long long)step, why.message);
 }
 
