@@ -88,6 +88,25 @@ check_eq "so is Ctrl-C, twice" "130 yes" "$? $(none_left && echo yes)"
 wait_until 20 test -s "$WORK/catching"; kill -USR1 $client; wait $client
 check_eq "SIGUSR1 reaches the workers" "0 0 10" "$? $(cat "$WORK/caught")"
 
+in_state() { [ "$(awk '/^State/ {print $2}' "/proc/$1/status")" = "$2" ]; }
+begin_hanging
+worker=$(awk '{print $2}' "$WORK/up" | tail -n 1)
+kill -TSTP $client
+wait_until 20 in_state $client T && wait_until 20 in_state $worker T; stopped=$?
+kill -CONT $client
+wait_until 20 in_state $client S && wait_until 20 in_state $worker S
+check_eq "Ctrl-Z stops it all, fg lets it go on" "0 0" "$stopped $?"
+kill -TERM $client; wait $client
+
+begin_hanging
+kill -KILL "$(pgrep -P $agent)"; wait $client
+check_eq "SIGKILL of a job's outer process ends the job" 137 $?
+check "with everything it started" wait_until 10 none_left
+begin_hanging
+kill -KILL "$(pgrep -P "$(pgrep -P $agent)")"; wait $client
+check_eq "SIGKILL of its inner process, too" 137 $?
+check "with everything it had started" wait_until 10 none_left
+
 # --- detached ----------------------------------------------------------------------------------------------------------------
 rm -f "$WORK/go"
 "$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" say=begun err=e "touch=$WORK/det-up" "wait=$WORK/go" say=ended 2> "$WORK/err"

@@ -1,0 +1,82 @@
+/*
+ * What workers write and send, under libFuzzer: lines are found the same whatever the pieces they come in, every
+ * text becomes valid JSON, and an event of a worker is taken or refused with words.
+ */
+#include <cjson/cJSON.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/events.h"
+#include "agent/json_text.h"
+#include "agent/line_cut.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Where the lines of the text end, found with the text in pieces of `piece` bytes; returns how many there are. */
+static size_t find_ends(const char *text, size_t n, size_t piece, size_t *ends)
+{
+    size_t searched = 0, seen = 0, n_ends = 0;
+
+    while (seen < n) {
+        size_t length, consumed, n_searched = 0;
+
+        seen = n - seen < piece ? n : seen + piece;
+        while (searched < seen && line_end(text + searched, seen - searched, &length, &consumed, &n_searched)) {
+            if (length >= consumed || consumed > seen - searched)
+                abort();
+            searched += consumed;
+            ends[n_ends++] = searched;
+            n_searched = 0;
+        }
+        searched += n_searched;
+    }
+    return n_ends;
+}
+
+static void check_lines(const char *text, size_t n)
+{
+    size_t *whole = malloc((n + 1) * sizeof *whole), *pieces = malloc((n + 1) * sizeof *pieces);
+    const size_t n_whole = find_ends(text, n, n + 1, whole);
+
+    for (size_t piece = 1; piece < 9; piece++) {
+        const size_t n_pieces = find_ends(text, n, piece, pieces);
+
+        /* A run of carriage returns may be one end or several; every newline is one in both. */
+        for (size_t i = 0, j = 0; i < n_whole; i++) {
+            if (text[whole[i] - 1] != '\n')
+                continue;
+            while (j < n_pieces && pieces[j] < whole[i])
+                j++;
+            if (j == n_pieces || pieces[j] != whole[i])
+                abort();
+        }
+    }
+    if (line_cut_length(text, n) > n || (n > 3 && line_cut_length(text, n) < n - 3))
+        abort();
+    free(whole);
+    free(pieces);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *text = (const char *)data;
+    char *quoted = malloc(6 * size + 3), *clean;
+    struct fsdp_err err = { 0 };
+    size_t n = json_quote(quoted, 6 * size + 3, text, size), n_clean;
+    cJSON *parsed = cJSON_ParseWithLengthOpts(quoted, n + 1, NULL, 1);
+
+    check_lines(text, size);
+    if (!cJSON_IsString(parsed))
+        abort();
+    cJSON_Delete(parsed);
+    free(quoted);
+    clean = json_clean_copy(text, size, &n_clean);
+    for (size_t at = 0, step; at < n_clean; at += step)
+        if ((step = json_utf8_length(clean + at, n_clean - at)) == 0)
+            abort();
+    free(clean);
+    if (events_relay(NULL, 0, 1, text, size, &err) != FSDP_OK && err.message[0] == '\0')
+        abort();
+    return 0;
+}
