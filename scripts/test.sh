@@ -6,28 +6,30 @@ cd "$(dirname "$0")/.." || exit 1
 . scripts/packages.sh
 install_packages $packages_build $packages_data $packages_test || exit 1
 werror=${CI:+1}
-
-echo "building"
-make -s -j"$(nproc)" WERROR="$werror" tests-build || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+jobs=$(nproc)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0 failed=0 skipped=0
-add() { # reads the closing line of a run
-  local line
-  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
-  if [ -z "$line" ]; then failed=$((failed + 1)); echo "$1 gave no result"; return; fi
+closing='^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
+
+# suite TITLE COMMAND...: shows what the command says and adds up its closing line.
+suite() {
+  local title=$1 line p f s; shift
+  echo "== $title"
+  "$@" 2>&1 | tee "$log" | grep -vE "$closing"
+  line=$(grep -E "$closing" "$log" | tail -n 1)
+  if [ -z "$line" ]; then failed=$((failed + 1)); echo "$title: no result"; return; fi
   read -r p _ f _ s _ <<< "${line//,/}"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
-echo "unit, system and parity tests"
-tests/run unit system parity conformance 2>&1 | tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
-add tests
-echo "unit tests under ASan and UBSan"
-if make -s -j"$(nproc)" BUILD=build/asan SAN=address,undefined build/asan/test/unit > "$log" 2>&1; then
-  BUILD=build/asan tests/run unit 2>&1 | tee "$log" | grep -vE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
-  add asan
-else
-  tail -n 30 "$log"; failed=$((failed + 1))
-fi
+asan_units() {
+  make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit && BUILD=build/asan tests/run unit
+}
+
+echo "== build"
+make -s -j"$jobs" WERROR="$werror" tests-build || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+suite "unit, system and parity tests" tests/run unit system parity conformance
+suite "unit tests under ASan and UBSan" asan_units
+suite "threads under TSan" make -s -j"$jobs" tsan
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
