@@ -43,7 +43,7 @@ static const char man_fsdprun_head[] =
     "Options may follow a job file. A\n.I .py\n"
     "file, or with\n.B \\-m\na module, runs as\n.BR \"python \\-u\" .\n"
     "Another file with execute permission is executed. A bare name that is no file and is found on PATH is\n"
-    "executed too, with one line saying so. Anything else is given to Python.\n"
+    "executed too, with one line saying so. Anything else that is there is given to Python.\n"
     "What follows a program is the program's.\n"
     ".PP\n"
     "The first words plan, status, ps, logs, stop, restart, top, events, doctor, ckpt, data, trace, plot and "

@@ -1,5 +1,6 @@
 #include "launcher/what.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -44,7 +45,8 @@ enum what_kind what_is_run(const char *name, struct what_flags flags, const stru
         return files->may_execute(files->arg, name) ? WHAT_FILE : WHAT_PYTHON;
     if (*name != '\0' && strchr(name, '/') == NULL && files->on_path(files->arg, name))
         return WHAT_ON_PATH;
-    return WHAT_PYTHON;
+    /* Of what is not there Python could only say so, with a status of its own. "-" is its standard input. */
+    return strcmp(name, "-") == 0 || files->exists(files->arg, name) ? WHAT_PYTHON : WHAT_DIRECT;
 }
 
 /* The real ones. */
@@ -55,6 +57,14 @@ static bool is_file(void *arg, const char *path)
 
     (void)arg;
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+static bool exists(void *arg, const char *path)
+{
+    struct stat info;
+
+    (void)arg;
+    return stat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 static bool may_execute(void *arg, const char *path)
@@ -84,6 +94,6 @@ static bool on_path(void *arg, const char *name)
     }
 }
 
-const struct what_files what_real_files = { .is_file = is_file,
-                                            .may_execute = may_execute,
-                                            .on_path = on_path };
+const struct what_files what_real_files = {
+    .is_file = is_file, .exists = exists, .may_execute = may_execute, .on_path = on_path
+};

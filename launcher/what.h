@@ -12,15 +12,16 @@ enum what_kind {
     WHAT_JOB,        /* a .yaml or .yml file */
     WHAT_SCRIPT,     /* PYTHON -u X */
     WHAT_MODULE,     /* PYTHON -u -m X */
-    WHAT_DIRECT,     /* X as it is, because of --no-python */
+    WHAT_DIRECT,     /* X as it is: because of --no-python, or as there is no X and that must be said */
     WHAT_FILE,       /* a file with execute permission */
     WHAT_ON_PATH,    /* a name that is no file here and is found on PATH */
-    WHAT_PYTHON,     /* anything else: PYTHON -u X */
+    WHAT_PYTHON,     /* anything else that is there: PYTHON -u X */
     WHAT_SUBCOMMAND, /* a reserved word */
 };
 
 struct what_files {
     bool (*is_file)(void *arg, const char *path);     /* there, and no directory */
+    bool (*exists)(void *arg, const char *path);      /* anything of that name, directories too */
     bool (*may_execute)(void *arg, const char *path); /* this process may */
     bool (*on_path)(void *arg, const char *name);     /* an executable file in a directory of PATH */
     void *arg;

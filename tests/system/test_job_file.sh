@@ -81,6 +81,9 @@ check_eq "... or behind dashes" "file x" "$("$RUN" -- plan x)"
 check_eq "a name on PATH" "path a" "$(PATH=$WORK/path:$PATH "$RUN" onpath a 2> err)"
 check_eq "... with one line" "fsdprun: onpath is no file here: running the one on PATH" "$(cat err)"
 check_status "a program that is not there" 127 "$RUN" --no-python ./nowhere
+check_status "... nor anything that Python could run" 127 "$RUN" -- ./nowhere a
+check_match "... with its reason, in one line" '^fsdprun: .*cannot start ./nowhere: No such file or directory$' "$(cat "$WORK/err")"
+check_status "... nor on PATH" 127 "$RUN" nowhere
 printf 'data\n' > text
 check_status "a file that cannot be executed" 126 "$RUN" --no-python ./text
 if command -v python3 > /dev/null; then
@@ -88,7 +91,10 @@ if command -v python3 > /dev/null; then
   check_eq "a .py file runs as python -u" "['a', '--set'] -u" "$("$RUN" x.py a --set)"
   cp x.py mod_x.py
   check_eq "-m runs a module" "['a'] -u" "$("$RUN" -m mod_x a)"
-  check_status "anything else goes to Python" 2 "$RUN" ./nowhere
+  cp x.py script
+  check_eq "a file without execute permission goes to Python" "['a'] -u" "$("$RUN" script a)"
+  check_eq "so does standard input" "from stdin" "$(echo 'print("from stdin")' | "$RUN" -)"
+  check_status "a .py file that is not there is Python's to report" 2 "$RUN" nowhere.py
 else
   skip "Python programs" "no python3"
 fi

@@ -35,8 +35,8 @@ static bool no(void *arg, const char *name)
     return false;
 }
 
-static const struct what_files all_there = { yes, yes, yes, NULL };
-static const struct what_files none_there = { no, no, no, NULL };
+static const struct what_files all_there = { yes, yes, yes, yes, NULL };
+static const struct what_files none_there = { no, no, no, no, NULL };
 
 static struct surroundings around = { get_env, NULL, &all_there, "/opt/bin/fsdprun", false, true };
 

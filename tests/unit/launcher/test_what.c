@@ -5,13 +5,19 @@
 #include "launcher/what.h"
 
 struct world {
-    bool file, executable, on_path;
+    bool file, executable, on_path, directory;
 };
 
 static bool is_file(void *arg, const char *path)
 {
     (void)path;
     return ((struct world *)arg)->file;
+}
+
+static bool exists(void *arg, const char *path)
+{
+    (void)path;
+    return ((struct world *)arg)->file || ((struct world *)arg)->directory;
 }
 
 static bool may_execute(void *arg, const char *path)
@@ -46,6 +52,8 @@ static enum what_kind by_contract(const char *name, struct what_flags flags, str
         return WHAT_FILE;
     if (!world.file && strchr(name, '/') == NULL && world.on_path)
         return WHAT_ON_PATH;
+    if (!world.file && !world.directory && strcmp(name, "-") != 0)
+        return WHAT_DIRECT; /* nothing to give to Python: 127 */
     return WHAT_PYTHON;
 }
 
@@ -55,10 +63,12 @@ Test(what, every_name_flag_and_file_system_follows_the_contract)
                                          "./x.py", "prog",    "./prog", "d/prog", "-" };
 
     for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-        for (unsigned bits = 0; bits < 64; bits++) {
+        for (unsigned bits = 0; bits < 128; bits++) {
             struct what_flags flags = { .module = bits & 1, .no_python = bits & 2, .dashes = bits & 4 };
-            struct world world = { .file = bits & 8, .executable = bits & 16, .on_path = bits & 32 };
-            struct what_files files = { is_file, may_execute, on_path, &world };
+            struct world world = {
+                .file = bits & 8, .executable = bits & 16, .on_path = bits & 32, .directory = bits & 64
+            };
+            struct what_files files = { is_file, exists, may_execute, on_path, &world };
 
             if (flags.module && flags.no_python)
                 continue; /* refused by the options */
@@ -83,6 +93,8 @@ Test(what, the_real_file_system_is_asked)
 
     cr_assert(files->is_file(NULL, "/bin/sh") && files->may_execute(NULL, "/bin/sh"));
     cr_assert(files->is_file(NULL, "/bin") == false && !files->is_file(NULL, "/nonexistent"));
+    cr_assert(files->exists(NULL, "/bin") && files->exists(NULL, "/bin/sh"));
+    cr_assert(files->exists(NULL, "/nonexistent") == false && !files->exists(NULL, "/bin/sh/x"));
     cr_assert(files->on_path(NULL, "sh"));
     cr_assert(files->on_path(NULL, "no-such-program-of-that-name") == false);
     cr_assert(files->is_file(NULL, "/etc/passwd") && !files->may_execute(NULL, "/etc/passwd"));
