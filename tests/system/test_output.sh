@@ -44,8 +44,8 @@ check_eq "a line of 100 MB passes" 0 $?
 check_eq "and is whole in its file" 100000005 "$(stat -c %s $(log_of "$WORK/line" 0 stdout))"
 check_eq "the console shows two lines" 2 "$(wc -l < "$WORK/line-out")"
 check_match "the first is cut and says where the rest is" "^\[default0\]:x\.\.\. \[cut: 100000000 bytes in $WORK/line/.*/stdout\.log\]$" \
-  "$(head -n 1 "$WORK/line-out" | tr -s x)"
-check_eq "64 KiB of it are shown" 65536 "$(head -n 1 "$WORK/line-out" | tr -dc x | wc -c)"
+  "$(head -n 1 "$WORK/line-out" | sed -E 's/^(\[default0\]:)x+/\1x/')"
+check_eq "64 KiB of it are shown" 65536 "$(head -n 1 "$WORK/line-out" | sed 's/\.\.\. .*//' | tr -dc x | wc -c)"
 rm -rf "$WORK/line"
 
 "$F" --log-dir "$WORK/line" -t 1 sh -c '"$0" line 100000000; echo > "$1"; exec sleep 1000' "$TOY/writer" "$WORK/line-done" \
