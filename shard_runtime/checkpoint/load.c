@@ -15,12 +15,13 @@ static void shape_words(enum fsdp_dtype dtype, const uint64_t *shape, size_t n_d
     size_t at = 0;
 
     for (size_t d = 0; d < n_dims && at < 120; d++)
-        at += (size_t)snprintf(out + at, 160 - at, "%s%llu", d == 0 ? "(" : ", ", (unsigned long long)shape[d]);
+        at +=
+            (size_t)snprintf(out + at, 160 - at, "%s%llu", d == 0 ? "(" : ", ", (unsigned long long)shape[d]);
     snprintf(out + at, 160 - at, "%s %s", n_dims == 0 ? "()" : ")", fsdp_dtype_name(dtype));
 }
 
-static enum fsdp_status check_tensor(const struct checkpoint_tensor *wanted, const struct manifest_tensor *saved,
-                                     struct fsdp_err *err)
+static enum fsdp_status check_tensor(const struct checkpoint_tensor *wanted,
+                                     const struct manifest_tensor *saved, struct fsdp_err *err)
 {
     char want_words[160], saved_words[160];
 
@@ -29,8 +30,8 @@ static enum fsdp_status check_tensor(const struct checkpoint_tensor *wanted, con
         return FSDP_OK;
     shape_words(wanted->dtype, wanted->shape, wanted->n_dims, want_words);
     shape_words(saved->dtype, saved->shape, saved->n_dims, saved_words);
-    return fsdp_fail(err, FSDP_ERR_MISMATCH, "%.120s is %s here and %s in the checkpoint", wanted->name, want_words,
-                     saved_words);
+    return fsdp_fail(err, FSDP_ERR_MISMATCH, "%.120s is %s here and %s in the checkpoint", wanted->name,
+                     want_words, saved_words);
 }
 
 /* A tensor of the checkpoint that nobody asked for, or NULL. `asked` has one flag for each. */
@@ -62,18 +63,21 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
         if (status != FSDP_OK)
             return status;
         asked[found] = true;
-        wants[i] = (struct reshard_want){ .tensor = (uint32_t)found, .first = rows.first, .n_rows = rows.n_rows,
-                                          .to = tensors[i].rows };
+        wants[i] = (struct reshard_want){
+            .tensor = (uint32_t)found, .first = rows.first, .n_rows = rows.n_rows, .to = tensors[i].rows
+        };
     }
     unasked = (flags & CHECKPOINT_SUBSET) != 0 ? NULL : first_unasked(contents, asked);
     if (unasked != NULL)
-        return fsdp_fail(err, FSDP_ERR_MISMATCH, "the checkpoint holds %.200s, which is not there here", unasked);
+        return fsdp_fail(err, FSDP_ERR_MISMATCH, "the checkpoint holds %.200s, which is not there here",
+                         unasked);
     return FSDP_OK;
 }
 
 /* Run the plan, one file after another. */
-static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory, const struct contents *contents,
-                                 const struct reshard_read *reads, size_t n_reads, struct fsdp_err *err)
+static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
+                                 const struct contents *contents, const struct reshard_read *reads,
+                                 size_t n_reads, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
 
@@ -90,7 +94,8 @@ static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
         if (status != FSDP_OK)
             return status;
         for (; i < n_reads && reads[i].file == index && status == FSDP_OK; i++)
-            status = io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes, reads[i].offset, path, err);
+            status =
+                io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes, reads[i].offset, path, err);
         io->close(io, fd);
     }
     return status;
@@ -106,7 +111,8 @@ static double seconds_since(const struct timespec *start)
 
 enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory, int W, int rank,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
-                                 struct manifest *manifest, struct checkpoint_loaded *loaded, struct fsdp_err *err)
+                                 struct manifest *manifest, struct checkpoint_loaded *loaded,
+                                 struct fsdp_err *err)
 {
     struct contents contents = { 0 };
     struct reshard_want *wants = NULL;
@@ -169,8 +175,8 @@ enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, 
     return io_join(out, directory, name, err);
 }
 
-enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory, int64_t *step,
-                                 const struct verify_log *log, struct fsdp_err *err)
+enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory,
+                                 int64_t *step, const struct verify_log *log, struct fsdp_err *err)
 {
     const struct fsdp_link_hello *hello = link_hello(link);
     char own[IO_PATH_BYTES];

@@ -16,7 +16,7 @@
 struct link;
 
 enum checkpoint_load_flags {
-    CHECKPOINT_SUBSET = 1, /* the checkpoint may hold more tensors than are asked for (weights without optimizer) */
+    CHECKPOINT_SUBSET = 1, /* the checkpoint may hold more than is asked for (weights without optimizer) */
     CHECKPOINT_VERIFY = 2, /* check every byte of every file first; the coordinator did so for a resume */
 };
 
@@ -27,8 +27,8 @@ struct checkpoint_loaded {
 };
 
 /**
- * Fill `rows` of every tensor from `step_directory`. Nothing is written to before names, types, shapes and the
- * coverage of every row are proven; a read that fails after that leaves the rows undefined.
+ * Fill `rows` of every tensor from `step_directory`. Nothing is written to before names, types, shapes and
+ * the coverage of every row are proven; a read that fails after that leaves the rows undefined.
  *   manifest  NULL, or receives what was saved beside the tensors: manifest_free() it
  *   loaded    NULL, or receives what was done
  *   FSDP_ERR_MISMATCH   sound, but of another model: the message names the first tensor that does not fit
@@ -38,16 +38,17 @@ struct checkpoint_loaded {
  */
 enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory, int W, int rank,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
-                                 struct manifest *manifest, struct checkpoint_loaded *loaded, struct fsdp_err *err);
+                                 struct manifest *manifest, struct checkpoint_loaded *loaded,
+                                 struct fsdp_err *err);
 
 /**
- * The step this world resumes from: what the agent said, or, alone, the newest that verifies (every byte), after
- * what an earlier process left half-written was cleared away.
- * *step is -1 for a fresh run. `directory` is RUN/checkpoints, NULL: that of the link's run directory.
+ * The step this world resumes from: what the agent said, or, alone, the newest that verifies (every byte),
+ * after what an earlier process left half-written was cleared away. *step is -1 for a fresh run. `directory`
+ * is RUN/checkpoints, NULL: that of the link's run directory.
  *   FSDP_ERR_FORMAT  there are checkpoints, and none can be used
  */
-enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory, int64_t *step,
-                                 const struct verify_log *log, struct fsdp_err *err);
+enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory,
+                                 int64_t *step, const struct verify_log *log, struct fsdp_err *err);
 
 /** "<directory>/step-00000050" */
 enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, char out[IO_PATH_BYTES],

@@ -29,17 +29,19 @@ static bool add_want(struct plan *plan, const struct contents *contents, const s
     const uint64_t end = want->first + want->n_rows;
     uint64_t row = want->first;
 
-    for (size_t i = contents->starts[want->tensor]; i < contents->starts[want->tensor + 1] && row < end; i++) {
+    for (size_t i = contents->starts[want->tensor]; i < contents->starts[want->tensor + 1] && row < end;
+         i++) {
         const struct contents_piece *piece = &contents->pieces[i];
         const uint64_t piece_end = piece->first + piece->n_rows;
         const uint64_t stop = piece_end < end ? piece_end : end;
 
         if (piece_end <= row)
             continue;
-        if (row_bytes > 0 && !add(plan, (struct reshard_read){ .file = piece->file,
-                                                               .offset = piece->offset + (row - piece->first) * row_bytes,
-                                                               .size_bytes = (stop - row) * row_bytes,
-                                                               .to = want->to + (row - want->first) * row_bytes }))
+        if (row_bytes > 0 &&
+            !add(plan, (struct reshard_read){ .file = piece->file,
+                                              .offset = piece->offset + (row - piece->first) * row_bytes,
+                                              .size_bytes = (stop - row) * row_bytes,
+                                              .to = want->to + (row - want->first) * row_bytes }))
             return false;
         row = stop;
     }
@@ -74,8 +76,9 @@ static void join(struct plan *plan)
     plan->n = plan->n == 0 ? 0 : kept + 1;
 }
 
-enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants, size_t n_wants,
-                              struct reshard_read **reads, size_t *n_reads, struct fsdp_err *err)
+enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants,
+                              size_t n_wants, struct reshard_read **reads, size_t *n_reads,
+                              struct fsdp_err *err)
 {
     struct plan plan = { 0 };
 

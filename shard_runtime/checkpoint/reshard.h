@@ -29,7 +29,8 @@ struct reshard_read {
  * The reads that fill all of `wants`, in order of file and offset, neighbours joined. *reads is to be freed.
  *   FSDP_ERR_ARG  a want that reaches out of its tensor
  */
-enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants, size_t n_wants,
-                              struct reshard_read **reads, size_t *n_reads, struct fsdp_err *err);
+enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants,
+                              size_t n_wants, struct reshard_read **reads, size_t *n_reads,
+                              struct fsdp_err *err);
 
 #endif

@@ -20,15 +20,21 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* --- the two halves ---------------------------------------------------------------------------------------- */
+/* --- the two halves --- */
 
 enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t generation, int W,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, char **text,
                                  size_t *length, struct fsdp_err *err)
 {
-    struct manifest head = { .step = (uint64_t)state->step, .world_size = (uint64_t)W, .generation = generation,
-                             .seed = state->seed, .cursor = state->cursor, .optimizer_step = state->optimizer_step,
-                             .numerics = state->numerics, .job = state->job, .extra = state->extra,
+    struct manifest head = { .step = (uint64_t)state->step,
+                             .world_size = (uint64_t)W,
+                             .generation = generation,
+                             .seed = state->seed,
+                             .cursor = state->cursor,
+                             .optimizer_step = state->optimizer_step,
+                             .numerics = state->numerics,
+                             .job = state->job,
+                             .extra = state->extra,
                              .n_tensors = n_tensors };
     enum fsdp_status status;
 
@@ -50,8 +56,9 @@ enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t 
 }
 
 /* This rank's shards of `tensors`, those without rows left out. */
-static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors, size_t n_tensors, int W, int rank,
-                                        struct safetensors_tensor *shards, size_t *n_shards, struct fsdp_err *err)
+static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors, size_t n_tensors, int W,
+                                        int rank, struct safetensors_tensor *shards, size_t *n_shards,
+                                        struct fsdp_err *err)
 {
     *n_shards = 0;
     for (size_t i = 0; i < n_tensors; i++) {
@@ -64,8 +71,12 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
             return status;
         if (rows.n_rows == 0)
             continue;
-        *shard = (struct safetensors_tensor){ .name = tensor->name, .dtype = tensor->dtype, .n_dims = tensor->n_dims,
-                                              .has_offsets = true, .has_global_shape = true, .data = tensor->rows };
+        *shard = (struct safetensors_tensor){ .name = tensor->name,
+                                              .dtype = tensor->dtype,
+                                              .n_dims = tensor->n_dims,
+                                              .has_offsets = true,
+                                              .has_global_shape = true,
+                                              .data = tensor->rows };
         memcpy(shard->shape, tensor->shape, sizeof shard->shape);
         memcpy(shard->global_shape, tensor->shape, sizeof shard->global_shape);
         shard->shape[0] = rows.n_rows;
@@ -76,8 +87,8 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
 }
 
 enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory, const char *temporary,
-                                       const struct checkpoint_state *state, uint32_t generation, int W, int rank,
-                                       const struct checkpoint_tensor *tensors, size_t n_tensors,
+                                       const struct checkpoint_state *state, uint32_t generation, int W,
+                                       int rank, const struct checkpoint_tensor *tensors, size_t n_tensors,
                                        struct checkpoint_part *part, struct fsdp_err *err)
 {
     char marks[4][24], folder[IO_PATH_BYTES], path[IO_PATH_BYTES];
@@ -115,19 +126,21 @@ enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory
     return status;
 }
 
-/* --- publishing -------------------------------------------------------------------------------------------- */
+/* --- publishing --- */
 
 static enum fsdp_status publish_alone(const struct checkpoint_save_options *options, struct fsdp_io *io,
-                                      const char *directory, const char *temporary, const struct commit_fence *fence,
-                                      const char *head, size_t head_length, const struct checkpoint_part *part,
-                                      struct fsdp_err *err)
+                                      const char *directory, const char *temporary,
+                                      const struct commit_fence *fence, const char *head, size_t head_length,
+                                      const struct checkpoint_part *part, struct fsdp_err *err)
 {
-    const struct manifest_file file = { .name = part->file, .size_bytes = part->size_bytes,
+    const struct manifest_file file = { .name = part->file,
+                                        .size_bytes = part->size_bytes,
                                         .checksum = { part->checksum[0], part->checksum[1] } };
     struct fsdp_err why = { 0 };
     enum fsdp_status status;
 
-    status = commit_publish(io, directory, temporary, fence, head, head_length, &file, part->size_bytes > 0, err);
+    status =
+        commit_publish(io, directory, temporary, fence, head, head_length, &file, part->size_bytes > 0, err);
     if (status != FSDP_OK)
         return status;
     /* Deleting old ones is not part of this one's success. */
@@ -157,8 +170,9 @@ static enum fsdp_status head_memfd(const char *head, size_t length, int *out, st
 /* Tell the coordinator how this rank's part went (`status`, `err`), and hear what became of the whole. */
 static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *options,
                                          const struct checkpoint_state *state, const char *temporary,
-                                         const char *head, size_t head_length, const struct checkpoint_part *part,
-                                         int64_t started_ns, enum fsdp_status status, struct fsdp_err *err)
+                                         const char *head, size_t head_length,
+                                         const struct checkpoint_part *part, int64_t started_ns,
+                                         enum fsdp_status status, struct fsdp_err *err)
 {
     struct fsdp_link_saved saved = { .step = state->step, .keep = options->keep, .started_ns = started_ns };
     struct fsdp_link_published published = { 0 };
@@ -185,10 +199,12 @@ static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *o
     if (status != FSDP_OK)
         return fsdp_fail(err, status, "%s", link_err.message);
     if (published.status >= FSDP_STATUS_COUNT)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "the agent answered with status %lu", (unsigned long)published.status);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "the agent answered with status %lu",
+                         (unsigned long)published.status);
     published.words[sizeof published.words - 1] = '\0';
-    return published.status == FSDP_OK ? FSDP_OK
-                                       : fsdp_fail(err, (enum fsdp_status)published.status, "%s", published.words);
+    return published.status == FSDP_OK
+               ? FSDP_OK
+               : fsdp_fail(err, (enum fsdp_status)published.status, "%s", published.words);
 }
 
 static enum fsdp_status directory_of(const struct checkpoint_save_options *options, char out[IO_PATH_BYTES],
@@ -204,7 +220,8 @@ static enum fsdp_status directory_of(const struct checkpoint_save_options *optio
     return FSDP_OK;
 }
 
-enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options, const struct checkpoint_state *state,
+enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
+                                 const struct checkpoint_state *state,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors,
                                  struct checkpoint_saved *saved, struct fsdp_err *err)
 {
@@ -226,10 +243,12 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options, 
         status = checkpoint_head(state, hello->generation, (int)hello->world_size, tensors, n_tensors, &head,
                                  &head_length, &why);
     if (status == FSDP_OK)
-        status = checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
-                                       (int)hello->rank, tensors, n_tensors, &part, &why);
+        status =
+            checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
+                                  (int)hello->rank, tensors, n_tensors, &part, &why);
     if (!link_alone(options->link)) /* also after a failure: the others wait for this rank's word */
-        status = publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
+        status =
+            publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
     else if (status == FSDP_OK)
         status = publish_alone(options, io, directory, temporary, &fence, head, head_length, &part, &why);
     if (status != FSDP_OK && link_alone(options->link))

@@ -1,7 +1,7 @@
 /*
- * Save a sharded state: every rank writes the rows it owns into one file, the coordinator makes a checkpoint of
- * the files (shardfile/commit.h). Collective over the world: every rank calls with the same state and the same
- * tensors in the same order; only `rows` differ.
+ * Save a sharded state: every rank writes the rows it owns into one file, the coordinator makes a checkpoint
+ * of the files (shardfile/commit.h). Collective over the world: every rank calls with the same state and the
+ * same tensors in the same order; only `rows` differ.
  *
  * Nothing is copied but through one buffer of 4 MiB. Tensors may change again as soon as the call returns.
  */
@@ -51,11 +51,12 @@ struct checkpoint_saved {
  *                  checkpoints stand, training may go on and the next save may work
  * Thread: the one that owns the link.
  */
-enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options, const struct checkpoint_state *state,
+enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
+                                 const struct checkpoint_state *state,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors,
                                  struct checkpoint_saved *saved, struct fsdp_err *err);
 
-/* --- its two halves, for a publisher other than the link's ---------------------------------------------------- */
+/* --- its two halves, for a publisher other than the link's --- */
 
 struct checkpoint_part {
     char file[MANIFEST_SHARD_NAME_BYTES];
@@ -65,8 +66,8 @@ struct checkpoint_part {
 
 /** Write and sync rank's file in directory/temporary, which is created. On failure the file is not there. */
 enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory, const char *temporary,
-                                       const struct checkpoint_state *state, uint32_t generation, int W, int rank,
-                                       const struct checkpoint_tensor *tensors, size_t n_tensors,
+                                       const struct checkpoint_state *state, uint32_t generation, int W,
+                                       int rank, const struct checkpoint_tensor *tensors, size_t n_tensors,
                                        struct checkpoint_part *part, struct fsdp_err *err);
 
 /** The manifest's head, to be freed. */

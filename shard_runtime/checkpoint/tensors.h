@@ -1,7 +1,7 @@
 /*
- * How a caller names what is saved and loaded: plain arrays, so that this folder knows no model. A parameter P
- * has its rows under P, its optimizer's state under "optimizer.exp_avg.P" and "optimizer.exp_avg_sq.P" (AdamW)
- * or "optimizer.momentum_buffer.P" (SGD), all of P's shape and cut alike.
+ * How a caller names what is saved and loaded: plain arrays, so that this folder knows no model. A parameter
+ * P has its rows under P, its optimizer's state under "optimizer.exp_avg.P" and "optimizer.exp_avg_sq.P"
+ * (AdamW) or "optimizer.momentum_buffer.P" (SGD), all of P's shape and cut alike.
  */
 #ifndef CHECKPOINT_TENSORS_H
 #define CHECKPOINT_TENSORS_H
@@ -23,7 +23,10 @@ struct checkpoint_tensor {
     void *rows; /* host memory, (n_rows, shape[1], ...) without the padding; may be NULL where n_rows is 0 */
 };
 
-/** This rank's rows of `tensor`: where they start, how many, bytes of each. FSDP_ERR_ARG: a size that does not fit. */
+/**
+ * This rank's rows of `tensor`: where they start, how many, bytes of each. FSDP_ERR_ARG: a size that does not
+ * fit.
+ */
 struct checkpoint_rows {
     uint64_t first, n_rows, row_bytes;
 };

@@ -60,8 +60,11 @@ size_t layout_reads(size_t D, int W_save, int W_load, int rank, struct layout_re
         const size_t stop = saved_end < end ? saved_end : end;
 
         if (n < capacity)
-            reads[n] = (struct layout_read){ .file_rank = file_rank, .first = row, .n_rows = stop - row,
-                                             .file_row = row - saved.first, .own_row = row - own.first };
+            reads[n] = (struct layout_read){ .file_rank = file_rank,
+                                             .first = row,
+                                             .n_rows = stop - row,
+                                             .file_row = row - saved.first,
+                                             .own_row = row - own.first };
         n++;
         row = stop;
     }

@@ -34,7 +34,10 @@ bool layout_padded_rows(size_t D, int W, size_t *rows);
 /** The rank that owns global row `row` < D. */
 int layout_owner(size_t D, int W, size_t row);
 
-/** Rows to copy from the shard that rank `file_rank` saved: global rows first .. first + n_rows - 1, n_rows > 0. */
+/**
+ * Rows to copy from the shard that rank `file_rank` saved: global rows first .. first + n_rows - 1, n_rows >
+ * 0.
+ */
 struct layout_read {
     int file_rank;
     size_t first, n_rows;
@@ -44,8 +47,8 @@ struct layout_read {
 
 /**
  * What `rank` of W_load ranks reads from shards saved by W_save ranks: at most `capacity` pieces in rising
- * order of rows, which cover exactly layout_shard(D, W_load, rank). Returns how many there are, also when that
- * is more than `capacity` (W_save always suffices).
+ * order of rows, which cover exactly layout_shard(D, W_load, rank). Returns how many there are, also when
+ * that is more than `capacity` (W_save always suffices).
  */
 size_t layout_reads(size_t D, int W_save, int W_load, int rank, struct layout_read *reads, size_t capacity);
 

@@ -1,6 +1,7 @@
 #include "shard_runtime/shardfile/commit.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 #define TRASH_PREFIX ".trash-"
 
-/* --- names ------------------------------------------------------------------------------------------------- */
+/* --- names --- */
 
 void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
 {
@@ -19,13 +20,40 @@ void commit_step_name(int64_t step, char out[COMMIT_NAME_BYTES])
     snprintf(out, COMMIT_NAME_BYTES, "step-%08lld", (long long)step);
 }
 
+/*
+ * The whole number at *at, which moves behind it; -1 where there is none. Callers compare what they read with
+ * the one way to write it, which sees to signs, leading zeros and numbers that are too large.
+ */
+static int64_t read_number(const char **at, int base)
+{
+    char *end;
+    long long number;
+
+    if (!isxdigit((unsigned char)**at))
+        return -1;
+    number = strtoll(*at, &end, base);
+    *at = end;
+    return number;
+}
+
+/* Step over `words` at *at. */
+static bool read_words(const char **at, const char *words)
+{
+    const size_t length = strlen(words);
+
+    if (strncmp(*at, words, length) != 0)
+        return false;
+    *at += length;
+    return true;
+}
+
 int64_t commit_parse_step(const char *name)
 {
     char again[COMMIT_NAME_BYTES];
-    long long step = 0;
+    const char *at = name;
+    int64_t step;
 
-    /* Whatever scanf lets pass, only the one spelling compares equal. */
-    if (sscanf(name, "step-%18lld", &step) != 1 || step < 0)
+    if (!read_words(&at, "step-") || (step = read_number(&at, 10)) < 0)
         return -1;
     commit_step_name(step, again);
     return strcmp(name, again) == 0 ? step : -1;
@@ -35,7 +63,8 @@ void commit_temporary_name(int64_t step, uint32_t generation, const void *secret
                            char out[COMMIT_NAME_BYTES])
 {
     /* 32 bits of a hash of the secret: enough to be this run's own, far too little to find the secret by. */
-    const uint64_t hash = XXH3_64bits_withSeed(secret, secret_bytes, (uint64_t)step ^ (uint64_t)generation << 40);
+    const uint64_t hash =
+        XXH3_64bits_withSeed(secret, secret_bytes, (uint64_t)step ^ (uint64_t)generation << 40);
 
     assert(step >= 0);
     snprintf(out, COMMIT_NAME_BYTES, ".step-%08lld.g%lu.%08lx", (long long)step, (unsigned long)generation,
@@ -44,14 +73,16 @@ void commit_temporary_name(int64_t step, uint32_t generation, const void *secret
 
 bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generation)
 {
-    unsigned long of_generation = 0, nonce = 0;
+    int64_t of_step, of_generation, nonce;
     char again[COMMIT_NAME_BYTES];
-    long long of_step = 0;
+    const char *at = name;
 
-    if (sscanf(name, ".step-%18lld.g%10lu.%8lx", &of_step, &of_generation, &nonce) != 3 || of_step < 0 ||
-        of_generation > UINT32_MAX)
+    if (!read_words(&at, ".step-") || (of_step = read_number(&at, 10)) < 0 || !read_words(&at, ".g") ||
+        (of_generation = read_number(&at, 10)) < 0 || !read_words(&at, ".") ||
+        (nonce = read_number(&at, 16)) < 0 || of_generation > UINT32_MAX || nonce > UINT32_MAX)
         return false;
-    snprintf(again, sizeof again, ".step-%08lld.g%lu.%08lx", of_step, of_generation, nonce);
+    snprintf(again, sizeof again, ".step-%08lld.g%lld.%08llx", (long long)of_step, (long long)of_generation,
+             (long long)nonce);
     if (strcmp(name, again) != 0)
         return false;
     *step = of_step;
@@ -59,7 +90,7 @@ bool commit_parse_temporary(const char *name, int64_t *step, uint32_t *generatio
     return true;
 }
 
-/* --- removing ---------------------------------------------------------------------------------------------- */
+/* --- removing --- */
 
 /* Remove a directory and the files in it. Nothing of ours nests deeper; what does is left, and said. */
 static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)
@@ -81,7 +112,8 @@ static enum fsdp_status remove_directory(struct fsdp_io *io, const char *path, s
         char child[IO_PATH_BYTES];
 
         if (snprintf(child, sizeof child, "%s/%s", path, names.names[i]) >= (int)sizeof child)
-            status = fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", names.names[i], path);
+            status =
+                fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", names.names[i], path);
         else if (io->unlink(io, child) < 0 && errno != ENOENT)
             status = fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", child, strerror(errno));
     }
@@ -111,7 +143,8 @@ static enum fsdp_status move_to_trash(struct fsdp_io *io, const char *directory,
     return io_sync_directory(io, directory, err);
 }
 
-enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary, struct fsdp_err *err)
+enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary,
+                              struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
     enum fsdp_status status;
@@ -143,18 +176,21 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
         if (!commit_parse_temporary(names.names[i], &step, &generation) &&
             strncmp(names.names[i], TRASH_PREFIX, sizeof TRASH_PREFIX - 1) != 0)
             continue;
-        if (io_join(path, directory, names.names[i], &why) == FSDP_OK && remove_directory(io, path, &why) == FSDP_OK)
+        if (io_join(path, directory, names.names[i], &why) == FSDP_OK &&
+            remove_directory(io, path, &why) == FSDP_OK)
             verify_log_line(log, "event=checkpoint_cleaned name=%s", names.names[i]);
         else
-            verify_log_line(log, "event=checkpoint_not_cleaned name=%s reason=\"%s\"", names.names[i], why.message);
+            verify_log_line(log, "event=checkpoint_not_cleaned name=%s reason=\"%s\"", names.names[i],
+                            why.message);
     }
     io_names_free(&names);
     return FSDP_OK;
 }
 
-/* --- publishing -------------------------------------------------------------------------------------------- */
+/* --- publishing --- */
 
-enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const char *temporary, struct fsdp_err *err)
+enum fsdp_status commit_begin(struct fsdp_io *io, const char *directory, const char *temporary,
+                              struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
     enum fsdp_status status;
@@ -192,11 +228,12 @@ static enum fsdp_status check_fence(const char *temporary, const struct commit_f
         return status;
     if (manifest.step != (uint64_t)fence->step || manifest.generation != fence->generation ||
         manifest.world_size != fence->world_size)
-        status = fsdp_fail(err, FSDP_ERR_MISMATCH,
-                           "a head of step %llu, generation %llu, %llu ranks, where %lld, %lu, %lu are current",
-                           (unsigned long long)manifest.step, (unsigned long long)manifest.generation,
-                           (unsigned long long)manifest.world_size, (long long)fence->step,
-                           (unsigned long)fence->generation, (unsigned long)fence->world_size);
+        status =
+            fsdp_fail(err, FSDP_ERR_MISMATCH,
+                      "a head of step %llu, generation %llu, %llu ranks, where %lld, %lu, %lu are current",
+                      (unsigned long long)manifest.step, (unsigned long long)manifest.generation,
+                      (unsigned long long)manifest.world_size, (long long)fence->step,
+                      (unsigned long)fence->generation, (unsigned long)fence->world_size);
     manifest_free(&manifest);
     return status;
 }
@@ -226,8 +263,8 @@ static enum fsdp_status complete(struct fsdp_io *io, const char *path, const cha
 }
 
 /* `final` is there already: an older save of this very step, whole or damaged. */
-static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const char *path, const char *final_name,
-                                const char *final_path, struct fsdp_err *err)
+static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const char *path,
+                                const char *final_name, const char *final_path, struct fsdp_err *err)
 {
     char trash[IO_PATH_BYTES];
     enum fsdp_status status;
@@ -235,14 +272,15 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
     if (io->exchange(io, path, final_path) == 0) {
         status = io_sync_directory(io, directory, err);
         if (status == FSDP_OK)
-            (void)remove_directory(io, path, NULL); /* the old one; what is left of it, commit_clean() takes */
+            (void)remove_directory(io, path,
+                                   NULL); /* the old one; what is left of it, commit_clean() takes */
         return status;
     }
     if (errno != EINVAL)
         return fsdp_fail(err, FSDP_ERR_IO, "swap %s and %s: %s", path, final_path, strerror(errno));
     if (verify_step(io, final_path, VERIFY_STRUCTURE, NULL, NULL) == FSDP_OK)
-        return fsdp_fail(err, FSDP_ERR_BUSY, "%s is there already, and this file system cannot swap directories",
-                         final_path);
+        return fsdp_fail(err, FSDP_ERR_BUSY,
+                         "%s is there already, and this file system cannot swap directories", final_path);
     status = move_to_trash(io, directory, final_name, trash, err);
     if (status != FSDP_OK)
         return status;
@@ -285,7 +323,7 @@ enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const
     return io_sync_directory(io, directory, err);
 }
 
-/* --- retention --------------------------------------------------------------------------------------------- */
+/* --- retention --- */
 
 static void delete_step(struct fsdp_io *io, const char *directory, int64_t step, const struct verify_log *log)
 {
@@ -294,8 +332,10 @@ static void delete_step(struct fsdp_io *io, const char *directory, int64_t step,
 
     commit_step_name(step, name);
     /* A deletion is what was asked for and worth no line; one that fails fills the disk. */
-    if (move_to_trash(io, directory, name, trash, &why) != FSDP_OK || remove_directory(io, trash, &why) != FSDP_OK)
-        verify_log_line(log, "event=checkpoint_not_deleted step=%lld reason=\"%s\"", (long long)step, why.message);
+    if (move_to_trash(io, directory, name, trash, &why) != FSDP_OK ||
+        remove_directory(io, trash, &why) != FSDP_OK)
+        verify_log_line(log, "event=checkpoint_not_deleted step=%lld reason=\"%s\"", (long long)step,
+                        why.message);
 }
 
 enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep, int64_t loaded_step,

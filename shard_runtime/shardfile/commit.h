@@ -1,11 +1,11 @@
 /*
  * How a checkpoint appears, and how it goes. The ranks write into a directory whose name no reader takes
  * (".step-00000050.g2.1a2b3c4d"); one process, the publisher, checks that all parts are there, writes the
- * manifest, syncs, and renames it to "step-00000050". Only that rename makes a checkpoint; before it the older
- * ones are untouched, after it and the sync of the parent the new one is durable.
+ * manifest, syncs, and renames it to "step-00000050". Only that rename makes a checkpoint; before it the
+ * older ones are untouched, after it and the sync of the parent the new one is durable.
  *
- * Fencing: step and generation are part of the temporary name and of the manifest's head, and both are checked
- * against what the publisher says is current, so that a writer from before a restart cannot publish.
+ * Fencing: step and generation are part of the temporary name and of the manifest's head, and both are
+ * checked against what the publisher says is current, so that a writer from before a restart cannot publish.
  *
  * `directory` is RUN/checkpoints everywhere. One publisher at a time: the holder of the run directory's lock.
  * Calls block on the disk; any thread, one call at a time for a directory.
@@ -52,9 +52,10 @@ struct commit_fence {
 /**
  * Make directory/temporary the checkpoint of fence->step. `files` are the parts that were reported, in rising
  * order of rank, `head` rank 0's head. An older checkpoint of that very step is replaced at once, without a
- * moment in which neither is there (where the file system cannot swap names: with one, and only when the older
- * one does not verify; else FSDP_ERR_BUSY).
- *   FSDP_ERR_MISMATCH   head or temporary name belong to another step, generation or world; nothing was published
+ * moment in which neither is there (where the file system cannot swap names: with one, and only when the
+ * older one does not verify; else FSDP_ERR_BUSY).
+ *   FSDP_ERR_MISMATCH   head or temporary name belong to another step, generation or world; nothing was
+ *                       published
  *   FSDP_ERR_FORMAT     a part is missing, of another size, or does not hold what the head says
  *   FSDP_ERR_IO         the system refused; what was published before stands
  * After a failure the caller calls commit_abort().
@@ -64,21 +65,23 @@ enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const
                                 const struct manifest_file *files, size_t n_files, struct fsdp_err *err);
 
 /** Remove directory/temporary with what is in it; one that is not there is fine. */
-enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary, struct fsdp_err *err);
+enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const char *temporary,
+                              struct fsdp_err *err);
 
 /**
- * Remove what earlier saves and deletions left behind: temporary and trash names. To be called when no rank can
- * be writing: at the start of a job and between generations. A missing `directory` is fine. What could not be
- * removed is logged and left.
+ * Remove what earlier saves and deletions left behind: temporary and trash names. To be called when no rank
+ * can be writing: at the start of a job and between generations. A missing `directory` is fine. What could
+ * not be removed is logged and left.
  */
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
                               struct fsdp_err *err);
 
 /**
  * Keep the `keep` newest checkpoints whose structure verifies (0: all) and delete the valid and broken ones
- * that are older than all of those. Never deleted: `loaded_step` (-1: none), what the run started from. Broken ones that are
- * newer than the oldest kept one are left for a person to look at. Deleting is a rename to a trash name, a sync
- * of the parent, then the unlinks, so that a half-deleted one is never taken for a checkpoint.
+ * that are older than all of those. Never deleted: `loaded_step` (-1: none), what the run started from.
+ * Broken ones that are newer than the oldest kept one are left for a person to look at. Deleting is a rename
+ * to a trash name, a sync of the parent, then the unlinks, so that a half-deleted one is never taken for a
+ * checkpoint.
  */
 enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep, int64_t loaded_step,
                                const struct verify_log *log, struct fsdp_err *err);

@@ -28,7 +28,8 @@ struct index {
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp((*(const struct manifest_tensor *const *)a)->name, (*(const struct manifest_tensor *const *)b)->name);
+    return strcmp((*(const struct manifest_tensor *const *)a)->name,
+                  (*(const struct manifest_tensor *const *)b)->name);
 }
 
 static const struct manifest_tensor *find(const struct index *index, const char *name)
@@ -57,7 +58,8 @@ static enum fsdp_status check_sizes(const struct manifest *manifest, struct fsdp
 
         for (size_t d = 1; d < tensor->n_dims; d++)
             if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
-                return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits", tensor->name);
+                return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits",
+                                 tensor->name);
         if (__builtin_mul_overflow(bytes, contents_rows(tensor), &bytes) || bytes > INT64_MAX)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "the size of %.200s does not fit 64 bits", tensor->name);
     }
@@ -90,9 +92,11 @@ static enum fsdp_status check_marks(const struct safetensors_header *header, con
     return status == FSDP_OK ? check_mark(header, CONTENTS_RANK_KEY, rank, err) : status;
 }
 
-/* A shard in a file against the tensor that the manifest describes: same type, whole rows, same global shape. */
-static enum fsdp_status check_shard(const struct safetensors_tensor *shard, const struct manifest_tensor *tensor,
-                                    struct fsdp_err *err)
+/*
+ * A shard in a file against the tensor that the manifest describes: same type, whole rows, same global shape.
+ */
+static enum fsdp_status check_shard(const struct safetensors_tensor *shard,
+                                    const struct manifest_tensor *tensor, struct fsdp_err *err)
 {
     bool same = shard->dtype == tensor->dtype && shard->n_dims == tensor->n_dims && shard->has_offsets &&
                 shard->has_global_shape;
@@ -130,7 +134,8 @@ static enum fsdp_status add_header(struct contents *out, const struct index *ind
         const struct manifest_tensor *tensor = find(index, shard->name);
 
         if (tensor == NULL)
-            return fsdp_fail(err, FSDP_ERR_FORMAT, "holds %.200s, which the manifest does not know", shard->name);
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "holds %.200s, which the manifest does not know",
+                             shard->name);
         status = check_shard(shard, tensor, err);
         if (status == FSDP_OK)
             status = add_piece(out,
@@ -213,8 +218,8 @@ static enum fsdp_status prove_coverage(struct contents *out, struct fsdp_err *er
 }
 
 /* PyTorch's reader takes every file of that ending, so that one too many changes what it sees. */
-static enum fsdp_status refuse_strays(struct fsdp_io *io, const char *step_directory, const struct manifest *manifest,
-                                      struct fsdp_err *err)
+static enum fsdp_status refuse_strays(struct fsdp_io *io, const char *step_directory,
+                                      const struct manifest *manifest, struct fsdp_err *err)
 {
     static const char ending[] = ".safetensors";
     enum fsdp_status status = FSDP_OK;
@@ -233,7 +238,8 @@ static enum fsdp_status refuse_strays(struct fsdp_io *io, const char *step_direc
         while (file < manifest->n_files && strcmp(manifest->files[file].name, name) < 0)
             file++;
         if (file == manifest->n_files || strcmp(manifest->files[file].name, name) != 0)
-            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s: %s is there, but not in the manifest", step_directory, name);
+            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s: %s is there, but not in the manifest",
+                               step_directory, name);
     }
     io_names_free(&names);
     return status;

@@ -13,11 +13,13 @@
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/manifest.h"
 
-/* In the metadata of each of our files, beside what PyTorch reads: a file of another save is known by them. */
-#define CONTENTS_STEP_KEY "fsdp_step"
+/*
+ * In the metadata of each of our files, beside what PyTorch reads: a file of another save is known by them.
+ */
+#define CONTENTS_STEP_KEY       "fsdp_step"
 #define CONTENTS_GENERATION_KEY "fsdp_generation"
-#define CONTENTS_WORLD_KEY "fsdp_world_size"
-#define CONTENTS_RANK_KEY "fsdp_rank"
+#define CONTENTS_WORLD_KEY      "fsdp_world_size"
+#define CONTENTS_RANK_KEY       "fsdp_rank"
 
 /** Rows first .. first + n_rows - 1 of a tensor, whole and contiguous in one file. */
 struct contents_piece {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,22 +26,18 @@ bool io_name_is_plain(const char *name)
     return true;
 }
 
-enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const char *name, struct fsdp_err *err)
+enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const char *name,
+                         struct fsdp_err *err)
 {
-    const size_t directory_length = strlen(directory), name_length = strlen(name);
-
     if (!io_name_is_plain(name))
         return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is no plain file name", name);
-    if (directory_length + 1 + name_length >= IO_PATH_BYTES)
+    if (snprintf(out, IO_PATH_BYTES, "%s/%s", directory, name) >= IO_PATH_BYTES)
         return fsdp_fail(err, FSDP_ERR_ARG, "the path of %s in %.64s... is too long", name, directory);
-    memcpy(out, directory, directory_length);
-    out[directory_length] = '/';
-    memcpy(out + directory_length + 1, name, name_length + 1);
     return FSDP_OK;
 }
 
-enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset,
-                              const char *path, struct fsdp_err *err)
+enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes,
+                              uint64_t offset, const char *path, struct fsdp_err *err)
 {
     const unsigned char *at = bytes;
 
@@ -50,7 +47,8 @@ enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, siz
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, n < 0 ? strerror(errno) : "nothing was taken");
+            return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path,
+                             n < 0 ? strerror(errno) : "nothing was taken");
         at += n;
         offset += (uint64_t)n;
         size_bytes -= (size_t)n;
@@ -94,8 +92,8 @@ enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uin
     if (opened < 0 && errno == ELOOP)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is a symbolic link", path);
     if (opened < 0)
-        return fsdp_fail(err, errno == ENOENT || errno == ENOTDIR ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO, "open %s: %s",
-                         path, strerror(errno));
+        return fsdp_fail(err, errno == ENOENT || errno == ENOTDIR ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO,
+                         "open %s: %s", path, strerror(errno));
     if (io->fstat(io, opened, &stat) < 0) {
         fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
         io->close(io, opened);
@@ -179,7 +177,7 @@ enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit
                               size_t *size_bytes, struct fsdp_err *err)
 {
     enum fsdp_status status;
-    uint64_t size;
+    uint64_t size = 0;
     char *text = NULL;
     int fd = -1;
 
@@ -188,8 +186,8 @@ enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit
     if (status != FSDP_OK)
         return status;
     if (size > limit_bytes) {
-        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s has %llu bytes, more than %zu", path, (unsigned long long)size,
-                           limit_bytes);
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s has %llu bytes, more than %zu", path,
+                           (unsigned long long)size, limit_bytes);
         goto done;
     }
     text = malloc((size_t)size + 1);

@@ -36,17 +36,20 @@ struct fsdp_io {
     int (*close)(struct fsdp_io *io, int fd);
     ssize_t (*pwrite)(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset);
     ssize_t (*pread)(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset);
-    int (*allocate)(struct fsdp_io *io, int fd, uint64_t size_bytes); /* reserve space; EOPNOTSUPP is no failure */
+    /** Reserve space; EOPNOTSUPP is no failure. */
+    int (*allocate)(struct fsdp_io *io, int fd, uint64_t size_bytes);
     int (*ftruncate)(struct fsdp_io *io, int fd, uint64_t size_bytes);
     int (*fsync)(struct fsdp_io *io, int fd); /* of a file or of a directory opened with O_DIRECTORY */
     int (*fstat)(struct fsdp_io *io, int fd, struct io_stat *out);
     int (*stat)(struct fsdp_io *io, const char *path, struct io_stat *out);
     int (*mkdir)(struct fsdp_io *io, const char *path, mode_t mode);
     int (*rmdir)(struct fsdp_io *io, const char *path);
-    int (*rename)(struct fsdp_io *io, const char *from, const char *to);   /* fails with EEXIST where `to` exists */
-    int (*exchange)(struct fsdp_io *io, const char *one, const char *two); /* swap two names at once; EINVAL: cannot */
+    /** Directories: EEXIST where `to` is there and not empty. */
+    int (*rename)(struct fsdp_io *io, const char *from, const char *to);
+    /** Swap two names at once; EINVAL: this file system cannot. */
+    int (*exchange)(struct fsdp_io *io, const char *one, const char *two);
     int (*unlink)(struct fsdp_io *io, const char *path);
-    int (*list)(struct fsdp_io *io, const char *path, struct io_names *out); /* release with io_names_free() */
+    int (*list)(struct fsdp_io *io, const char *path, struct io_names *out); /* see io_names_free() */
 };
 
 extern struct fsdp_io io_posix; /* without state: sharing it is harmless */
@@ -55,21 +58,31 @@ void io_names_free(struct io_names *names);
 
 enum { IO_PATH_BYTES = 4096 };
 
-/** "directory/name" into `out`; FSDP_ERR_ARG when it does not fit, or `name` is empty, ".", ".." or holds a '/'. */
-enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const char *name, struct fsdp_err *err);
+/**
+ * "directory/name" into `out`; FSDP_ERR_ARG when it does not fit, or `name` is empty, ".", ".." or holds a
+ * '/'.
+ */
+enum fsdp_status io_join(char out[IO_PATH_BYTES], const char *directory, const char *name,
+                         struct fsdp_err *err);
 
-/** True for a name that may stand in a manifest: 1 to 255 bytes, no '/', no control character, not "." or "..". */
+/**
+ * True for a name that may stand in a manifest: 1 to 255 bytes, no '/', no control character, not "." or
+ * "..".
+ */
 bool io_name_is_plain(const char *name);
 
 /** All of `size_bytes` at `offset`; short and interrupted calls are carried on. `path` is for the message. */
-enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset,
-                              const char *path, struct fsdp_err *err);
+enum fsdp_status io_write_all(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes,
+                              uint64_t offset, const char *path, struct fsdp_err *err);
 
 /** As above; FSDP_ERR_FORMAT where the file ends early. */
 enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t size_bytes, uint64_t offset,
                              const char *path, struct fsdp_err *err);
 
-/** Open an existing regular file for reading, links refused. FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT (no regular file). */
+/**
+ * Open an existing regular file for reading, links refused. FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT (no regular
+ * file).
+ */
 enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uint64_t *size_bytes,
                               struct fsdp_err *err);
 
@@ -79,7 +92,10 @@ enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct 
 /** Create `path` and what is missing above it, durably. One that exists is fine. */
 enum fsdp_status io_make_directories(struct fsdp_io *io, const char *path, struct fsdp_err *err);
 
-/** Read a whole regular file, zero-terminated, to be freed; FSDP_ERR_FORMAT when it is larger than `limit_bytes`. */
+/**
+ * Read a whole regular file, zero-terminated, to be freed; FSDP_ERR_FORMAT when it is larger than
+ * `limit_bytes`.
+ */
 enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
                               size_t *size_bytes, struct fsdp_err *err);
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- writing ----------------------------------------------------------------------------------------------- */
+/* --- writing --- */
 
 static bool reserve(struct json_text *text, size_t more)
 {
@@ -82,7 +82,7 @@ void json_add_string(struct json_text *text, const char *string)
     json_add_bytes(text, "\"", 1);
 }
 
-/* --- reading ----------------------------------------------------------------------------------------------- */
+/* --- reading --- */
 
 void json_read_init(struct json_reader *json, char *text, size_t length)
 {
@@ -230,8 +230,11 @@ static size_t utf8_length(const struct json_reader *json)
 {
     const unsigned char *s = (const unsigned char *)json->text + json->at;
     const size_t left = json->length - json->at;
-    const size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-                     : s[0] >= 0xf0 && s[0] < 0xf5                                             ? 4 : 0;
+    const size_t n = s[0] < 0x80                   ? 1
+                     : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+                     : (s[0] & 0xf0) == 0xe0       ? 3
+                     : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                                   : 0;
 
     if (n == 0 || n > left)
         return 0;
@@ -411,7 +414,9 @@ static bool skip_scalar(struct json_reader *json)
     return json_refuse(json, "a value was expected");
 }
 
-/* Without recursion, so that a hostile text cannot use up the stack: `open` holds the brackets entered here. */
+/*
+ * Without recursion, so that a hostile text cannot use up the stack: `open` holds the brackets entered here.
+ */
 bool json_skip(struct json_reader *json)
 {
     char open[JSON_MAX_DEPTH];

@@ -1,9 +1,9 @@
 /*
  * JSON for the two headers of a checkpoint: a text that grows, and a strict reader that works in place.
  *
- * The reader walks the text once and copies nothing: a string is unescaped where it stands and terminated with
- * a zero byte, so names point into the caller's buffer. It takes JSON of RFC 8259 and nothing more: UTF-8 only,
- * no zero byte in a string, whole numbers without exponent where a number is read, at most
+ * The reader walks the text once and copies nothing: a string is unescaped where it stands and terminated
+ * with a zero byte, so names point into the caller's buffer. It takes JSON of RFC 8259 and nothing more:
+ * UTF-8 only, no zero byte in a string, whole numbers without exponent where a number is read, at most
  * JSON_MAX_DEPTH deep. The first problem sticks: every later call fails, loops end, and one check at the end
  * is enough.
  *

@@ -16,7 +16,8 @@ enum { DIGEST_DIGITS = 32, SEAL_BYTES = sizeof seal_open - 1 + DIGEST_DIGITS + s
 
 void manifest_shard_name(uint32_t rank, char out[MANIFEST_SHARD_NAME_BYTES])
 {
-    snprintf(out, MANIFEST_SHARD_NAME_BYTES, "shard-%05lu-model-00001-of-00001.safetensors", (unsigned long)rank + 1);
+    snprintf(out, MANIFEST_SHARD_NAME_BYTES, "shard-%05lu-model-00001-of-00001.safetensors",
+             (unsigned long)rank + 1);
 }
 
 /* As `xxhsum -H2` prints it: the high half first. */
@@ -49,7 +50,7 @@ static void seal_digest(const char *text, size_t length, char out[DIGEST_DIGITS 
     digest_text((const uint64_t[2]){ hash.low64, hash.high64 }, out);
 }
 
-/* --- writing ----------------------------------------------------------------------------------------------- */
+/* --- writing --- */
 
 static void add_u64(struct json_text *text, const char *key, uint64_t value)
 {
@@ -99,7 +100,8 @@ static enum fsdp_status take_text(struct json_text *built, char **text, size_t *
     return FSDP_OK;
 }
 
-enum fsdp_status manifest_head_text(const struct manifest *head, char **text, size_t *length, struct fsdp_err *err)
+enum fsdp_status manifest_head_text(const struct manifest *head, char **text, size_t *length,
+                                    struct fsdp_err *err)
 {
     struct json_text built = { 0 };
 
@@ -141,8 +143,8 @@ enum fsdp_status manifest_compose(const char *head, size_t head_length, const st
         digest_text(files[i].checksum, digest);
         json_add(&built, "%s\n{\"name\":", i == 0 ? "" : ",");
         json_add_string(&built, files[i].name);
-        json_add(&built, ",\"rank\":%lu,\"size_bytes\":%llu,\"xxh3_128\":\"%s\"}", (unsigned long)files[i].rank,
-                 (unsigned long long)files[i].size_bytes, digest);
+        json_add(&built, ",\"rank\":%lu,\"size_bytes\":%llu,\"xxh3_128\":\"%s\"}",
+                 (unsigned long)files[i].rank, (unsigned long long)files[i].size_bytes, digest);
     }
     json_add(&built, "]");
     if (!built.failed) {
@@ -152,18 +154,40 @@ enum fsdp_status manifest_compose(const char *head, size_t head_length, const st
     return take_text(&built, text, length, err);
 }
 
-/* --- reading ----------------------------------------------------------------------------------------------- */
+/* --- reading --- */
 
 enum key {
-    KEY_FORMAT, KEY_FORMAT_VERSION, KEY_STEP, KEY_WORLD_SIZE, KEY_GENERATION, KEY_SEED, KEY_CURSOR,
-    KEY_OPTIMIZER_STEP, KEY_NUMERICS, KEY_JOB, KEY_EXTRA, KEY_TENSORS, KEY_FILES, KEY_SEAL, KEY_COUNT
+    KEY_FORMAT,
+    KEY_FORMAT_VERSION,
+    KEY_STEP,
+    KEY_WORLD_SIZE,
+    KEY_GENERATION,
+    KEY_SEED,
+    KEY_CURSOR,
+    KEY_OPTIMIZER_STEP,
+    KEY_NUMERICS,
+    KEY_JOB,
+    KEY_EXTRA,
+    KEY_TENSORS,
+    KEY_FILES,
+    KEY_SEAL,
+    KEY_COUNT
 };
 static const char *const key_names[KEY_COUNT] = {
-    [KEY_FORMAT] = "format",         [KEY_FORMAT_VERSION] = "format_version", [KEY_STEP] = "step",
-    [KEY_WORLD_SIZE] = "world_size", [KEY_GENERATION] = "generation",         [KEY_SEED] = "seed",
-    [KEY_CURSOR] = "cursor",         [KEY_OPTIMIZER_STEP] = "optimizer_step", [KEY_NUMERICS] = "numerics",
-    [KEY_JOB] = "job",               [KEY_EXTRA] = "extra",                   [KEY_TENSORS] = "tensors",
-    [KEY_FILES] = "files",           [KEY_SEAL] = SEAL_KEY,
+    [KEY_FORMAT] = "format",
+    [KEY_FORMAT_VERSION] = "format_version",
+    [KEY_STEP] = "step",
+    [KEY_WORLD_SIZE] = "world_size",
+    [KEY_GENERATION] = "generation",
+    [KEY_SEED] = "seed",
+    [KEY_CURSOR] = "cursor",
+    [KEY_OPTIMIZER_STEP] = "optimizer_step",
+    [KEY_NUMERICS] = "numerics",
+    [KEY_JOB] = "job",
+    [KEY_EXTRA] = "extra",
+    [KEY_TENSORS] = "tensors",
+    [KEY_FILES] = "files",
+    [KEY_SEAL] = SEAL_KEY,
 };
 enum {
     KEYS_OPTIONAL = 1 << KEY_NUMERICS | 1 << KEY_JOB | 1 << KEY_EXTRA,
@@ -188,8 +212,10 @@ static bool parse_tensor(struct json_reader *json, struct manifest_tensor *tenso
     *tensor = (struct manifest_tensor){ 0 };
     json_enter_object(json);
     while ((key = json_next_member(json)) != NULL) {
-        const unsigned bit = strcmp(key, "name") == 0 ? NAME : strcmp(key, "dtype") == 0 ? DTYPE
-                             : strcmp(key, "shape") == 0                                 ? SHAPE : 0;
+        const unsigned bit = strcmp(key, "name") == 0    ? NAME
+                             : strcmp(key, "dtype") == 0 ? DTYPE
+                             : strcmp(key, "shape") == 0 ? SHAPE
+                                                         : 0;
         const char *dtype;
 
         if (bit == 0 || (seen & bit) != 0)
@@ -228,9 +254,11 @@ static bool parse_file(struct json_reader *json, struct manifest_file *file)
     *file = (struct manifest_file){ 0 };
     json_enter_object(json);
     while ((key = json_next_member(json)) != NULL) {
-        const unsigned bit = strcmp(key, "name") == 0 ? NAME : strcmp(key, "rank") == 0 ? RANK
-                             : strcmp(key, "size_bytes") == 0                           ? SIZE
-                             : strcmp(key, "xxh3_128") == 0                             ? SUM : 0;
+        const unsigned bit = strcmp(key, "name") == 0         ? NAME
+                             : strcmp(key, "rank") == 0       ? RANK
+                             : strcmp(key, "size_bytes") == 0 ? SIZE
+                             : strcmp(key, "xxh3_128") == 0   ? SUM
+                                                              : 0;
         const char *words;
         uint64_t rank;
 
@@ -296,27 +324,43 @@ static bool parse_format(struct json_reader *json)
 {
     const char *words = json_string(json);
 
-    return words != NULL && (strcmp(words, FORMAT_NAME) == 0 || json_refuse(json, "format is not " FORMAT_NAME));
+    return words != NULL &&
+           (strcmp(words, FORMAT_NAME) == 0 || json_refuse(json, "format is not " FORMAT_NAME));
 }
 
 static bool parse_value(struct json_reader *json, enum key key, struct manifest *out, uint64_t *version)
 {
     switch (key) {
-    case KEY_FORMAT: return parse_format(json);
-    case KEY_FORMAT_VERSION: return json_u64(json, version);
-    case KEY_STEP: return json_u64(json, &out->step);
-    case KEY_WORLD_SIZE: return json_u64(json, &out->world_size);
-    case KEY_GENERATION: return json_u64(json, &out->generation);
-    case KEY_SEED: return json_u64(json, &out->seed);
-    case KEY_CURSOR: return json_u64(json, &out->cursor);
-    case KEY_OPTIMIZER_STEP: return json_u64(json, &out->optimizer_step);
-    case KEY_NUMERICS: return json_raw_object(json, &out->numerics, &out->numerics_length);
-    case KEY_JOB: return json_raw_object(json, &out->job, &out->job_length);
-    case KEY_EXTRA: return json_raw_object(json, &out->extra, &out->extra_length);
-    case KEY_TENSORS: return parse_tensors(json, out);
-    case KEY_FILES: return parse_files(json, out);
-    case KEY_SEAL: return json_string(json) != NULL; /* compared before anything was parsed */
-    case KEY_COUNT: break;
+    case KEY_FORMAT:
+        return parse_format(json);
+    case KEY_FORMAT_VERSION:
+        return json_u64(json, version);
+    case KEY_STEP:
+        return json_u64(json, &out->step);
+    case KEY_WORLD_SIZE:
+        return json_u64(json, &out->world_size);
+    case KEY_GENERATION:
+        return json_u64(json, &out->generation);
+    case KEY_SEED:
+        return json_u64(json, &out->seed);
+    case KEY_CURSOR:
+        return json_u64(json, &out->cursor);
+    case KEY_OPTIMIZER_STEP:
+        return json_u64(json, &out->optimizer_step);
+    case KEY_NUMERICS:
+        return json_raw_object(json, &out->numerics, &out->numerics_length);
+    case KEY_JOB:
+        return json_raw_object(json, &out->job, &out->job_length);
+    case KEY_EXTRA:
+        return json_raw_object(json, &out->extra, &out->extra_length);
+    case KEY_TENSORS:
+        return parse_tensors(json, out);
+    case KEY_FILES:
+        return parse_files(json, out);
+    case KEY_SEAL:
+        return json_string(json) != NULL; /* compared before anything was parsed */
+    case KEY_COUNT:
+        break;
     }
     return json_refuse(json, "an unknown key");
 }
@@ -332,7 +376,8 @@ static enum key find_key(const char *name)
 
 static int compare_tensor_names(const void *a, const void *b)
 {
-    return strcmp((*(const struct manifest_tensor *const *)a)->name, (*(const struct manifest_tensor *const *)b)->name);
+    return strcmp((*(const struct manifest_tensor *const *)a)->name,
+                  (*(const struct manifest_tensor *const *)b)->name);
 }
 
 static enum fsdp_status refuse_doubled_tensors(const struct manifest *manifest, struct fsdp_err *err)
@@ -360,7 +405,8 @@ static enum fsdp_status check_meaning(const struct manifest *manifest, struct fs
     char name[MANIFEST_SHARD_NAME_BYTES];
 
     if (manifest->world_size < 1 || manifest->world_size > MANIFEST_MAX_WORLD)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "a world of %llu ranks", (unsigned long long)manifest->world_size);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a world of %llu ranks",
+                         (unsigned long long)manifest->world_size);
     if (manifest->step > INT64_MAX || manifest->generation > UINT32_MAX)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "step or generation out of range");
     for (size_t i = 0; i < manifest->n_files; i++) {
@@ -405,8 +451,9 @@ static enum fsdp_status parse(struct manifest *out, const char *text, size_t len
         if (!parse_value(&json, key, out, &version))
             break;
         if (key == KEY_FORMAT_VERSION && version != MANIFEST_FORMAT_VERSION) {
-            status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "format version %llu; this program reads version %d",
-                               (unsigned long long)version, MANIFEST_FORMAT_VERSION);
+            status =
+                fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "format version %llu; this program reads version %d",
+                          (unsigned long long)version, MANIFEST_FORMAT_VERSION);
             break;
         }
     }
@@ -422,7 +469,8 @@ static enum fsdp_status parse(struct manifest *out, const char *text, size_t len
     return status;
 }
 
-enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, size_t length, struct fsdp_err *err)
+enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, size_t length,
+                                     struct fsdp_err *err)
 {
     const enum fsdp_status status = parse(out, text, length, KEYS_ALL & ~(unsigned)KEYS_WHOLE_ONLY, err);
 

@@ -43,7 +43,8 @@ struct manifest_file {
 
 /*
  * Filled by the writer of a head (strings borrowed) or by manifest_parse() (strings in `text`).
- * The raw members are JSON objects as text, `..._length` bytes and not terminated after parsing; NULL: absent.
+ * The raw members are JSON objects as text, `..._length` bytes and not terminated after parsing; NULL:
+ * absent.
  */
 struct manifest {
     uint64_t step;       /* optimizer updates done */
@@ -65,17 +66,24 @@ struct manifest {
     char *text; /* owned by a parsed manifest, as are the two arrays; NULL in one that a caller filled */
 };
 
-/** The head as one JSON object without files, to be freed. FSDP_ERR_ARG: a raw member that is no JSON object. */
-enum fsdp_status manifest_head_text(const struct manifest *head, char **text, size_t *length, struct fsdp_err *err);
+/**
+ * The head as one JSON object without files, to be freed. FSDP_ERR_ARG: a raw member that is no JSON object.
+ */
+enum fsdp_status manifest_head_text(const struct manifest *head, char **text, size_t *length,
+                                    struct fsdp_err *err);
 
 /** Read a head back (the coordinator's check before it publishes). */
-enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, size_t length, struct fsdp_err *err);
+enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, size_t length,
+                                     struct fsdp_err *err);
 
 /** Head + files + checksum: the bytes of manifest.json, to be freed. `files` in rising order of rank. */
 enum fsdp_status manifest_compose(const char *head, size_t head_length, const struct manifest_file *files,
                                   size_t n_files, char **text, size_t *length, struct fsdp_err *err);
 
-/** Read manifest.json's bytes (a copy is made). Every failure is FSDP_ERR_FORMAT but a newer format's (UNSUPPORTED). */
+/**
+ * Read manifest.json's bytes (a copy is made). Every failure is FSDP_ERR_FORMAT but a newer format's
+ * (UNSUPPORTED).
+ */
 enum fsdp_status manifest_parse(struct manifest *out, const char *text, size_t length, struct fsdp_err *err);
 
 /** Read <step_directory>/manifest.json. FSDP_ERR_NOT_FOUND when there is none. */

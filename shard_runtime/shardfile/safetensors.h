@@ -45,12 +45,12 @@ struct safetensors_metadata {
     const char *key, *value;
 };
 
-/* --- writing ----------------------------------------------------------------------------------------------- */
+/* --- writing --- */
 
 /**
  * Lay `tensors` out in the order given (begin and end are filled) and build the 8 + N first bytes in `out`
- * (zero-initialised, json_text_free() it). With offsets on any tensor all must have them, and DCP_SHARDING_INFO and
- * DCP_VERSION are written; `format` is always "pt"; `metadata` follows them.
+ * (zero-initialised, json_text_free() it). With offsets on any tensor all must have them, and
+ * DCP_SHARDING_INFO and DCP_VERSION are written; `format` is always "pt"; `metadata` follows them.
  *   alignment  power of two that 8 + N is padded to: 8 as the reference writer, 4096 for our own files
  *   size_bytes NULL, or receives the size of the whole file
  * FSDP_ERR_ARG: sizes that do not fit, too many dimensions, no name.
@@ -66,16 +66,16 @@ struct safetensors_written {
 };
 
 /**
- * Write and sync `path`, replacing a file of that name that an earlier attempt left. Large files go around the
- * page cache where the file system takes O_DIRECT. Memory: the header and one buffer of 4 MiB. On failure the
- * file is removed.
+ * Write and sync `path`, replacing a file of that name that an earlier attempt left. Large files go around
+ * the page cache where the file system takes O_DIRECT. Memory: the header and one buffer of 4 MiB. On failure
+ * the file is removed.
  */
 enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct safetensors_tensor *tensors,
                                    size_t n_tensors, const struct safetensors_metadata *metadata,
                                    size_t n_metadata, size_t alignment, struct safetensors_written *written,
                                    struct fsdp_err *err);
 
-/* --- reading ----------------------------------------------------------------------------------------------- */
+/* --- reading --- */
 
 struct safetensors_header {
     struct safetensors_tensor *tensors; /* in order of their data */
@@ -88,15 +88,17 @@ struct safetensors_header {
 };
 
 /**
- * Parse a header's N bytes of JSON; the file has `size_bytes` in all. Takes over `text` (malloc'ed), also on failure.
- * FSDP_ERR_FORMAT says what is wrong and where.
+ * Parse a header's N bytes of JSON; the file has `size_bytes` in all. Takes over `text` (malloc'ed), also on
+ * failure. FSDP_ERR_FORMAT says what is wrong and where.
  */
-enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, size_t length, uint64_t size_bytes,
-                                   struct fsdp_err *err);
+enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, size_t length,
+                                   uint64_t size_bytes, struct fsdp_err *err);
 
-/** Open `path`, read and check its header. *fd: NULL to close the file again, or receives it (the caller's). */
-enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out, int *fd,
-                                  struct fsdp_err *err);
+/**
+ * Open `path`, read and check its header. *fd: NULL to close the file again, or receives it (the caller's).
+ */
+enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out,
+                                  int *fd, struct fsdp_err *err);
 
 /** The tensor called `name`, or NULL. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors_header *header, const char *name);

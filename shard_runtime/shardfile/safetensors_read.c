@@ -9,10 +9,11 @@ static const struct {
     const char *name;
     unsigned bits;
 } dtypes[] = {
-    { "BOOL", 8 },    { "F4", 4 },          { "F6_E2M3", 6 },     { "F6_E3M2", 6 }, { "U8", 8 },   { "I8", 8 },
-    { "F8_E5M2", 8 }, { "F8_E4M3", 8 },     { "F8_E8M0", 8 },     { "I16", 16 },    { "U16", 16 }, { "F16", 16 },
-    { "BF16", 16 },   { "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 }, { "I32", 32 },    { "U32", 32 }, { "F32", 32 },
-    { "C64", 64 },    { "F64", 64 },        { "I64", 64 },        { "U64", 64 },
+    { "BOOL", 8 }, { "F4", 4 },      { "F6_E2M3", 6 }, { "F6_E3M2", 6 },     { "U8", 8 },
+    { "I8", 8 },   { "F8_E5M2", 8 }, { "F8_E4M3", 8 }, { "F8_E8M0", 8 },     { "I16", 16 },
+    { "U16", 16 }, { "F16", 16 },    { "BF16", 16 },   { "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 },
+    { "I32", 32 }, { "U32", 32 },    { "F32", 32 },    { "C64", 64 },        { "F64", 64 },
+    { "I64", 64 }, { "U64", 64 },
 };
 
 static unsigned dtype_bits(const char *name)
@@ -58,8 +59,10 @@ static bool parse_entry(struct json_reader *json, struct safetensors_tensor *ten
 
     json_enter_object(json);
     while ((key = json_next_member(json)) != NULL) {
-        const unsigned bit = strcmp(key, "dtype") == 0 ? DTYPE : strcmp(key, "shape") == 0 ? SHAPE
-                             : strcmp(key, "data_offsets") == 0                            ? OFFSETS : 0;
+        const unsigned bit = strcmp(key, "dtype") == 0          ? DTYPE
+                             : strcmp(key, "shape") == 0        ? SHAPE
+                             : strcmp(key, "data_offsets") == 0 ? OFFSETS
+                                                                : 0;
 
         if (bit == 0 || (seen & bit) != 0)
             return json_refuse(json, "an unknown or doubled key of a tensor");
@@ -105,8 +108,12 @@ static bool grow(struct json_reader *json, void **array, size_t n, size_t elemen
     return true;
 }
 
-/* The "__metadata__" object; *sharding is the value of DCP_SHARDING_INFO, in place and to be parsed, with its length. */
-static bool parse_metadata(struct json_reader *json, struct safetensors_header *out, char **sharding, size_t *length)
+/*
+ * The "__metadata__" object; *sharding is the value of DCP_SHARDING_INFO, in place and to be parsed, with its
+ * length.
+ */
+static bool parse_metadata(struct json_reader *json, struct safetensors_header *out, char **sharding,
+                           size_t *length)
 {
     const char *key;
 
@@ -135,7 +142,8 @@ static bool parse_metadata(struct json_reader *json, struct safetensors_header *
     return json->problem == NULL;
 }
 
-static bool parse_object(struct json_reader *json, struct safetensors_header *out, char **sharding, size_t *length)
+static bool parse_object(struct json_reader *json, struct safetensors_header *out, char **sharding,
+                         size_t *length)
 {
     bool metadata_seen = false;
     const char *name;
@@ -179,12 +187,13 @@ static enum fsdp_status check_places(const struct safetensors_header *header, st
         const struct safetensors_tensor *tensor = &header->tensors[i];
 
         if (tensor->begin != at)
-            return fsdp_fail(err, FSDP_ERR_FORMAT, "the data of %.200s starts at %llu, not at %llu", tensor->name,
-                             (unsigned long long)tensor->begin, (unsigned long long)at);
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "the data of %.200s starts at %llu, not at %llu",
+                             tensor->name, (unsigned long long)tensor->begin, (unsigned long long)at);
         at = tensor->end;
     }
     if (__builtin_add_overflow(header->data_start, at, &size) || size != header->size_bytes)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "%llu bytes of header and %llu of tensors, but the file has %llu",
+        return fsdp_fail(err, FSDP_ERR_FORMAT,
+                         "%llu bytes of header and %llu of tensors, but the file has %llu",
                          (unsigned long long)header->data_start, (unsigned long long)at,
                          (unsigned long long)header->size_bytes);
     return FSDP_OK;
@@ -192,7 +201,8 @@ static enum fsdp_status check_places(const struct safetensors_header *header, st
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp((*(struct safetensors_tensor *const *)a)->name, (*(struct safetensors_tensor *const *)b)->name);
+    return strcmp((*(struct safetensors_tensor *const *)a)->name,
+                  (*(struct safetensors_tensor *const *)b)->name);
 }
 
 /* {"saved_offsets": [...], "global_shape": [...]}; other keys are a newer writer's and skipped. */
@@ -245,10 +255,12 @@ static enum fsdp_status parse_sharding(struct safetensors_tensor **sorted, size_
     json_enter_object(&json);
     while ((name = json_next_member(&json)) != NULL) {
         const struct safetensors_tensor wanted = { .name = name }, *key = &wanted;
-        struct safetensors_tensor *const *found = bsearch(&key, sorted, n_tensors, sizeof *sorted, compare_names);
+        struct safetensors_tensor *const *found =
+            bsearch(&key, sorted, n_tensors, sizeof *sorted, compare_names);
 
         if (found == NULL)
-            return fsdp_fail(err, FSDP_ERR_FORMAT, "DCP_SHARDING_INFO names \"%.200s\", which is not in the file", name);
+            return fsdp_fail(err, FSDP_ERR_FORMAT,
+                             "DCP_SHARDING_INFO names \"%.200s\", which is not in the file", name);
         if ((*found)->has_offsets)
             return fsdp_fail(err, FSDP_ERR_FORMAT, "DCP_SHARDING_INFO names %.200s twice", name);
         if (!parse_shard(&json, *found))
@@ -266,7 +278,8 @@ static enum fsdp_status parse_sharding(struct safetensors_tensor **sorted, size_
 static enum fsdp_status check_names(struct safetensors_header *header, char *sharding, size_t length,
                                     struct fsdp_err *err)
 {
-    struct safetensors_tensor **sorted = malloc((header->n_tensors + 1) * sizeof(struct safetensors_tensor *));
+    struct safetensors_tensor **sorted =
+        malloc((header->n_tensors + 1) * sizeof(struct safetensors_tensor *));
     enum fsdp_status status = FSDP_OK;
 
     if (sorted == NULL)
@@ -283,15 +296,17 @@ static enum fsdp_status check_names(struct safetensors_header *header, char *sha
     return status;
 }
 
-enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, size_t length, uint64_t size_bytes,
-                                   struct fsdp_err *err)
+enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, size_t length,
+                                   uint64_t size_bytes, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
     size_t sharding_length = 0, end = length;
     struct json_reader json;
     char *sharding = NULL;
 
-    *out = (struct safetensors_header){ .text = text, .data_start = 8 + (uint64_t)length, .size_bytes = size_bytes };
+    *out = (struct safetensors_header){ .text = text,
+                                        .data_start = 8 + (uint64_t)length,
+                                        .size_bytes = size_bytes };
     while (end > 0 && text[end - 1] == ' ')
         end--; /* padding is spaces, and only at the end */
     json_read_init(&json, text, end);
@@ -326,8 +341,8 @@ static enum fsdp_status read_header(struct fsdp_io *io, int fd, const char *path
     for (size_t i = sizeof prefix; i-- > 0;)
         length = length << 8 | prefix[i];
     if (length == 0 || length > SAFETENSORS_MAX_HEADER_BYTES || length > size_bytes - sizeof prefix)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "a header of %llu bytes in a file of %llu", (unsigned long long)length,
-                         (unsigned long long)size_bytes);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a header of %llu bytes in a file of %llu",
+                         (unsigned long long)length, (unsigned long long)size_bytes);
     text = malloc((size_t)length);
     if (text == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "%llu bytes for the header", (unsigned long long)length);
@@ -339,8 +354,8 @@ static enum fsdp_status read_header(struct fsdp_io *io, int fd, const char *path
     return safetensors_parse(out, text, (size_t)length, size_bytes, err);
 }
 
-enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out, int *fd,
-                                  struct fsdp_err *err)
+enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out,
+                                  int *fd, struct fsdp_err *err)
 {
     enum fsdp_status status;
     uint64_t size_bytes;

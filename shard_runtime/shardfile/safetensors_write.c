@@ -7,19 +7,19 @@
 #include "shard_runtime/shardfile/safetensors.h"
 
 enum {
-    RING_BYTES = 4 << 20, /* at most; a small file has a small ring */
+    RING_BYTES = 4 << 20,        /* at most; a small file has a small ring */
     DIRECT_FROM_BYTES = 1 << 20, /* smaller files are not worth a second open */
     BLOCK_BYTES = 4096,          /* of O_DIRECT: memory, offset and length */
 };
 
-/* --- the header -------------------------------------------------------------------------------------------- */
+/* --- the header --- */
 
 static enum fsdp_status place(struct safetensors_tensor *tensor, uint64_t *at, struct fsdp_err *err)
 {
     uint64_t bytes = tensor->dtype < FSDP_DTYPE_COUNT ? fsdp_dtype_size(tensor->dtype) : 0;
 
-    if (tensor->name == NULL || tensor->name[0] == '\0' || strcmp(tensor->name, "__metadata__") == 0 || bytes == 0 ||
-        tensor->n_dims > SAFETENSORS_MAX_DIMS)
+    if (tensor->name == NULL || tensor->name[0] == '\0' || strcmp(tensor->name, "__metadata__") == 0 ||
+        bytes == 0 || tensor->n_dims > SAFETENSORS_MAX_DIMS)
         return fsdp_fail(err, FSDP_ERR_ARG, "a tensor without a proper name, dtype or number of dimensions");
     for (size_t d = 0; d < tensor->n_dims; d++)
         if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
@@ -39,7 +39,9 @@ static void add_dims(struct json_text *text, const uint64_t *dims, size_t n_dims
     json_add(text, "]");
 }
 
-/* JSON inside a string of JSON, spaced as PyTorch's writer spaces it, so that equal content is equal bytes. */
+/*
+ * JSON inside a string of JSON, spaced as PyTorch's writer spaces it, so that equal content is equal bytes.
+ */
 static void add_sharding(struct json_text *text, const struct safetensors_tensor *tensors, size_t n_tensors)
 {
     struct json_text inner = { 0 };
@@ -85,7 +87,8 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
         if (status != FSDP_OK)
             return status;
         if (tensors[i].has_offsets != tensors[0].has_offsets)
-            return fsdp_fail(err, FSDP_ERR_ARG, "a file of shards and whole tensors mixed, at %.200s", tensors[i].name);
+            return fsdp_fail(err, FSDP_ERR_ARG, "a file of shards and whole tensors mixed, at %.200s",
+                             tensors[i].name);
     }
     json_add_bytes(out, "\0\0\0\0\0\0\0\0", 8);
     json_add(out, "{\"__metadata__\":{");
@@ -120,7 +123,7 @@ enum fsdp_status safetensors_build_header(struct safetensors_tensor *tensors, si
     return FSDP_OK;
 }
 
-/* --- the file ---------------------------------------------------------------------------------------------- */
+/* --- the file --- */
 
 struct writer {
     struct fsdp_io *io;
@@ -129,8 +132,8 @@ struct writer {
     bool direct;         /* fd was opened with O_DIRECT: whole blocks only */
     unsigned char *ring; /* ring_bytes, whole blocks and aligned to one */
     size_t ring_bytes;
-    size_t filled;       /* bytes in it */
-    uint64_t at;         /* where in the file ring[0] goes */
+    size_t filled; /* bytes in it */
+    uint64_t at;   /* where in the file ring[0] goes */
     XXH3_state_t *hash;
 };
 
@@ -177,8 +180,8 @@ static enum fsdp_status leave_direct(struct writer *writer, struct fsdp_err *err
 }
 
 /* Write blocks; under O_DIRECT `size_bytes` and `offset` are whole blocks and a short write falls back. */
-static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, size_t size_bytes, uint64_t offset,
-                                     struct fsdp_err *err)
+static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, size_t size_bytes,
+                                     uint64_t offset, struct fsdp_err *err)
 {
     enum fsdp_status status;
 
@@ -199,7 +202,9 @@ static enum fsdp_status write_blocks(struct writer *writer, const void *bytes, s
     return io_write_all(writer->io, writer->fd, bytes, size_bytes, offset, writer->path, err);
 }
 
-/* Empty the ring. Under O_DIRECT a last part of a block goes out padded; the file is cut to size in the end. */
+/*
+ * Empty the ring. Under O_DIRECT a last part of a block goes out padded; the file is cut to size in the end.
+ */
 static enum fsdp_status flush(struct writer *writer, struct fsdp_err *err)
 {
     size_t size_bytes = writer->filled;
@@ -219,7 +224,8 @@ static enum fsdp_status flush(struct writer *writer, struct fsdp_err *err)
     return status;
 }
 
-static enum fsdp_status add(struct writer *writer, const void *data, uint64_t size_bytes, struct fsdp_err *err)
+static enum fsdp_status add(struct writer *writer, const void *data, uint64_t size_bytes,
+                            struct fsdp_err *err)
 {
     const unsigned char *from = data;
 
@@ -243,10 +249,11 @@ static enum fsdp_status add(struct writer *writer, const void *data, uint64_t si
 }
 
 /*
- * The header's blocks come last. Data shares a block with it when the header is not padded to blocks, which only
- * small files outside a checkpoint are: those are written without O_DIRECT.
+ * The header's blocks come last. Data shares a block with it when the header is not padded to blocks, which
+ * only small files outside a checkpoint are: those are written without O_DIRECT.
  */
-static enum fsdp_status write_header(struct writer *writer, const struct json_text *header, struct fsdp_err *err)
+static enum fsdp_status write_header(struct writer *writer, const struct json_text *header,
+                                     struct fsdp_err *err)
 {
     for (size_t done = 0; done < header->length;) {
         const size_t left = header->length - done, n = left < writer->ring_bytes ? left : writer->ring_bytes;
@@ -267,8 +274,8 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
 {
     enum fsdp_status status;
 
-    if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP && errno != ENOSYS &&
-        errno != EINTR)
+    if (writer->io->allocate(writer->io, writer->fd, size_bytes) < 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS && errno != EINTR)
         return fsdp_fail(err, FSDP_ERR_IO, "reserve %llu bytes for %s: %s", (unsigned long long)size_bytes,
                          writer->path, strerror(errno));
     XXH3_128bits_update(writer->hash, header->bytes, header->length);
@@ -305,7 +312,8 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
     bool created = false;
 
     *written = (struct safetensors_written){ 0 };
-    status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header, &size_bytes, err);
+    status = safetensors_build_header(tensors, n_tensors, metadata, n_metadata, alignment, &header,
+                                      &size_bytes, err);
     if (status != FSDP_OK)
         goto done;
     writer.ring_bytes = BLOCK_BYTES;

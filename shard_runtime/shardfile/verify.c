@@ -56,8 +56,9 @@ static enum fsdp_status hash_file(struct fsdp_io *io, const char *path, const st
     return status;
 }
 
-static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directory, const struct manifest_file *file,
-                                    const struct hasher *hasher, struct fsdp_err *err)
+static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directory,
+                                    const struct manifest_file *file, const struct hasher *hasher,
+                                    struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
     uint64_t size_bytes = 0;
@@ -131,8 +132,8 @@ static int newest_first(const void *a, const void *b)
     return (one < two) - (one > two);
 }
 
-enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, int64_t **steps, size_t *n_steps,
-                                   struct fsdp_err *err)
+enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, int64_t **steps,
+                                   size_t *n_steps, struct fsdp_err *err)
 {
     struct io_names names;
     int64_t *found;
@@ -178,13 +179,14 @@ static enum fsdp_status verify_named_step(struct fsdp_io *io, const char *direct
     if (status != FSDP_OK)
         return status;
     if (manifest.step != (uint64_t)step)
-        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", path, (unsigned long long)manifest.step);
+        status =
+            fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", path, (unsigned long long)manifest.step);
     manifest_free(&manifest);
     return status;
 }
 
-enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth, int64_t *step,
-                               const struct verify_log *log, struct fsdp_err *err)
+enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth,
+                               int64_t *step, const struct verify_log *log, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
     struct fsdp_err why = { 0 };
@@ -213,8 +215,9 @@ enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum v
     }
     status = FSDP_OK;
     if (*step < 0 && n_steps > 0)
-        status = fsdp_fail(err, FSDP_ERR_FORMAT, "none of the %zu checkpoints in %s can be used; the newest: %s",
-                           n_steps, directory, why.message);
+        status =
+            fsdp_fail(err, FSDP_ERR_FORMAT, "none of the %zu checkpoints in %s can be used; the newest: %s",
+                      n_steps, directory, why.message);
 done:
     free(steps);
     return status;

@@ -23,7 +23,8 @@ struct verify_log {
     void *context;
 };
 
-void verify_log_line(const struct verify_log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void verify_log_line(const struct verify_log *log, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /**
  * Verify one step directory. `manifest`: NULL, or receives the manifest (manifest_free() it) on success.
@@ -35,15 +36,16 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
                              struct manifest *manifest, struct fsdp_err *err);
 
 /**
- * The newest checkpoint in `directory` (RUN/checkpoints) that verifies; each one passed over is a line in `log`.
- * *step is -1 when there is no checkpoint at all (a missing directory included): a fresh run. With checkpoints
- * of which none verifies the call fails with the first one's reason, FSDP_ERR_FORMAT, rather than begin anew.
+ * The newest checkpoint in `directory` (RUN/checkpoints) that verifies; each one passed over is a line in
+ * `log`. *step is -1 when there is no checkpoint at all (a missing directory included): a fresh run. With
+ * checkpoints of which none verifies the call fails with the first one's reason, FSDP_ERR_FORMAT, rather than
+ * begin anew.
  */
-enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth, int64_t *step,
-                               const struct verify_log *log, struct fsdp_err *err);
+enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth,
+                               int64_t *step, const struct verify_log *log, struct fsdp_err *err);
 
 /** The steps that have a directory under their final name, newest first, to be freed; verified or not. */
-enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, int64_t **steps, size_t *n_steps,
-                                   struct fsdp_err *err);
+enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, int64_t **steps,
+                                   size_t *n_steps, struct fsdp_err *err);
 
 #endif

@@ -1,11 +1,13 @@
 /*
- * bench_checkpoint JSON_FILE [DIRECTORY]: save and load 256 MiB in 32 tensors, one rank, GB/s of tensor bytes.
+ * bench_checkpoint JSON_FILE [DIRECTORY]: save and load 256 MiB in 32 tensors, one rank, GB/s of tensor
+ * bytes.
  *
- * A save is all of it: write around the page cache, sync, publish. Its limit: the same bytes, plain O_DIRECT writes of
- * 4 MiB from one buffer into a reserved file, then fsync. A load reads with the page cache dropped (limit: plain O_DIRECT
- * reads of 4 MiB) and from the page cache, as a restart on the same machine does (limit: plain reads into the same
- * memory). Verifying reads from the page cache and hashes. Peer: PyTorch's distributed checkpoint of the same tensors,
- * with sync_files, through the Python that FSDP_BENCH_PYTHON names. All take turns.
+ * A save is all of it: write around the page cache, sync, publish. Its limit: the same bytes, plain O_DIRECT
+ * writes of 4 MiB from one buffer into a reserved file, then fsync. A load reads with the page cache dropped
+ * (limit: plain O_DIRECT reads of 4 MiB) and from the page cache, as a restart on the same machine does
+ * (limit: plain reads into the same memory). Verifying reads from the page cache and hashes. Peer: PyTorch's
+ * distributed checkpoint of the same tensors, with sync_files, through the Python that FSDP_BENCH_PYTHON
+ * names. All take turns.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -21,7 +23,8 @@ enum { N_TENSORS = 32, ELEMENTS = 2 << 20, RUNS = 11, WARM = 1, CHUNK = 4 << 20 
 
 static struct checkpoint_tensor tensors[N_TENSORS];
 static unsigned char *buffer; /* CHUNK, aligned */
-static char directory[2048], plain_path[2200], shard_path[2400], manifest_path[2400], step_path[2200], dcp_path[2200];
+static char directory[2048], plain_path[2200], shard_path[2400], manifest_path[2400], step_path[2200],
+    dcp_path[2200];
 
 static struct {
     pid_t pid;
@@ -43,7 +46,7 @@ static void check(enum fsdp_status status, const struct fsdp_err *err)
     }
 }
 
-/* --- ours -------------------------------------------------------------------------------------------------- */
+/* --- ours --- */
 
 static double save(int64_t step)
 {
@@ -57,7 +60,9 @@ static double save(int64_t step)
     size_t length;
 
     commit_temporary_name(step, 0, "bench", 5, temporary);
-    check(checkpoint_write_part(&io_posix, directory, temporary, &state, 0, 1, 0, tensors, N_TENSORS, &part, &err), &err);
+    check(checkpoint_write_part(&io_posix, directory, temporary, &state, 0, 1, 0, tensors, N_TENSORS, &part,
+                                &err),
+          &err);
     check(checkpoint_head(&state, 0, 1, tensors, N_TENSORS, &head, &length, &err), &err);
     file = (struct manifest_file){ part.file, 0, part.size_bytes, { part.checksum[0], part.checksum[1] } };
     check(commit_publish(&io_posix, directory, temporary, &fence, head, length, &file, 1, &err), &err);
@@ -83,7 +88,7 @@ static double verify(void)
     return report_now() - start;
 }
 
-/* --- the limits: the same bytes, nothing else ------------------------------------------------------------------ */
+/* --- the limits: the same bytes, nothing else --- */
 
 static double plain_write(void)
 {
@@ -109,8 +114,9 @@ static double plain_read(bool direct)
     if (fd < 0)
         die(plain_path);
     for (size_t at = 0; at < BYTES; at += CHUNK) {
-        unsigned char *to = direct ? buffer : (unsigned char *)tensors[at / (ELEMENTS * sizeof(float))].rows +
-                                                  at % (ELEMENTS * sizeof(float));
+        unsigned char *to = direct ? buffer
+                                   : (unsigned char *)tensors[at / (ELEMENTS * sizeof(float))].rows +
+                                         at % (ELEMENTS * sizeof(float));
 
         if (pread(fd, to, CHUNK, (off_t)at) != CHUNK)
             die("read");
@@ -139,7 +145,7 @@ static void warm_cache(const char *path)
     close(fd);
 }
 
-/* --- the peer ------------------------------------------------------------------------------------------------ */
+/* --- the peer --- */
 
 static bool start_peer(void)
 {
@@ -213,7 +219,7 @@ static void stop_peer(void)
     rmdir(dcp_path);
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------ */
+/* --- the table --- */
 
 static double rate(double seconds)
 {
@@ -230,9 +236,15 @@ static void measure_saves(struct report *report, bool with_peer)
         if (i >= 0)
             ours[i] = rate(a), limit[i] = rate(b), theirs[i] = rate(c);
     }
-    report_add(report, &(struct report_row){ .what = "save, durable", .unit = "GB/s", .higher_is_better = true,
-                                             .ours = ours, .limit = limit, .peer = with_peer ? theirs : NULL, .n = RUNS,
-                                             .limit_name = "O_DIRECT writes + fsync", .peer_name = "PyTorch DCP" });
+    report_add(report, &(struct report_row){ .what = "save, durable",
+                                             .unit = "GB/s",
+                                             .higher_is_better = true,
+                                             .ours = ours,
+                                             .limit = limit,
+                                             .peer = with_peer ? theirs : NULL,
+                                             .n = RUNS,
+                                             .limit_name = "O_DIRECT writes + fsync",
+                                             .peer_name = "PyTorch DCP" });
 }
 
 static void measure_loads(struct report *report, bool with_peer, bool cold)
@@ -254,11 +266,16 @@ static void measure_loads(struct report *report, bool with_peer, bool cold)
         if (i >= 0)
             ours[i] = rate(a), limit[i] = rate(b), theirs[i] = rate(c);
     }
-    report_add(report, &(struct report_row){ .what = cold ? "load, page cache dropped" : "load from the page cache",
-                                             .unit = "GB/s", .higher_is_better = true, .ours = ours, .limit = limit,
-                                             .peer = with_peer ? theirs : NULL, .n = RUNS,
-                                             .limit_name = cold ? "O_DIRECT reads" : "plain reads",
-                                             .peer_name = "PyTorch DCP" });
+    report_add(report,
+               &(struct report_row){ .what = cold ? "load, page cache dropped" : "load from the page cache",
+                                     .unit = "GB/s",
+                                     .higher_is_better = true,
+                                     .ours = ours,
+                                     .limit = limit,
+                                     .peer = with_peer ? theirs : NULL,
+                                     .n = RUNS,
+                                     .limit_name = cold ? "O_DIRECT reads" : "plain reads",
+                                     .peer_name = "PyTorch DCP" });
 }
 
 static void measure_verify(struct report *report)
@@ -275,8 +292,12 @@ static void measure_verify(struct report *report)
         if (i >= 0)
             ours[i] = rate(a), limit[i] = rate(b);
     }
-    report_add(report, &(struct report_row){ .what = "verify every byte, from the page cache", .unit = "GB/s",
-                                             .higher_is_better = true, .ours = ours, .limit = limit, .n = RUNS,
+    report_add(report, &(struct report_row){ .what = "verify every byte, from the page cache",
+                                             .unit = "GB/s",
+                                             .higher_is_better = true,
+                                             .ours = ours,
+                                             .limit = limit,
+                                             .n = RUNS,
                                              .limit_name = "plain reads" });
 }
 

@@ -1,6 +1,6 @@
 /*
- * A manifest under libFuzzer: as a head, and sealed with a checksum that holds, so that the strict reader behind the
- * checksum is reached. Refused with words, or every name in it is safe to open.
+ * A manifest under libFuzzer: as a head, and sealed with a checksum that holds, so that the strict reader
+ * behind the checksum is reached. Refused with words, or every name in it is safe to open.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct manifest_file file = { "shard-00001-model-00001-of-00001.safetensors", 0, 7, { 1, 2 } };
+    static const struct manifest_file file = {
+        "shard-00001-model-00001-of-00001.safetensors", 0, 7, { 1, 2 }
+    };
     struct fsdp_err err = { 0 };
     struct manifest manifest;
     size_t length;

@@ -1,6 +1,6 @@
 /*
- * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the file, one
- * behind the other. The first byte scales how much data the file is said to hold behind the header.
+ * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the
+ * file, one behind the other. The first byte scales how much data the file is said to hold behind the header.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,10 +1,13 @@
-/* A program on libfsdp: saves and checks a small state of two ranks; what the strace campaign kills, call by call.
+/* A program on libfsdp: saves and checks a small state of two ranks; strace kills it, call by call.
  *
  *   crash_save save DIRECTORY STEP KEEP   writes both ranks' parts, publishes, applies retention; "done STEP"
- *   crash_save check DIRECTORY            recovers as a job's start does and prints the step that is found, after every
- *                                         value of it was compared; "none" for a fresh run; 1 with words otherwise
+ *   crash_save check DIRECTORY            recovers as a job's start does and prints the step that is found,
+ *   after every
+ *                                         value of it was compared; "none" for a fresh run; 1 with words
+ *                                         otherwise
  *
- * The save stands between two access(2) calls of names that do not exist, so that its calls are found in a trace.
+ * The save stands between two access(2) calls of names that do not exist, so that its calls are found in a
+ * trace.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -19,7 +22,10 @@
 enum { W = 2, ROWS = 40001, COLUMNS = 8, N_TENSORS = 3 };
 
 static struct checkpoint_tensor tensors[N_TENSORS] = {
-    { .name = "w", .dtype = FSDP_F32, .n_dims = 2, .shape = { ROWS, COLUMNS } }, /* 1.2 MB: around the page cache */
+    { .name = "w",
+      .dtype = FSDP_F32,
+      .n_dims = 2,
+      .shape = { ROWS, COLUMNS } }, /* 1.2 MB: around the page cache */
     { .name = "optimizer.exp_avg.w", .dtype = FSDP_F32, .n_dims = 2, .shape = { ROWS, COLUMNS } },
     { .name = "b", .dtype = FSDP_F32, .n_dims = 1, .shape = { 1 } },
 };
@@ -82,7 +88,9 @@ static uint64_t visit(int64_t step, int size, int rank, int set)
 
 static void save(const char *directory, int64_t step, uint32_t keep)
 {
-    const struct checkpoint_state state = { .step = step, .cursor = (uint64_t)step, .optimizer_step = (uint64_t)step };
+    const struct checkpoint_state state = { .step = step,
+                                            .cursor = (uint64_t)step,
+                                            .optimizer_step = (uint64_t)step };
     const struct commit_fence fence = { step, 0, W };
     char temporary[COMMIT_NAME_BYTES], *head = NULL;
     struct checkpoint_part parts[W];
@@ -99,12 +107,14 @@ static void save(const char *directory, int64_t step, uint32_t keep)
         visit(step, W, rank, 1);
         if (rank == 0)
             access("/crash-save-begins", F_OK);
-        if (checkpoint_write_part(&io_posix, directory, temporary, &state, 0, W, rank, tensors, N_TENSORS, &parts[rank],
-                                  &err) != FSDP_OK) {
+        if (checkpoint_write_part(&io_posix, directory, temporary, &state, 0, W, rank, tensors, N_TENSORS,
+                                  &parts[rank], &err) != FSDP_OK) {
             commit_abort(&io_posix, directory, temporary, NULL);
             fail("write", &err);
         }
-        files[n_files++] = (struct manifest_file){ parts[rank].file, (uint32_t)rank, parts[rank].size_bytes,
+        files[n_files++] = (struct manifest_file){ parts[rank].file,
+                                                   (uint32_t)rank,
+                                                   parts[rank].size_bytes,
                                                    { parts[rank].checksum[0], parts[rank].checksum[1] } };
         release();
     }
@@ -123,7 +133,7 @@ static void check(const char *directory)
 {
     struct fsdp_err err = { 0 };
     char path[IO_PATH_BYTES];
-    int64_t step;
+    int64_t step = -1;
 
     if (commit_clean(&io_posix, directory, NULL, &err) != FSDP_OK ||
         verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, &err) != FSDP_OK)
@@ -137,7 +147,8 @@ static void check(const char *directory)
         struct manifest manifest;
 
         allocate(3, rank);
-        if (checkpoint_load(&io_posix, path, 3, rank, tensors, N_TENSORS, 0, &manifest, NULL, &err) != FSDP_OK)
+        if (checkpoint_load(&io_posix, path, 3, rank, tensors, N_TENSORS, 0, &manifest, NULL, &err) !=
+            FSDP_OK)
             fail("load", &err);
         if (visit(step, 3, rank, 0) != 0 || manifest.cursor != (uint64_t)step) {
             fprintf(stderr, "step %lld holds other values than were saved\n", (long long)step);

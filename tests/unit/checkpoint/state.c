@@ -7,7 +7,10 @@
 
 static const struct checkpoint_tensor shapes[STATE_TENSORS] = {
     { .name = "tok_embeddings.weight", .dtype = FSDP_F32, .n_dims = 2, .shape = { 0 /* D */, 7 } },
-    { .name = "optimizer.exp_avg.tok_embeddings.weight", .dtype = FSDP_F32, .n_dims = 2, .shape = { 0 /* D */, 7 } },
+    { .name = "optimizer.exp_avg.tok_embeddings.weight",
+      .dtype = FSDP_F32,
+      .n_dims = 2,
+      .shape = { 0 /* D */, 7 } },
     { .name = "norm.weight", .dtype = FSDP_BF16, .n_dims = 1, .shape = { 2 } },
     { .name = "one", .dtype = FSDP_F64, .n_dims = 1, .shape = { 1 } },
     { .name = "layers.0.attention.wq.weight", .dtype = FSDP_U8, .n_dims = 3, .shape = { 11, 2, 3 } },
@@ -86,13 +89,16 @@ bool state_is(const struct state_shard *shard, int64_t step)
 
 struct checkpoint_state state_head(int64_t step)
 {
-    return (struct checkpoint_state){ .step = step, .optimizer_step = (uint64_t)step, .cursor = (uint64_t)step * 12,
-                                      .seed = 1234, .numerics = "{\"threads\":1,\"cpu\":\"avx2\"}",
+    return (struct checkpoint_state){ .step = step,
+                                      .optimizer_step = (uint64_t)step,
+                                      .cursor = (uint64_t)step * 12,
+                                      .seed = 1234,
+                                      .numerics = "{\"threads\":1,\"cpu\":\"avx2\"}",
                                       .job = "{\"model\":{\"dim\":7}}" };
 }
 
-enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation, uint64_t D,
-                            int W, struct fsdp_err *err)
+enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
+                            uint64_t D, int W, struct fsdp_err *err)
 {
     const struct commit_fence fence = { step, generation, (uint32_t)W };
     const struct checkpoint_state head = state_head(step);
@@ -111,11 +117,13 @@ enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t s
         if (rank == 0)
             status = checkpoint_head(&head, generation, W, shard.tensors, STATE_TENSORS, &text, &length, err);
         if (status == FSDP_OK)
-            status = checkpoint_write_part(io, directory, temporary, &head, generation, W, rank, shard.tensors,
-                                           STATE_TENSORS, &parts[rank], err);
+            status = checkpoint_write_part(io, directory, temporary, &head, generation, W, rank,
+                                           shard.tensors, STATE_TENSORS, &parts[rank], err);
         if (parts[rank].size_bytes > 0)
             files[n_files++] = (struct manifest_file){
-                parts[rank].file, (uint32_t)rank, parts[rank].size_bytes,
+                parts[rank].file,
+                (uint32_t)rank,
+                parts[rank].size_bytes,
                 { parts[rank].checksum[0], parts[rank].checksum[1] },
             };
         state_free(&shard);
@@ -140,10 +148,12 @@ enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t s
 
         state_init(&shard, D, W, rank);
         state_wipe(&shard);
-        status = checkpoint_load(io, path, W, rank, shard.tensors, STATE_TENSORS, flags, &manifest, NULL, err);
+        status =
+            checkpoint_load(io, path, W, rank, shard.tensors, STATE_TENSORS, flags, &manifest, NULL, err);
         if (status == FSDP_OK && (!state_is(&shard, step) || manifest.step != (uint64_t)step ||
                                   manifest.cursor != (uint64_t)step * 12 || manifest.seed != 1234))
-            status = fsdp_fail(err, FSDP_ERR_FORMAT, "rank %d of %d loaded other values than were saved", rank, W);
+            status =
+                fsdp_fail(err, FSDP_ERR_FORMAT, "rank %d of %d loaded other values than were saved", rank, W);
         manifest_free(&manifest);
         state_free(&shard);
     }

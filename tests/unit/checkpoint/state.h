@@ -1,6 +1,6 @@
 /*
- * A model state for the checkpoint suites: a few tensors of awkward shapes whose every element is a function of
- * (step, tensor, global index), cut over any number of ranks.
+ * A model state for the checkpoint suites: a few tensors of awkward shapes whose every element is a function
+ * of (step, tensor, global index), cut over any number of ranks.
  */
 #ifndef TESTS_CHECKPOINT_STATE_H
 #define TESTS_CHECKPOINT_STATE_H
@@ -16,7 +16,10 @@ struct state_shard {
     int W, rank;
 };
 
-/** `rows` of the first tensor: D. The others are fixed: fewer rows than ranks, one row, none, bf16, 3 dimensions. */
+/**
+ * `rows` of the first tensor: D. The others are fixed: fewer rows than ranks, one row, none, bf16, 3
+ * dimensions.
+ */
 void state_init(struct state_shard *shard, uint64_t D, int W, int rank);
 void state_free(struct state_shard *shard);
 /** Give every element its value of `step`, or make all bytes 0xee. */
@@ -29,8 +32,8 @@ bool state_is(const struct state_shard *shard, int64_t step);
 struct checkpoint_state state_head(int64_t step);
 
 /** All W ranks write their parts, and they are published, as agents would have it done. */
-enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation, uint64_t D,
-                            int W, struct fsdp_err *err);
+enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
+                            uint64_t D, int W, struct fsdp_err *err);
 /** All W ranks load `step`: the first failure, or FSDP_ERR_FORMAT when a value is wrong. */
 enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
                             unsigned flags, struct fsdp_err *err);

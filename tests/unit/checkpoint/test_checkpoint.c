@@ -20,9 +20,11 @@ Test(checkpoint, any_world_size_loads_what_any_other_saved)
             struct memory_io io;
 
             memory_io_init(&io);
-            cr_assert(state_save(&io.base, "run/checkpoints", 7, 0, D[d], W_save, &err) == FSDP_OK, "%s", err.message);
+            cr_assert(state_save(&io.base, "run/checkpoints", 7, 0, D[d], W_save, &err) == FSDP_OK, "%s",
+                      err.message);
             for (int W_load = 1; W_load <= 9; W_load++)
-                cr_expect(state_load(&io.base, "run/checkpoints", 7, D[d], W_load, CHECKPOINT_VERIFY, &err) == FSDP_OK,
+                cr_expect(state_load(&io.base, "run/checkpoints", 7, D[d], W_load, CHECKPOINT_VERIFY, &err) ==
+                              FSDP_OK,
                           "D %d W %d -> %d: %s", (int)D[d], W_save, W_load, err.message);
             cr_expect(io.n_open == 0);
             memory_io_fini(&io);
@@ -58,13 +60,14 @@ Test(checkpoint, short_and_interrupted_calls_change_nothing)
     memory_io_fini(&io);
 }
 
-/* --- what does not fit ------------------------------------------------------------------------------------- */
+/* --- what does not fit --- */
 
-static enum fsdp_status load_with(struct memory_io *io, struct state_shard *shard, size_t n_tensors, unsigned flags,
-                                  struct fsdp_err *err)
+static enum fsdp_status load_with(struct memory_io *io, struct state_shard *shard, size_t n_tensors,
+                                  unsigned flags, struct fsdp_err *err)
 {
     memset(shard->tensors[0].rows, 0xee, 13 * 7 * 4);
-    return checkpoint_load(&io->base, "c/step-00000007", 1, 0, shard->tensors, n_tensors, flags, NULL, NULL, err);
+    return checkpoint_load(&io->base, "c/step-00000007", 1, 0, shard->tensors, n_tensors, flags, NULL, NULL,
+                           err);
 }
 
 static bool untouched(const struct state_shard *shard)
@@ -103,7 +106,8 @@ Test(checkpoint, another_model_is_a_mismatch_that_names_the_tensor_and_touches_n
             shard.tensors[2].shape[0] = 1;
         else if (fault == 3)
             shard.tensors[2].shape[shard.tensors[2].n_dims++] = 1;
-        cr_expect(load_with(&io, &shard, fault == 4 ? STATE_TENSORS - 1 : STATE_TENSORS, 0, &err) == FSDP_ERR_MISMATCH,
+        cr_expect(load_with(&io, &shard, fault == 4 ? STATE_TENSORS - 1 : STATE_TENSORS, 0, &err) ==
+                      FSDP_ERR_MISMATCH,
                   "fault %d: %s", fault, err.message);
         cr_expect(strstr(err.message, words[fault]) != NULL, "fault %d: %s", fault, err.message);
         shard.tensors[2] = kept;
@@ -131,25 +135,28 @@ Test(checkpoint, a_subset_is_loaded_when_asked_for)
 
 Test(checkpoint, saving_reports_what_cannot_be_saved)
 {
-    struct checkpoint_tensor tensor = { .name = "w", .dtype = FSDP_F32, .n_dims = 2, .shape = { 4, 1ull << 62 } };
+    struct checkpoint_tensor tensor = {
+        .name = "w", .dtype = FSDP_F32, .n_dims = 2, .shape = { 4, 1ull << 62 }
+    };
     const struct checkpoint_state head = state_head(7);
     struct checkpoint_part part;
     struct memory_io io;
 
     memory_io_init(&io);
-    cr_assert(checkpoint_write_part(&io.base, "c", ".step-00000007.g0.00000000", &head, 0, 1, 0, &tensor, 1, &part, NULL) ==
-              FSDP_ERR_ARG);
+    cr_assert(checkpoint_write_part(&io.base, "c", ".step-00000007.g0.00000000", &head, 0, 1, 0, &tensor, 1,
+                                    &part, NULL) == FSDP_ERR_ARG);
     tensor.shape[1] = 3;
-    cr_assert(checkpoint_write_part(&io.base, "c", ".step-00000007.g0.00000000", &head, 0, 1, 0, &tensor, 1, &part, NULL) ==
-              FSDP_ERR_ARG, "no memory behind the rows");
+    cr_assert(checkpoint_write_part(&io.base, "c", ".step-00000007.g0.00000000", &head, 0, 1, 0, &tensor, 1,
+                                    &part, NULL) == FSDP_ERR_ARG,
+              "no memory behind the rows");
     tensor.n_dims = 0;
-    cr_assert(checkpoint_write_part(&io.base, "c", ".step-00000007.g0.00000000", &head, 0, 1, 0, &tensor, 1, &part, NULL) ==
-              FSDP_ERR_ARG);
+    cr_assert(checkpoint_write_part(&io.base, "c", ".step-00000007.g0.00000000", &head, 0, 1, 0, &tensor, 1,
+                                    &part, NULL) == FSDP_ERR_ARG);
     cr_assert(io.n_open == 0);
     memory_io_fini(&io);
 }
 
-/* --- alone: a process without an agent publishes by itself --------------------------------------------------- */
+/* --- alone: a process without an agent publishes by itself --- */
 
 Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
 {
@@ -164,19 +171,23 @@ Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
     snprintf(directory, sizeof directory, "%s/run/checkpoints", files_begin());
     cr_assert(link_open(&options.link, &err) == FSDP_OK, "%s", err.message);
     state_init(&shard, 13, 1, 0);
-    cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == -1, "%s", err.message);
+    cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == -1,
+              "%s", err.message);
 
     for (int64_t at = 1; at <= 4; at++) {
         const struct checkpoint_state head = state_head(at);
 
         state_fill(&shard, at);
-        cr_assert(checkpoint_save(&options, &head, shard.tensors, STATE_TENSORS, &saved, &err) == FSDP_OK, "%s", err.message);
+        cr_assert(checkpoint_save(&options, &head, shard.tensors, STATE_TENSORS, &saved, &err) == FSDP_OK,
+                  "%s", err.message);
         cr_assert(saved.size_bytes > 4096 && saved.seconds > 0);
     }
 
     cr_assert(files_count(directory) == 2);
-    cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == 4, "%s", err.message);
-    cr_assert(state_load(&io_posix, directory, 4, 13, 3, CHECKPOINT_VERIFY, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == 4, "%s",
+              err.message);
+    cr_assert(state_load(&io_posix, directory, 4, 13, 3, CHECKPOINT_VERIFY, &err) == FSDP_OK, "%s",
+              err.message);
     state_free(&shard);
     link_close(options.link);
     files_end();

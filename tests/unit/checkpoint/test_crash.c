@@ -1,6 +1,7 @@
 /*
- * A power cut before every single file operation of a save: whatever was not synced is gone, or there, or in part.
- * What comes up must hold the old step or the new one, bit-exact, and a save that said it was done must be there.
+ * A power cut before every single file operation of a save: whatever was not synced is gone, or there, or in
+ * part. What comes up must hold the old step or the new one, bit-exact, and a save that said it was done must
+ * be there.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -27,12 +28,16 @@ static void damage(struct memory_io *io)
 {
     const int fd = io->base.open(&io->base, "run/c/step-00000050/manifest.json", 1 /* O_WRONLY */, 0);
 
-    cr_assert(fd >= 0 && io->base.pwrite(&io->base, fd, "damage", 6, 30) == 6 && io->base.fsync(&io->base, fd) == 0);
+    cr_assert(fd >= 0 && io->base.pwrite(&io->base, fd, "damage", 6, 30) == 6 &&
+              io->base.fsync(&io->base, fd) == 0);
     cr_assert(io->base.close(&io->base, fd) == 0);
 }
 
-/* The newest valid one after the machine is up again; every value checked. Recovers as a coordinator would. */
-static int64_t recover(struct memory_io *io, const struct scene *scene, uint32_t *generation, struct fsdp_err *err)
+/*
+ * The newest valid one after the machine is up again; every value checked. Recovers as a coordinator would.
+ */
+static int64_t recover(struct memory_io *io, const struct scene *scene, uint32_t *generation,
+                       struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
     struct manifest manifest;
@@ -54,8 +59,8 @@ static int64_t recover(struct memory_io *io, const struct scene *scene, uint32_t
 }
 
 /* Bring the machine up from `image` in one way, and look. */
-static void check_crash(const struct memory_io *image, const struct scene *scene, enum memory_crash kind, uint64_t seed,
-                        bool said_done, int stopped_at)
+static void check_crash(const struct memory_io *image, const struct scene *scene, enum memory_crash kind,
+                        uint64_t seed, bool said_done, int stopped_at)
 {
     struct fsdp_err err = { 0 };
     struct memory_io io;
@@ -67,10 +72,11 @@ static void check_crash(const struct memory_io *image, const struct scene *scene
     memory_io_crash(&io, kind, seed);
     step = recover(&io, scene, &generation, &err);
     is_new = step == scene->new_step && generation == scene->new_generation;
-    cr_assert(is_new || (step == scene->old_step && !said_done), "stopped at %d, kind %d, seed %d: step %d: %s",
-              stopped_at, (int)kind, (int)seed, (int)step, err.message);
-    cr_assert(state_save(&io.base, "run/c", 60, 9, scene->D, W, &err) == FSDP_OK, "stopped at %d: the next save: %s",
-              stopped_at, err.message);
+    cr_assert(is_new || (step == scene->old_step && !said_done),
+              "stopped at %d, kind %d, seed %d: step %d: %s", stopped_at, (int)kind, (int)seed, (int)step,
+              err.message);
+    cr_assert(state_save(&io.base, "run/c", 60, 9, scene->D, W, &err) == FSDP_OK,
+              "stopped at %d: the next save: %s", stopped_at, err.message);
     cr_assert(recover(&io, scene, &generation, &err) == 60, "%s", err.message);
     memory_io_fini(&io);
 }
@@ -136,12 +142,18 @@ Test(crash, saving_a_step_again_leaves_either_save_of_it)
 
 Test(crash, saving_over_a_damaged_one_falls_back_until_it_is_done)
 {
-    walk(&(struct scene){ .D = 5, .n_random = 12, .old_step = OLD, .new_step = NEW, .new_generation = 1, .damaged = true });
+    walk(&(struct scene){
+        .D = 5, .n_random = 12, .old_step = OLD, .new_step = NEW, .new_generation = 1, .damaged = true });
 }
 
 Test(crash, saving_over_a_damaged_one_without_swapping_names_too)
 {
-    walk(&(struct scene){ .D = 5, .n_random = 12, .old_step = OLD, .new_step = NEW, .new_generation = 1, .damaged = true,
+    walk(&(struct scene){ .D = 5,
+                          .n_random = 12,
+                          .old_step = OLD,
+                          .new_step = NEW,
+                          .new_generation = 1,
+                          .damaged = true,
                           .cannot_exchange = true });
 }
 

@@ -54,7 +54,8 @@ static void put(const char *path, const void *bytes, size_t n)
     const int fd = io.base.open(&io.base, path, O_WRONLY | O_CREAT, 0666);
 
     cr_assert(fd >= 0 && io.base.ftruncate(&io.base, fd, 0) == 0);
-    cr_assert(io_write_all(&io.base, fd, bytes, n, 0, path, NULL) == FSDP_OK && io.base.close(&io.base, fd) == 0);
+    cr_assert(io_write_all(&io.base, fd, bytes, n, 0, path, NULL) == FSDP_OK &&
+              io.base.close(&io.base, fd) == 0);
 }
 
 /* The next byte to damage: all of them, but of the header's padding, which is all alike, one in 64. */
@@ -77,8 +78,8 @@ static void check_refused(const char *name, const char *what, size_t at)
     struct fsdp_err err = { 0 };
     enum fsdp_status status = verify(VERIFY_CHECKSUMS, &err);
 
-    cr_assert(status == FSDP_ERR_FORMAT || status == FSDP_ERR_UNSUPPORTED, "%s, %s at %zu: status %d", name, what, at,
-              (int)status);
+    cr_assert(status == FSDP_ERR_FORMAT || status == FSDP_ERR_UNSUPPORTED, "%s, %s at %zu: status %d", name,
+              what, at, (int)status);
     cr_assert(strstr(err.message, name) != NULL, "%s, %s at %zu: %s", name, what, at, err.message);
 }
 
@@ -149,8 +150,9 @@ Test(damage, a_missing_file_is_named)
         char *bytes = take(path_of(50, names[i]), &n);
 
         cr_assert(io.base.unlink(&io.base, path_of(50, names[i])) == 0);
-        cr_assert(verify(VERIFY_STRUCTURE, &err) == FSDP_ERR_NOT_FOUND && strstr(err.message, names[i]) != NULL, "%s",
-                  err.message);
+        cr_assert(verify(VERIFY_STRUCTURE, &err) == FSDP_ERR_NOT_FOUND &&
+                      strstr(err.message, names[i]) != NULL,
+                  "%s", err.message);
         put(path_of(50, names[i]), bytes, n);
         free(bytes);
     }
@@ -177,8 +179,9 @@ Test(damage, files_of_two_steps_mixed_are_seen_by_their_headers)
     char *other = take(path_of(40, SHARD_2), &n);
 
     put(path_of(50, SHARD_2), other, n); /* of the same size and shape */
-    cr_assert(verify(VERIFY_STRUCTURE, &err) == FSDP_ERR_FORMAT && strstr(err.message, "another save") != NULL, "%s",
-              err.message);
+    cr_assert(verify(VERIFY_STRUCTURE, &err) == FSDP_ERR_FORMAT &&
+                  strstr(err.message, "another save") != NULL,
+              "%s", err.message);
     free(other);
 }
 
@@ -208,7 +211,8 @@ Test(damage, a_tensor_file_too_many_is_refused_and_other_files_are_not)
     put(path_of(50, "README.md"), "mine", 4);
     cr_assert(verify(VERIFY_CHECKSUMS, &err) == FSDP_OK, "%s", err.message);
     put(path_of(50, "model.safetensors"), "mine", 4);
-    cr_assert(verify(VERIFY_STRUCTURE, &err) == FSDP_ERR_FORMAT && strstr(err.message, "model.safetensors") != NULL);
+    cr_assert(verify(VERIFY_STRUCTURE, &err) == FSDP_ERR_FORMAT &&
+              strstr(err.message, "model.safetensors") != NULL);
 }
 
 static void count_line(void *context, const char *words)
@@ -229,7 +233,8 @@ Test(damage, falling_back_is_said_and_nothing_left_is_an_error)
     cr_assert(verify_newest(&io.base, "c", VERIFY_CHECKSUMS, &step, &log, NULL) == FSDP_OK && step == 40);
     cr_assert(n_lines == 1);
     put(path_of(40, "manifest.json"), "{}", 2);
-    cr_assert(verify_newest(&io.base, "c", VERIFY_CHECKSUMS, &step, &log, &err) == FSDP_ERR_FORMAT && step == -1);
+    cr_assert(verify_newest(&io.base, "c", VERIFY_CHECKSUMS, &step, &log, &err) == FSDP_ERR_FORMAT &&
+              step == -1);
     cr_assert(n_lines == 3 && strstr(err.message, "none of the 2 checkpoints") != NULL, "%s", err.message);
 }
 
@@ -237,7 +242,8 @@ Test(damage, no_checkpoint_at_all_is_a_fresh_run)
 {
     int64_t step = 7;
 
-    cr_assert(verify_newest(&io.base, "elsewhere", VERIFY_CHECKSUMS, &step, NULL, NULL) == FSDP_OK && step == -1);
+    cr_assert(verify_newest(&io.base, "elsewhere", VERIFY_CHECKSUMS, &step, NULL, NULL) == FSDP_OK &&
+              step == -1);
 }
 
 Test(damage, loading_without_verifying_never_runs_wild)
@@ -250,7 +256,8 @@ Test(damage, loading_without_verifying_never_runs_wild)
         for (size_t at = 0; at < n; at = next_byte(bytes, n, at)) {
             bytes[at] ^= (char)(1 << (at + 3) % 8);
             put(path, bytes, n);
-            state_load(&io.base, "c", 50, 5, 2, 0, NULL); /* values may differ; the sanitizers must have no objection */
+            state_load(&io.base, "c", 50, 5, 2, 0,
+                       NULL); /* values may differ; the sanitizers must have no objection */
             cr_assert(io.n_open == 0);
             bytes[at] ^= (char)(1 << (at + 3) % 8);
         }

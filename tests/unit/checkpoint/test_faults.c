@@ -1,6 +1,6 @@
 /*
- * The nth file operation fails, for every n, of everything that touches checkpoints: no descriptor or byte leaks,
- * and what was saved before is still there.
+ * The nth file operation fails, for every n, of everything that touches checkpoints: no descriptor or byte
+ * leaks, and what was saved before is still there.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -55,7 +55,8 @@ static int fail_each_call_of_a_save(uint64_t D, int error)
             io.fail_at = 0;
             cr_assert(verify_newest(&io.base, "c", VERIFY_CHECKSUMS, &step, NULL, &err) == FSDP_OK);
             check_step(&io, step == 50 ? 50 : 40, D, n);
-            cr_assert(state_save(&io.base, "c", 60, 0, D, 2, &err) == FSDP_OK, "the next save: %s", err.message);
+            cr_assert(state_save(&io.base, "c", 60, 0, D, 2, &err) == FSDP_OK, "the next save: %s",
+                      err.message);
         }
         memory_io_fini(&io);
     }
@@ -92,8 +93,14 @@ Test(faults, a_failed_save_leaves_no_half_written_name_behind)
         status = state_save(&io.base, "c", 50, 0, 5, 2, NULL);
         io.fail_at = 0;
         cr_assert(io.base.list(&io.base, "c", &names) == 0);
-        /* Only removing the very leftovers of an exchange or a step may leave something, and nothing is removed here. */
-        cr_assert(names.n == (status == FSDP_OK ? 2u : names.n == 2 ? 2u : 1u), "call %d: %d names", n, (int)names.n);
+        /*
+         * Only removing the very leftovers of an exchange or a step may leave something, and nothing is
+         * removed here.
+         */
+        cr_assert(names.n == (status == FSDP_OK ? 2u
+                              : names.n == 2    ? 2u
+                                                : 1u),
+                  "call %d: %d names", n, (int)names.n);
         for (size_t i = 0; i < names.n; i++)
             cr_assert(commit_parse_step(names.names[i]) >= 0, "call %d: %s", n, names.names[i]);
         io_names_free(&names);
@@ -117,7 +124,8 @@ Test(faults, retention_fails_without_losing_what_it_keeps)
         reached = io.calls >= n;
         check_step(&io, 40, 5, n);
         cr_assert(state_load(&io.base, "c", 30, 5, 1, CHECKPOINT_VERIFY, NULL) == FSDP_OK, "call %d", n);
-        cr_assert(state_load(&io.base, "c", 10, 5, 1, CHECKPOINT_VERIFY, NULL) == FSDP_OK, "call %d: the loaded one", n);
+        cr_assert(state_load(&io.base, "c", 10, 5, 1, CHECKPOINT_VERIFY, NULL) == FSDP_OK,
+                  "call %d: the loaded one", n);
         memory_io_fini(&io);
     }
     cr_assert(n > 10);
@@ -138,8 +146,8 @@ Test(faults, a_failed_load_says_so_and_leaks_nothing)
         cr_assert(state_save(&io.base, "c", 40, 0, 5, 2, NULL) == FSDP_OK);
         io.calls = 0;
         io.fail_at = ++n;
-        status = checkpoint_load(&io.base, "c/step-00000040", 1, 0, shard.tensors, STATE_TENSORS, CHECKPOINT_VERIFY,
-                                 &manifest, NULL, NULL);
+        status = checkpoint_load(&io.base, "c/step-00000040", 1, 0, shard.tensors, STATE_TENSORS,
+                                 CHECKPOINT_VERIFY, &manifest, NULL, NULL);
         reached = io.calls >= n;
         cr_assert(io.n_open == 0, "call %d", n);
         if (status == FSDP_OK)
@@ -170,7 +178,8 @@ Test(faults, finding_the_newest_falls_back_or_fails_but_never_makes_one_up)
         io.fail_at = ++n;
         status = verify_newest(&io.base, "c", VERIFY_CHECKSUMS, &step, NULL, NULL);
         reached = io.calls >= n;
-        cr_assert(status == FSDP_OK ? step == 40 || step == 50 : step == -1, "call %d: step %d", n, (int)step);
+        cr_assert(status == FSDP_OK ? step == 40 || step == 50 : step == -1, "call %d: step %d", n,
+                  (int)step);
         cr_assert(io.n_open == 0);
         memory_io_fini(&io);
     }

@@ -33,7 +33,8 @@ Test(layout, shards_are_those_of_the_definition)
                 const size_t first = r * C < D ? r * C : D, end = (r + 1) * C < D ? (r + 1) * C : D;
                 struct layout_rows rows = layout_shard(D, W, rank);
 
-                cr_assert(rows.first == first && rows.n_rows == end - first, "D %zu W %d rank %d", D, W, rank);
+                cr_assert(rows.first == first && rows.n_rows == end - first, "D %zu W %d rank %d", D, W,
+                          rank);
                 cr_assert(rows.n_rows + layout_padding(D, W, rank) == C, "D %zu W %d rank %d", D, W, rank);
             }
         }
@@ -68,7 +69,8 @@ Test(layout, owner_is_the_rank_whose_shard_holds_the_row)
             for (size_t row = 0; row < D; row++) {
                 struct layout_rows rows = layout_shard(D, W, layout_owner(D, W, row));
 
-                cr_assert(row >= rows.first && row - rows.first < rows.n_rows, "D %zu W %d row %zu", D, W, row);
+                cr_assert(row >= rows.first && row - rows.first < rows.n_rows, "D %zu W %d row %zu", D, W,
+                          row);
             }
 }
 

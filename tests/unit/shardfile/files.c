@@ -85,18 +85,26 @@ float files_value(int64_t step, size_t i)
 static void shard(struct safetensors_tensor *tensor, const char *name, enum fsdp_dtype dtype, size_t n_dims,
                   uint64_t first, uint64_t n_rows, uint64_t rows, uint64_t columns, const void *data)
 {
-    *tensor = (struct safetensors_tensor){ .name = name, .dtype = dtype, .n_dims = n_dims,
-                                           .shape = { n_rows, columns }, .has_offsets = true, .offsets = { first, 0 },
-                                           .has_global_shape = true, .global_shape = { rows, columns }, .data = data };
+    *tensor = (struct safetensors_tensor){ .name = name,
+                                           .dtype = dtype,
+                                           .n_dims = n_dims,
+                                           .shape = { n_rows, columns },
+                                           .has_offsets = true,
+                                           .offsets = { first, 0 },
+                                           .has_global_shape = true,
+                                           .global_shape = { rows, columns },
+                                           .data = data };
 }
 
-static enum fsdp_status write_part(struct fsdp_io *io, const char *directory, uint32_t rank, struct files_save *save,
-                                   struct fsdp_err *err)
+static enum fsdp_status write_part(struct fsdp_io *io, const char *directory, uint32_t rank,
+                                   struct files_save *save, struct fsdp_err *err)
 {
     static const uint64_t first[FILES_RANKS + 1] = { 0, 3, 5 };
     char marks[4][24], temporary[IO_PATH_BYTES], path[IO_PATH_BYTES];
-    struct safetensors_metadata metadata[4] = { { CONTENTS_STEP_KEY, marks[0] }, { CONTENTS_GENERATION_KEY, marks[1] },
-                                                { CONTENTS_WORLD_KEY, marks[2] }, { CONTENTS_RANK_KEY, marks[3] } };
+    struct safetensors_metadata metadata[4] = { { CONTENTS_STEP_KEY, marks[0] },
+                                                { CONTENTS_GENERATION_KEY, marks[1] },
+                                                { CONTENTS_WORLD_KEY, marks[2] },
+                                                { CONTENTS_RANK_KEY, marks[3] } };
     float w[FILES_ROWS * FILES_COLUMNS], m[FILES_ROWS * FILES_COLUMNS];
     const uint16_t b = (uint16_t)(0x3f80 + save->fence.step);
     const uint64_t n_rows = first[rank + 1] - first[rank];
@@ -123,26 +131,34 @@ static enum fsdp_status write_part(struct fsdp_io *io, const char *directory, ui
         status = io_join(path, temporary, save->names[rank], err);
     if (status == FSDP_OK)
         status = safetensors_write(io, path, tensors, rank == 0 ? 3 : 2, metadata, 4, 512, &written, err);
-    save->files[rank] = (struct manifest_file){ .name = save->names[rank], .rank = rank,
+    save->files[rank] = (struct manifest_file){ .name = save->names[rank],
+                                                .rank = rank,
                                                 .size_bytes = written.size_bytes,
                                                 .checksum = { written.checksum[0], written.checksum[1] } };
     return status;
 }
 
-enum fsdp_status files_save_parts(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
-                                  struct files_save *save, struct fsdp_err *err)
+enum fsdp_status files_save_parts(struct fsdp_io *io, const char *directory, int64_t step,
+                                  uint32_t generation, struct files_save *save, struct fsdp_err *err)
 {
     struct manifest_tensor tensors[] = {
         { "w", FSDP_F32, 2, { FILES_ROWS, FILES_COLUMNS } },
         { "optimizer.exp_avg.w", FSDP_F32, 2, { FILES_ROWS, FILES_COLUMNS } },
         { "b", FSDP_BF16, 1, { 1 } },
     };
-    const struct manifest head = { .step = (uint64_t)step, .world_size = FILES_RANKS, .generation = generation,
-                                   .seed = 1234, .cursor = (uint64_t)step * 8, .optimizer_step = (uint64_t)step,
-                                   .job = "{\"model\": {\"dim\": 3}}", .tensors = tensors, .n_tensors = 3 };
+    const struct manifest head = { .step = (uint64_t)step,
+                                   .world_size = FILES_RANKS,
+                                   .generation = generation,
+                                   .seed = 1234,
+                                   .cursor = (uint64_t)step * 8,
+                                   .optimizer_step = (uint64_t)step,
+                                   .job = "{\"model\": {\"dim\": 3}}",
+                                   .tensors = tensors,
+                                   .n_tensors = 3 };
     enum fsdp_status status;
 
-    *save = (struct files_save){ .fence = { .step = step, .generation = generation, .world_size = FILES_RANKS } };
+    *save =
+        (struct files_save){ .fence = { .step = step, .generation = generation, .world_size = FILES_RANKS } };
     commit_temporary_name(step, generation, "secret", 6, save->temporary);
     status = manifest_head_text(&head, &save->head, &save->head_length, err);
     if (status == FSDP_OK)
@@ -165,8 +181,8 @@ enum fsdp_status files_save_all(struct fsdp_io *io, const char *directory, int64
     enum fsdp_status status = files_save_parts(io, directory, step, generation, &save, err);
 
     if (status == FSDP_OK)
-        status = commit_publish(io, directory, save.temporary, &save.fence, save.head, save.head_length, save.files,
-                                FILES_RANKS, err);
+        status = commit_publish(io, directory, save.temporary, &save.fence, save.head, save.head_length,
+                                save.files, FILES_RANKS, err);
     if (status != FSDP_OK && save.head != NULL)
         commit_abort(io, directory, save.temporary, NULL);
     files_save_free(&save);

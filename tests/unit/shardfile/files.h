@@ -1,6 +1,6 @@
 /*
- * Small things the checkpoint suites share: a directory of their own, raw files, and a two-rank checkpoint made
- * by hand, so that a test of reading does not rest on the code that saves.
+ * Small things the checkpoint suites share: a directory of their own, raw files, and a two-rank checkpoint
+ * made by hand, so that a test of reading does not rest on the code that saves.
  */
 #ifndef TESTS_SHARDFILE_FILES_H
 #define TESTS_SHARDFILE_FILES_H
@@ -29,8 +29,9 @@ int files_count(const char *path);
 enum { FILES_RANKS = 2, FILES_ROWS = 5, FILES_COLUMNS = 3 };
 
 /**
- * One checkpoint of FILES_RANKS ranks: tensors "w" F32 (5, 3), its "optimizer.exp_avg.w", and "b" BF16 (1), whose
- * values depend on `step`. Written into the temporary directory of (step, generation) and not published.
+ * One checkpoint of FILES_RANKS ranks: tensors "w" F32 (5, 3), its "optimizer.exp_avg.w", and "b" BF16 (1),
+ * whose values depend on `step`. Written into the temporary directory of (step, generation) and not
+ * published.
  */
 struct files_save {
     char temporary[COMMIT_NAME_BYTES];
@@ -40,8 +41,8 @@ struct files_save {
     size_t head_length;
     struct commit_fence fence;
 };
-enum fsdp_status files_save_parts(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,
-                                  struct files_save *save, struct fsdp_err *err);
+enum fsdp_status files_save_parts(struct fsdp_io *io, const char *directory, int64_t step,
+                                  uint32_t generation, struct files_save *save, struct fsdp_err *err);
 void files_save_free(struct files_save *save);
 /** The whole of it, published; the usual case. */
 enum fsdp_status files_save_all(struct fsdp_io *io, const char *directory, int64_t step, uint32_t generation,

@@ -34,14 +34,14 @@ struct change {
 
 struct memory_node {
     bool directory;
-    struct bytes now, synced;          /* of a file */
-    struct entries entries, durable;   /* of a directory */
+    struct bytes now, synced;        /* of a file */
+    struct entries entries, durable; /* of a directory */
     struct change *changes;
     int n_changes;
     struct memory_node *next, *copy;
 };
 
-/* --- nodes and paths --------------------------------------------------------------------------------------- */
+/* --- nodes and paths --- */
 
 static struct memory_node *make_node(struct memory_io *io, bool directory)
 {
@@ -119,7 +119,8 @@ static void apply(struct entries *entries, const struct change *change)
     }
 }
 
-static void change(struct memory_node *directory, int kind, const char *one, const char *two, struct memory_node *node)
+static void change(struct memory_node *directory, int kind, const char *one, const char *two,
+                   struct memory_node *node)
 {
     struct change *grown = reallocarray(directory->changes, (size_t)directory->n_changes + 1, sizeof *grown);
     struct change *last;
@@ -134,8 +135,12 @@ static void change(struct memory_node *directory, int kind, const char *one, con
     apply(&directory->entries, last);
 }
 
-/* The node of `path`, or NULL with errno. *parent and `name` are its last step, set also where it is not there. */
-static struct memory_node *walk(struct memory_io *io, const char *path, struct memory_node **parent, char name[NAME])
+/*
+ * The node of `path`, or NULL with errno. *parent and `name` are its last step, set also where it is not
+ * there.
+ */
+static struct memory_node *walk(struct memory_io *io, const char *path, struct memory_node **parent,
+                                char name[NAME])
 {
     struct memory_node *node = io->root;
 
@@ -165,7 +170,7 @@ static struct memory_node *walk(struct memory_io *io, const char *path, struct m
     return node;
 }
 
-/* --- the calls --------------------------------------------------------------------------------------------- */
+/* --- the calls --- */
 
 /* Every call begins here: false when it must fail, errno set. */
 static bool begin(struct fsdp_io *base, const char *name)
@@ -241,7 +246,7 @@ static int memory_close(struct fsdp_io *base, int fd)
     const bool fine = begin(base, "close");
 
     if (file == NULL)
-        abort(); /* closing what is not open is a bug that must not pass as a failed call */
+        abort();       /* closing what is not open is a bug that must not pass as a failed call */
     file->node = NULL; /* as on Linux the descriptor is gone even when close() fails */
     io->n_open--;
     return fine ? 0 : -1;
@@ -484,7 +489,7 @@ static const struct fsdp_io memory_calls = {
     .list = memory_list,
 };
 
-/* --- life, copies and crashes ------------------------------------------------------------------------------ */
+/* --- life, copies and crashes --- */
 
 void memory_io_init(struct memory_io *io)
 {
@@ -538,7 +543,9 @@ void memory_io_copy(struct memory_io *to, const struct memory_io *from)
     to->cannot_exchange = from->cannot_exchange;
 }
 
-/* Any block of a file may have been written back, or none; a file may have its new length without its bytes. */
+/*
+ * Any block of a file may have been written back, or none; a file may have its new length without its bytes.
+ */
 static void crash_file(struct memory_node *node, enum memory_crash kind, uint64_t *random, uint64_t seed)
 {
     struct bytes now = { 0 };
@@ -549,7 +556,8 @@ static void crash_file(struct memory_node *node, enum memory_crash kind, uint64_
     if (kind == CRASH_KEEP_NAMES || (kind == CRASH_KEEP_RANDOM && rng_below(seed, (*random)++, 2) == 0))
         resize(&now, node->now.n);
     for (size_t at = 0; kind == CRASH_KEEP_RANDOM && at < now.n && at < node->now.n; at += BLOCK) {
-        const size_t end = at + BLOCK < now.n ? at + BLOCK : now.n, n = (end < node->now.n ? end : node->now.n) - at;
+        const size_t end = at + BLOCK < now.n ? at + BLOCK : now.n,
+                     n = (end < node->now.n ? end : node->now.n) - at;
 
         if (rng_below(seed, (*random)++, 2) == 0)
             memcpy(now.at + at, node->now.at + at, n);
@@ -560,9 +568,10 @@ static void crash_file(struct memory_node *node, enum memory_crash kind, uint64_
 
 static void crash_directory(struct memory_node *node, enum memory_crash kind, uint64_t *random, uint64_t seed)
 {
-    const int kept = kind == CRASH_KEEP_SYNCED  ? 0
-                     : kind == CRASH_KEEP_RANDOM ? (int)rng_below(seed, (*random)++, (uint64_t)node->n_changes + 1)
-                                                 : node->n_changes;
+    const int kept = kind == CRASH_KEEP_SYNCED ? 0
+                     : kind == CRASH_KEEP_RANDOM
+                         ? (int)rng_below(seed, (*random)++, (uint64_t)node->n_changes + 1)
+                         : node->n_changes;
 
     node->entries = node->durable;
     for (int i = 0; i < kept; i++)

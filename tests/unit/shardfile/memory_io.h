@@ -1,11 +1,11 @@
 /*
- * Files in memory behind struct fsdp_io, for the two questions that a real disk does not answer on demand: what
- * if the nth call fails, and what is left after a power cut before the nth call.
+ * Files in memory behind struct fsdp_io, for the two questions that a real disk does not answer on demand:
+ * what if the nth call fails, and what is left after a power cut before the nth call.
  *
  * Every file keeps what was written and what was synced; every directory keeps its entries, those that were
- * synced, and the changes since, in order. memory_io_crash() throws away what was not synced: all of it, none of it,
- * or a random part that a file system might have written on its own (any blocks of any file, any beginning of the
- * changes of each directory).
+ * synced, and the changes since, in order. memory_io_crash() throws away what was not synced: all of it, none
+ * of it, or a random part that a file system might have written on its own (any blocks of any file, any
+ * beginning of the changes of each directory).
  */
 #ifndef TESTS_SHARDFILE_MEMORY_IO_H
 #define TESTS_SHARDFILE_MEMORY_IO_H
@@ -25,12 +25,12 @@ struct memory_io {
         bool direct;
     } open_files[64];
     int n_open;
-    int calls;       /* made so far */
-    int fail_at;     /* this call fails with fail_errno, without effect; 0: none */
+    int calls;   /* made so far */
+    int fail_at; /* this call fails with fail_errno, without effect; 0: none */
     int fail_errno;
-    int stop_at;     /* from this call on all fail with EIO: the process is dead; 0: never */
-    bool takes_direct;   /* O_DIRECT works, and asks for whole blocks; else EINVAL at open */
-    bool short_calls;    /* reads and writes move at most half of what they are asked to, and every third is EINTR */
+    int stop_at;       /* from this call on all fail with EIO: the process is dead; 0: never */
+    bool takes_direct; /* O_DIRECT works, and asks for whole blocks; else EINVAL at open */
+    bool short_calls;  /* reads and writes move half of what is asked, every third call is EINTR */
     bool cannot_exchange;
     const char *last; /* name of the last call made */
 };

@@ -35,8 +35,19 @@ static bool is_there(int64_t step)
 
 Test(commit, names_have_one_spelling)
 {
-    static const char *const others[] = { "step-5", "step-0000000005", "step-00000005x", "step--0000005", "step- 0000005",
-                                          "Step-00000005", "step-", "", "step-+0000005", "step-99999999999999999999" };
+    static const char *const others[] = { "step-5",
+                                          "step-0000000005",
+                                          "step-00000005x",
+                                          "step--0000005",
+                                          "step- 0000005",
+                                          "Step-00000005",
+                                          "step-",
+                                          "",
+                                          "step-+0000005",
+                                          "step-99999999999999999999",
+                                          "step-9223372036854775808",
+                                          "step-0x000010",
+                                          "step-0000000a" };
     char name[COMMIT_NAME_BYTES];
 
     for (int64_t step = 0; step < 10000000000; step = step * 7 + 1) {
@@ -62,6 +73,12 @@ Test(commit, temporary_names_tell_step_and_generation_and_depend_on_the_secret)
     cr_assert(!commit_parse_temporary(".step-00000050.g3", &step, &generation));
     cr_assert(!commit_parse_temporary(".step-00000050.g3.1234567/../x", &step, &generation));
     cr_assert(!commit_parse_temporary("step-00000050", &step, &generation));
+    cr_assert(!commit_parse_temporary(".step-00000050.g03.12345678", &step, &generation));
+    cr_assert(!commit_parse_temporary(".step-00000050.g-3.12345678", &step, &generation));
+    cr_assert(!commit_parse_temporary(".step-00000050.g4294967296.12345678", &step, &generation));
+    cr_assert(!commit_parse_temporary(".step-00000050.g3.123456789", &step, &generation));
+    cr_assert(!commit_parse_temporary(".step-00000050.g3.1234567G", &step, &generation));
+    cr_assert(!commit_parse_temporary(".step-00000050.g3.0x345678", &step, &generation));
 }
 
 Test(commit, a_published_step_verifies_and_leaves_nothing_beside_it)
@@ -72,9 +89,11 @@ Test(commit, a_published_step_verifies_and_leaves_nothing_beside_it)
     save(50);
 
     cr_assert(files_count(checkpoints) == 1 && is_there(50));
-    cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, &manifest, &err) ==
-              FSDP_OK, "%s", err.message);
-    cr_assert(manifest.step == 50 && manifest.cursor == 400 && manifest.n_files == 2 && manifest.n_tensors == 3);
+    cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, &manifest,
+                          &err) == FSDP_OK,
+              "%s", err.message);
+    cr_assert(manifest.step == 50 && manifest.cursor == 400 && manifest.n_files == 2 &&
+              manifest.n_tensors == 3);
     manifest_free(&manifest);
 }
 
@@ -88,11 +107,11 @@ Test(commit, a_stale_generation_cannot_publish)
     now = stale.fence;
     now.generation = 2;
 
-    cr_assert(commit_publish(&io_posix, checkpoints, stale.temporary, &now, stale.head, stale.head_length, stale.files,
-                             FILES_RANKS, &err) == FSDP_ERR_MISMATCH);
+    cr_assert(commit_publish(&io_posix, checkpoints, stale.temporary, &now, stale.head, stale.head_length,
+                             stale.files, FILES_RANKS, &err) == FSDP_ERR_MISMATCH);
     commit_temporary_name(50, 2, "secret", 6, stale.temporary); /* nor with the new name and its old head */
-    cr_assert(commit_publish(&io_posix, checkpoints, stale.temporary, &now, stale.head, stale.head_length, stale.files,
-                             FILES_RANKS, &err) == FSDP_ERR_MISMATCH);
+    cr_assert(commit_publish(&io_posix, checkpoints, stale.temporary, &now, stale.head, stale.head_length,
+                             stale.files, FILES_RANKS, &err) == FSDP_ERR_MISMATCH);
     cr_assert(!is_there(50));
     files_save_free(&stale);
 }
@@ -104,7 +123,8 @@ Test(commit, a_missing_short_or_extra_part_is_not_published)
         struct files_save parts;
         struct fsdp_err err = { 0 };
 
-        cr_assert(files_save_parts(&io_posix, checkpoints, 50, 0, &parts, &err) == FSDP_OK, "%s", err.message);
+        cr_assert(files_save_parts(&io_posix, checkpoints, 50, 0, &parts, &err) == FSDP_OK, "%s",
+                  err.message);
         snprintf(temporary, sizeof temporary, "%s/%s", checkpoints, parts.temporary);
         if (fault == 0)
             unlink(files_path(temporary, parts.names[1]));
@@ -115,8 +135,9 @@ Test(commit, a_missing_short_or_extra_part_is_not_published)
         else
             parts.files[1].size_bytes++;
 
-        cr_expect(commit_publish(&io_posix, checkpoints, parts.temporary, &parts.fence, parts.head, parts.head_length,
-                                 parts.files, FILES_RANKS, &err) == FSDP_ERR_FORMAT, "fault %d: %s", fault, err.message);
+        cr_expect(commit_publish(&io_posix, checkpoints, parts.temporary, &parts.fence, parts.head,
+                                 parts.head_length, parts.files, FILES_RANKS, &err) == FSDP_ERR_FORMAT,
+                  "fault %d: %s", fault, err.message);
         cr_expect(!is_there(50), "fault %d", fault);
         cr_expect(commit_abort(&io_posix, checkpoints, parts.temporary, &err) == FSDP_OK);
         cr_expect(files_count(checkpoints) == 0, "fault %d", fault);
@@ -135,7 +156,8 @@ Test(commit, saving_a_step_again_replaces_it)
 
     bytes = files_read(files_path(checkpoints, "step-00000050/manifest.json"), &size);
     cr_assert(size > 7 && files_count(checkpoints) == 1);
-    cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, NULL, NULL) == FSDP_OK);
+    cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, NULL,
+                          NULL) == FSDP_OK);
     free(bytes);
 }
 

@@ -14,10 +14,16 @@ static struct manifest_tensor tensors[] = {
 
 static struct manifest sample(void)
 {
-    return (struct manifest){ .step = 50, .world_size = 3, .generation = 2, .seed = 18446744073709551615ull,
-                              .cursor = 9007199254740993ull /* 2^53 + 1: no double holds it */, .optimizer_step = 49,
-                              .numerics = "{\"threads\": 1.5e0}", .job = "{\"a\":{\"b\":[null,\"\\u00e9\"]}}",
-                              .tensors = tensors, .n_tensors = 2 };
+    return (struct manifest){ .step = 50,
+                              .world_size = 3,
+                              .generation = 2,
+                              .seed = 18446744073709551615ull,
+                              .cursor = 9007199254740993ull /* 2^53 + 1: no double holds it */,
+                              .optimizer_step = 49,
+                              .numerics = "{\"threads\": 1.5e0}",
+                              .job = "{\"a\":{\"b\":[null,\"\\u00e9\"]}}",
+                              .tensors = tensors,
+                              .n_tensors = 2 };
 }
 
 static char *head_of(const struct manifest *manifest, size_t *length)
@@ -31,7 +37,10 @@ static char *head_of(const struct manifest *manifest, size_t *length)
 Test(manifest, what_is_composed_is_read_back)
 {
     static const struct manifest_file files[] = {
-        { "shard-00001-model-00001-of-00001.safetensors", 0, 4096, { 0x0123456789abcdefull, 0xfedcba9876543210ull } },
+        { "shard-00001-model-00001-of-00001.safetensors",
+          0,
+          4096,
+          { 0x0123456789abcdefull, 0xfedcba9876543210ull } },
         { "shard-00003-model-00001-of-00001.safetensors", 2, 1ull << 62, { 0, 1 } },
     };
     const struct manifest wrote = sample();
@@ -51,7 +60,8 @@ Test(manifest, what_is_composed_is_read_back)
     cr_assert_null(read.extra);
     cr_assert(read.n_tensors == 2 && read.n_files == 2);
     cr_assert_str_eq(read.tensors[0].name, "layers.0.\"odd\"");
-    cr_assert(read.tensors[0].dtype == FSDP_BF16 && read.tensors[0].n_dims == 3 && read.tensors[0].shape[1] == 2);
+    cr_assert(read.tensors[0].dtype == FSDP_BF16 && read.tensors[0].n_dims == 3 &&
+              read.tensors[0].shape[1] == 2);
     cr_assert(read.tensors[1].shape[0] == UINT64_MAX);
     cr_assert_str_eq(read.files[1].name, files[1].name);
     cr_assert(read.files[1].rank == 2 && read.files[1].size_bytes == 1ull << 62);
@@ -77,7 +87,7 @@ Test(manifest, raw_members_must_be_objects)
     }
 }
 
-/* --- faults of a head: one piece of a good one replaced --------------------------------------------------------- */
+/* --- faults of a head: one piece of a good one replaced --- */
 
 static const struct fault {
     const char *from, *to, *words;
@@ -132,14 +142,15 @@ Test(manifest, every_fault_of_a_head_is_named)
 
         cr_expect(manifest_parse_head(&read, text, strlen(text), &err) == head_faults[i].status, "%s: %s",
                   head_faults[i].to, err.message);
-        cr_expect(strstr(err.message, head_faults[i].words) != NULL, "%s: %s", head_faults[i].to, err.message);
+        cr_expect(strstr(err.message, head_faults[i].words) != NULL, "%s: %s", head_faults[i].to,
+                  err.message);
         manifest_free(&read);
         free(text);
     }
     free(head);
 }
 
-/* --- faults of the list of files, under a checksum that holds ------------------------------------------------- */
+/* --- faults of the list of files, under a checksum that holds --- */
 
 Test(manifest, every_fault_of_the_files_is_named)
 {
@@ -168,8 +179,8 @@ Test(manifest, every_fault_of_the_files_is_named)
         size_t length;
         char *text;
 
-        cr_assert(manifest_compose(head, head_length, bad[i].files, bad[i].files[1].name != NULL ? 2 : 1, &text, &length,
-                                   NULL) == FSDP_OK);
+        cr_assert(manifest_compose(head, head_length, bad[i].files, bad[i].files[1].name != NULL ? 2 : 1,
+                                   &text, &length, NULL) == FSDP_OK);
         cr_expect(manifest_parse(&read, text, length, &err) == FSDP_ERR_FORMAT, "%s", bad[i].words);
         cr_expect(strstr(err.message, bad[i].words) != NULL, "%s: %s", bad[i].words, err.message);
         free(text);

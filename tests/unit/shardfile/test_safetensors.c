@@ -22,8 +22,8 @@ TestSuite(safetensors, .init = begin, .fini = files_end, .timeout = 60);
 static const float w[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
 static const uint16_t b[3] = { 0x3f80, 0x4000, 0x4040 }; /* 1, 2, 3 in bfloat16 */
 
-static void check_golden(struct safetensors_tensor *tensors, size_t n_tensors, uint64_t want_bytes, const char *want_header,
-                         const char *want_sha256)
+static void check_golden(struct safetensors_tensor *tensors, size_t n_tensors, uint64_t want_bytes,
+                         const char *want_header, const char *want_sha256)
 {
     const char *path = files_path(directory, "golden");
     unsigned char digest[SHA256_DIGEST_LENGTH], *bytes;
@@ -64,8 +64,13 @@ Test(safetensors, first_shard_is_pytorchs_to_the_byte)
 
 Test(safetensors, second_shard_is_pytorchs_to_the_byte)
 {
-    struct safetensors_tensor tensors[] = { { .name = "w", .dtype = FSDP_F32, .n_dims = 2, .shape = { 2, 3 },
-                                              .has_offsets = true, .offsets = { 2, 0 }, .data = w + 6 } };
+    struct safetensors_tensor tensors[] = { { .name = "w",
+                                              .dtype = FSDP_F32,
+                                              .n_dims = 2,
+                                              .shape = { 2, 3 },
+                                              .has_offsets = true,
+                                              .offsets = { 2, 0 },
+                                              .data = w + 6 } };
 
     check_golden(tensors, 1, 200,
                  "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\": {\\\"saved_offsets\\\": [2, 0]}}\","
@@ -81,19 +86,33 @@ Test(safetensors, whole_tensors_are_pytorchs_to_the_byte)
         { .name = "b", .dtype = FSDP_BF16, .n_dims = 1, .shape = { 3 }, .data = b },
     };
 
-    check_golden(tensors, 2, 206,
-                 "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[4,3],"
-                 "\"data_offsets\":[0,48]},\"b\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[48,54]}}",
-                 "2aa454493b53efb1d16a4c5f19370af6f96a52ea70fc7688b4f5e01d255bb7d0");
+    check_golden(
+        tensors, 2, 206,
+        "{\"__metadata__\":{\"format\":\"pt\"},\"w\":{\"dtype\":\"F32\",\"shape\":[4,3],"
+        "\"data_offsets\":[0,48]},\"b\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[48,54]}}",
+        "2aa454493b53efb1d16a4c5f19370af6f96a52ea70fc7688b4f5e01d255bb7d0");
 }
 
 Test(safetensors, what_is_written_is_read_back)
 {
-    static const struct safetensors_metadata metadata[] = { { "fsdp_step", "7" }, { "odd \"key\"\n", "\t\\ \xc3\xa9" } };
+    static const struct safetensors_metadata metadata[] = { { "fsdp_step", "7" },
+                                                            { "odd \"key\"\n", "\t\\ \xc3\xa9" } };
     struct safetensors_tensor tensors[] = {
-        { .name = "layers.0.w\"\\", .dtype = FSDP_F32, .n_dims = 2, .shape = { 2, 3 }, .has_offsets = true,
-          .offsets = { 2, 0 }, .has_global_shape = true, .global_shape = { 4, 3 }, .data = w + 6 },
-        { .name = "empty", .dtype = FSDP_F64, .n_dims = 2, .shape = { 0, 3 }, .has_offsets = true, .data = w },
+        { .name = "layers.0.w\"\\",
+          .dtype = FSDP_F32,
+          .n_dims = 2,
+          .shape = { 2, 3 },
+          .has_offsets = true,
+          .offsets = { 2, 0 },
+          .has_global_shape = true,
+          .global_shape = { 4, 3 },
+          .data = w + 6 },
+        { .name = "empty",
+          .dtype = FSDP_F64,
+          .n_dims = 2,
+          .shape = { 0, 3 },
+          .has_offsets = true,
+          .data = w },
         { .name = "scalar", .dtype = FSDP_BF16, .n_dims = 0, .has_offsets = true, .data = b },
     };
     const char *path = files_path(directory, "a.safetensors");
@@ -108,7 +127,8 @@ Test(safetensors, what_is_written_is_read_back)
     cr_assert(header.n_tensors == 3 && header.data_start == 4096 && header.size_bytes == written.size_bytes);
     found = safetensors_find(&header, "layers.0.w\"\\");
     cr_assert(found != NULL && found->dtype == FSDP_F32 && found->n_dims == 2 && found->shape[0] == 2);
-    cr_assert(found->has_offsets && found->offsets[0] == 2 && found->has_global_shape && found->global_shape[0] == 4);
+    cr_assert(found->has_offsets && found->offsets[0] == 2 && found->has_global_shape &&
+              found->global_shape[0] == 4);
     found = safetensors_find(&header, "scalar");
     cr_assert(found != NULL && found->n_dims == 0 && found->end - found->begin == 2);
     found = safetensors_find(&header, "empty");
@@ -131,10 +151,14 @@ Test(safetensors, a_file_larger_than_the_ring_is_whole)
 
     for (size_t i = 0; i < n; i++)
         big[i] = (float)i;
-    tensors[0] = (struct safetensors_tensor){ .name = "a", .dtype = FSDP_F32, .n_dims = 1, .shape = { 77 }, .data = big };
-    tensors[1] = (struct safetensors_tensor){ .name = "b", .dtype = FSDP_F32, .n_dims = 1, .shape = { n }, .data = big };
-    cr_assert(safetensors_write(&io_posix, files_path(directory, "big"), tensors, 2, NULL, 0, 4096, &written, NULL) ==
-              FSDP_OK);
+    tensors[0] = (struct safetensors_tensor){
+        .name = "a", .dtype = FSDP_F32, .n_dims = 1, .shape = { 77 }, .data = big
+    };
+    tensors[1] = (struct safetensors_tensor){
+        .name = "b", .dtype = FSDP_F32, .n_dims = 1, .shape = { n }, .data = big
+    };
+    cr_assert(safetensors_write(&io_posix, files_path(directory, "big"), tensors, 2, NULL, 0, 4096, &written,
+                                NULL) == FSDP_OK);
 
     bytes = files_read(files_path(directory, "big"), &size);
     cr_assert(size == 4096 + 77 * 4 + n * 4 && size == written.size_bytes);
@@ -149,7 +173,9 @@ Test(safetensors, a_file_larger_than_the_ring_is_whole)
 
 Test(safetensors, sizes_that_do_not_fit_are_refused_when_writing)
 {
-    struct safetensors_tensor tensor = { .name = "w", .dtype = FSDP_F32, .n_dims = 2, .shape = { 1ull << 40, 1ull << 30 } };
+    struct safetensors_tensor tensor = {
+        .name = "w", .dtype = FSDP_F32, .n_dims = 2, .shape = { 1ull << 40, 1ull << 30 }
+    };
     struct json_text text = { 0 };
 
     cr_assert(safetensors_build_header(&tensor, 1, NULL, 0, 8, &text, NULL, NULL) == FSDP_ERR_ARG);
@@ -163,7 +189,7 @@ Test(safetensors, sizes_that_do_not_fit_are_refused_when_writing)
     json_text_free(&text);
 }
 
-/* --- bad headers: each with the words that name its fault --------------------------------------------------- */
+/* --- bad headers: each with the words that name its fault --- */
 
 static enum fsdp_status parse(const char *json, uint64_t data_bytes, struct fsdp_err *err)
 {
@@ -178,7 +204,8 @@ static enum fsdp_status parse(const char *json, uint64_t data_bytes, struct fsdp
     return status;
 }
 
-#define ENTRY(SHAPE, BEGIN, END) "{\"dtype\":\"F32\",\"shape\":" SHAPE ",\"data_offsets\":[" #BEGIN "," #END "]}"
+#define ENTRY(SHAPE, BEGIN, END)                                                                             \
+    "{\"dtype\":\"F32\",\"shape\":" SHAPE ",\"data_offsets\":[" #BEGIN "," #END "]}"
 #define META(INFO) "\"__metadata__\":{\"DCP_SHARDING_INFO\":\"" INFO "\"}"
 
 static const struct bad {
@@ -198,8 +225,10 @@ static const struct bad {
     { "{\"a\":" ENTRY("[2]", 0, 8) ",}", 8, "string was expected" },
     { "{\"a\":" ENTRY("[2]", 0, 8) " \"b\":" ENTRY("[2]", 8, 16) "}", 16, "comma" },
     { "{\"a\":{\"dtype\":\"F33\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype" },
-    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"more\":1}}", 8, "unknown or doubled key" },
-    { "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown or doubled key" },
+    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"more\":1}}", 8,
+      "unknown or doubled key" },
+    { "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+      "unknown or doubled key" },
     { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 0, "without dtype, shape or data_offsets" },
     { "{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "without dtype, shape or data_offsets" },
     { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,9]}}", 8, "two numbers" },
@@ -235,14 +264,20 @@ static const struct bad {
     { "{\"a\nb\":" ENTRY("[2]", 0, 8) "}", 8, "control character" },
     { "{" META("x") "}", 0, "DCP_SHARDING_INFO, byte" },
     { "{" META("{}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8, "not in DCP_SHARDING_INFO" },
-    { "{" META("{\\\"b\\\":{\\\"saved_offsets\\\":[0]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8, "not in the file" },
+    { "{" META("{\\\"b\\\":{\\\"saved_offsets\\\":[0]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8,
+      "not in the file" },
     { "{" META("{\\\"a\\\":{}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8, "without saved_offsets" },
-    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[0,0]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8, "other dimensions" },
-    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[1],\\\"global_shape\\\":[2]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8,
-      "out of its tensor" },
-    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[18446744073709551615]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8,
-      "out of its tensor" },
-    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[0]},\\\"a\\\":{\\\"saved_offsets\\\":[0]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}",
+    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[0,0]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}", 8,
+      "other dimensions" },
+    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[1],\\\"global_shape\\\":[2]}}") ",\"a\":" ENTRY("[2]", 0,
+                                                                                                   8) "}",
+      8, "out of its tensor" },
+    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[18446744073709551615]}}") ",\"a\":" ENTRY("[2]", 0, 8) "}",
+      8, "out of its tensor" },
+    { "{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[0]},\\\"a\\\":{\\\"saved_offsets\\\":[0]}}") ",\"a\""
+                                                                                                ":" ENTRY(
+                                                                                                    "[2]", 0,
+                                                                                                    8) "}",
       8, "twice" },
 };
 
@@ -262,13 +297,19 @@ Test(safetensors, what_the_format_allows_is_taken)
 
     cr_expect(parse("{}", 0, &err) == FSDP_OK, "%s", err.message);
     cr_expect(parse("{}   ", 0, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(parse("{ \"a\" : {\"data_offsets\":[0,8], \"shape\" : [2] ,\"dtype\":\"F32\"}\n}  ", 8, &err) == FSDP_OK, "%s",
+    cr_expect(parse("{ \"a\" : {\"data_offsets\":[0,8], \"shape\" : [2] ,\"dtype\":\"F32\"}\n}  ", 8, &err) ==
+                  FSDP_OK,
+              "%s", err.message);
+    cr_expect(parse("{\"b\":" ENTRY("[2]", 8, 16) ",\"a\":" ENTRY("[2]", 0, 8) "}", 16, &err) == FSDP_OK,
+              "%s", err.message);
+    cr_expect(parse("{\"a\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, &err) == FSDP_OK,
+              "%s", err.message);
+    cr_expect(parse("{\"\\ud83d\\ude00\\u00e9\":" ENTRY("[0]", 0, 0) "}", 0, &err) == FSDP_OK, "%s",
               err.message);
-    cr_expect(parse("{\"b\":" ENTRY("[2]", 8, 16) ",\"a\":" ENTRY("[2]", 0, 8) "}", 16, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(parse("{\"a\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(parse("{\"\\ud83d\\ude00\\u00e9\":" ENTRY("[0]", 0, 0) "}", 0, &err) == FSDP_OK, "%s", err.message);
-    cr_expect(parse("{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[3],\\\"logical_name\\\":{\\\"x\\\":[1,2.5e-1,null]}}}")
-                    ",\"a\":" ENTRY("[2]", 0, 8) "}", 8, &err) == FSDP_OK, "%s", err.message);
+    cr_expect(parse("{" META("{\\\"a\\\":{\\\"saved_offsets\\\":[3],\\\"logical_name\\\":{\\\"x\\\":[1,2.5e-"
+                             "1,null]}}}") ",\"a\":" ENTRY("[2]", 0, 8) "}",
+                    8, &err) == FSDP_OK,
+              "%s", err.message);
 }
 
 Test(safetensors, a_header_of_any_other_length_is_refused)
@@ -315,10 +356,14 @@ Test(safetensors, links_directories_and_pipes_are_refused)
     const char *path = files_path(directory, "a");
 
     files_write(path, "x", 1);
-    cr_assert(symlink(path, files_path(directory, "link")) == 0 && mkfifo(files_path(directory, "pipe"), 0600) == 0);
+    cr_assert(symlink(path, files_path(directory, "link")) == 0 &&
+              mkfifo(files_path(directory, "pipe"), 0600) == 0);
 
-    cr_assert(safetensors_open(&io_posix, files_path(directory, "link"), &header, NULL, NULL) == FSDP_ERR_FORMAT);
+    cr_assert(safetensors_open(&io_posix, files_path(directory, "link"), &header, NULL, NULL) ==
+              FSDP_ERR_FORMAT);
     cr_assert(safetensors_open(&io_posix, directory, &header, NULL, NULL) == FSDP_ERR_FORMAT);
-    cr_assert(safetensors_open(&io_posix, files_path(directory, "pipe"), &header, NULL, NULL) == FSDP_ERR_FORMAT);
-    cr_assert(safetensors_open(&io_posix, files_path(directory, "none"), &header, NULL, NULL) == FSDP_ERR_NOT_FOUND);
+    cr_assert(safetensors_open(&io_posix, files_path(directory, "pipe"), &header, NULL, NULL) ==
+              FSDP_ERR_FORMAT);
+    cr_assert(safetensors_open(&io_posix, files_path(directory, "none"), &header, NULL, NULL) ==
+              FSDP_ERR_NOT_FOUND);
 }
