@@ -227,8 +227,8 @@ static void publish(struct work *work)
         struct fsdp_err ignored = { 0 };
 
         work->seconds = seconds_since(started_ns);
-        if (commit_retain(work->io, work->directory, collection->parts[0].saved.keep, collection->loaded_step, &log,
-                          &ignored) != FSDP_OK)
+        if (commit_retain(work->io, work->directory, collection->parts[0].saved.keep, fence.step,
+                          collection->loaded_step, &log, &ignored) != FSDP_OK)
             verify_log_line(&log, "event=retain_failed reason=\"%s\"", ignored.message);
     } else {
         commit_abort(work->io, work->directory, temporary, NULL);

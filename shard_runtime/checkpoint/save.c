@@ -144,7 +144,8 @@ static enum fsdp_status publish_alone(const struct checkpoint_save_options *opti
     if (status != FSDP_OK)
         return status;
     /* Deleting old ones is not part of this one's success. */
-    if (commit_retain(io, directory, options->keep, options->loaded_step, options->log, &why) != FSDP_OK)
+    if (commit_retain(io, directory, options->keep, fence->step, options->loaded_step, options->log, &why) !=
+        FSDP_OK)
         verify_log_line(options->log, "event=checkpoint_retention_failed reason=\"%s\"", why.message);
     return FSDP_OK;
 }

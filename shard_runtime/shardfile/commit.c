@@ -338,8 +338,9 @@ static void delete_step(struct fsdp_io *io, const char *directory, int64_t step,
                         why.message);
 }
 
-enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep, int64_t loaded_step,
-                               const struct verify_log *log, struct fsdp_err *err)
+enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep,
+                               int64_t published_step, int64_t loaded_step, const struct verify_log *log,
+                               struct fsdp_err *err)
 {
     enum fsdp_status status;
     uint32_t n_kept = 0;
@@ -352,16 +353,12 @@ enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32
     if (status != FSDP_OK)
         return status;
     for (size_t i = 0; i < n_steps; i++) {
-        char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
-
-        commit_step_name(steps[i], name);
-        status = io_join(path, directory, name, err);
-        if (status != FSDP_OK)
-            break;
+        if (steps[i] > published_step)
+            continue;
         if (n_kept == keep) {
             if (steps[i] != loaded_step)
                 delete_step(io, directory, steps[i], log);
-        } else if (verify_step(io, path, VERIFY_STRUCTURE, NULL, NULL) == FSDP_OK) {
+        } else if (verify_named_step(io, directory, steps[i], VERIFY_STRUCTURE, NULL) == FSDP_OK) {
             n_kept++; /* one that does not verify is never counted as one to fall back on */
         }
     }

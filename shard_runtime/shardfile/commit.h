@@ -78,12 +78,15 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
 
 /**
  * Keep the `keep` newest checkpoints whose structure verifies (0: all) and delete the valid and broken ones
- * that are older than all of those. Never deleted: `loaded_step` (-1: none), what the run started from.
- * Broken ones that are newer than the oldest kept one are left for a person to look at. Deleting is a rename
- * to a trash name, a sync of the parent, then the unlinks, so that a half-deleted one is never taken for a
+ * that are older than all of those. `published_step` is the newest that counts: what is newer did not verify
+ * when this run began, or is of another run, and must not push out what was just saved. Never deleted:
+ * `loaded_step` (-1: none), what the run started from. Broken ones that are newer than the oldest kept one,
+ * and all that are newer than published_step, are left for a person to look at. Deleting is a rename to a
+ * trash name, a sync of the parent, then the unlinks, so that a half-deleted one is never taken for a
  * checkpoint.
  */
-enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep, int64_t loaded_step,
-                               const struct verify_log *log, struct fsdp_err *err);
+enum fsdp_status commit_retain(struct fsdp_io *io, const char *directory, uint32_t keep,
+                               int64_t published_step, int64_t loaded_step, const struct verify_log *log,
+                               struct fsdp_err *err);
 
 #endif

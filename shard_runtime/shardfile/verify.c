@@ -164,9 +164,8 @@ enum fsdp_status verify_list_steps(struct fsdp_io *io, const char *directory, in
     return FSDP_OK;
 }
 
-/* The directory's name and what it holds must be of one step: a renamed directory is damage, too. */
-static enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
-                                          enum verify_depth depth, struct fsdp_err *err)
+enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
+                                   enum verify_depth depth, struct fsdp_err *err)
 {
     char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
     struct manifest manifest;

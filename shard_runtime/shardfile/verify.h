@@ -36,6 +36,13 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
                              struct manifest *manifest, struct fsdp_err *err);
 
 /**
+ * Verify the checkpoint of `step` in `directory` (RUN/checkpoints). Its name and what it holds must be of one
+ * step: a renamed directory is damage, too. Fails as verify_step() does.
+ */
+enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, int64_t step,
+                                   enum verify_depth depth, struct fsdp_err *err);
+
+/**
  * The newest checkpoint in `directory` (RUN/checkpoints) that verifies; each one passed over is a line in
  * `log`. *step is -1 when there is no checkpoint at all (a missing directory included): a fresh run. With
  * checkpoints of which none verifies the call fails with the first one's reason, FSDP_ERR_FORMAT, rather than

@@ -124,7 +124,7 @@ static void save(const char *directory, int64_t step, uint32_t keep)
     }
     printf("done %lld\n", (long long)step);
     fflush(stdout);
-    commit_retain(&io_posix, directory, keep, -1, NULL, NULL);
+    commit_retain(&io_posix, directory, keep, step, -1, NULL, NULL);
     access("/crash-save-ends", F_OK);
     free(head);
 }

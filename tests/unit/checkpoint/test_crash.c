@@ -103,7 +103,7 @@ static void walk(const struct scene *scene)
         io.stop_at = stop_at;
         status = state_save(&io.base, "run/c", scene->new_step, scene->new_generation, scene->D, W, NULL);
         if (status == FSDP_OK && scene->keep > 0)
-            commit_retain(&io.base, "run/c", scene->keep, -1, NULL, NULL);
+            commit_retain(&io.base, "run/c", scene->keep, scene->new_step, -1, NULL, NULL);
         reached = io.calls >= stop_at;
         check_crash(&io, scene, CRASH_KEEP_SYNCED, 0, status == FSDP_OK, stop_at);
         if (scene->n_random > 1) {

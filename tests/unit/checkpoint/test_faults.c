@@ -120,7 +120,7 @@ Test(faults, retention_fails_without_losing_what_it_keeps)
             cr_assert(state_save(&io.base, "c", step, 0, 5, 2, NULL) == FSDP_OK);
         io.calls = 0;
         io.fail_at = ++n;
-        commit_retain(&io.base, "c", 2, 10, NULL, NULL);
+        commit_retain(&io.base, "c", 2, 40, 10, NULL, NULL);
         reached = io.calls >= n;
         check_step(&io, 40, 5, n);
         cr_assert(state_load(&io.base, "c", 30, 5, 1, CHECKPOINT_VERIFY, NULL) == FSDP_OK, "call %d", n);
