@@ -1,7 +1,7 @@
 /*
  * metrics.jsonl: one JSON object a logged step, appended by rank 0. A line is one write(2) on an O_APPEND
- * descriptor, so that a reader never sees half of one. Floats have 9 significant digits: equal text means
- * equal fp32 bits.
+ * descriptor: half of one is left only by a kill or a full disk, until the next run drops it. Floats have 9
+ * significant digits: equal text means equal fp32 bits.
  */
 #ifndef TRAINER_METRICS_H
 #define TRAINER_METRICS_H
@@ -27,7 +27,10 @@ enum { METRICS_LINE_BYTES = 512 };
  * null. */
 size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record *record);
 
-/** Open RUN/metrics.jsonl for appending, creating it; *fd is the caller's. FSDP_ERR_IO. */
+/**
+ * Open RUN/metrics.jsonl for appending, creating it; *fd is the caller's. Half a line at its end, which a
+ * writer that was killed or had no room left behind, is dropped. FSDP_ERR_IO.
+ */
 enum fsdp_status metrics_open(int *fd, const char *run_dir, struct fsdp_err *err);
 
 /** Append one line. FSDP_ERR_IO: the disk is full, or worse; a part of the line may have been written. */

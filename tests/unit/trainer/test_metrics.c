@@ -135,18 +135,55 @@ Test(metrics, lines_are_appended_to_what_is_there)
     cr_assert_not_null(strstr(strtok(NULL, "\n"), "\"step\": 10"));
 }
 
-Test(metrics, line_cut_by_an_earlier_run_is_not_continued)
+/* Reopen a file of `before` and append a line: what stands in front of that line. */
+static void reopened(const char *before, const char *want)
 {
-    char text[2048];
+    char text[4096];
+    size_t length;
     int fd = -1;
 
-    put("{\"step\": 1}\n{\"ste");
+    put(before);
     cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
     cr_assert(eq(int, metrics_write(fd, &sample, NULL), FSDP_OK));
     close(fd);
 
-    (void)get(text, sizeof text);
-    cr_assert_not_null(strstr(text, "{\"ste\n{\"step\": 10"), "%s", text);
+    length = get(text, sizeof text);
+    cr_assert_not_null(strstr(text, "{\"step\": 10"), "%s", text);
+    cr_assert(eq(chr, text[length - 1], '\n'));
+    *strstr(text, "{\"step\": 10") = '\0';
+    cr_assert_str_eq(text, want);
+}
+
+Test(metrics, line_cut_by_an_earlier_run_is_dropped)
+{
+    char line[METRICS_LINE_BYTES], before[64 + METRICS_LINE_BYTES];
+    const size_t length = metrics_format(line, &sample);
+
+    reopened("", "");
+    reopened("{", "");
+    reopened("{\"ste", "");
+    reopened("{\"seed\": 1}\n{\"ste", "{\"seed\": 1}\n");
+    for (size_t cut = 1; cut < length; cut++) { /* wherever it was cut */
+        snprintf(before, sizeof before, "{\"seed\": 1}\n\n%.*s", (int)cut, line);
+        reopened(before, "{\"seed\": 1}\n\n");
+    }
+}
+
+Test(metrics, what_is_no_line_of_ours_is_ended_and_kept)
+{
+    char before[2 * METRICS_LINE_BYTES], want[2 * METRICS_LINE_BYTES + 1];
+
+    memset(before, 'x', sizeof before - 1);
+    before[sizeof before - 1] = '\0';
+    snprintf(want, sizeof want, "%s\n", before);
+    reopened(before, want);
+
+    before[METRICS_LINE_BYTES - 1] = '\0';
+    reopened(before, "");
+    before[METRICS_LINE_BYTES - 1] = 'x';
+    before[METRICS_LINE_BYTES] = '\0';
+    snprintf(want, sizeof want, "%s\n", before);
+    reopened(before, want);
 }
 
 Test(metrics, missing_directory_is_an_io_error)
