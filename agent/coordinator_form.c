@@ -1,0 +1,138 @@
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/coordinator_impl.h"
+
+void coordinator_gather(struct coordinator *coordinator)
+{
+    for (int i = 0; i < coordinator->n_nodes; i++)
+        if (coordinator->nodes[i].ops == NULL || coordinator->nodes[i].lost)
+            return;
+    coordinator_post(coordinator, CE_GATHERED);
+}
+
+static int status_of_checkpoint_error(enum fsdp_status status)
+{
+    switch (status) {
+    case FSDP_ERR_FORMAT:
+    case FSDP_ERR_NOT_FOUND:
+    case FSDP_ERR_MISMATCH:
+    case FSDP_ERR_UNSUPPORTED:
+        return FSDP_EXIT_INPUT;
+    case FSDP_ERR_IO:
+        return FSDP_EXIT_IO;
+    default:
+        return FSDP_EXIT_BUG;
+    }
+}
+
+static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
+{
+    struct coordinator *coordinator = arg;
+    const struct agent_config *config = coordinator->config;
+    const bool job = config->job_json != NULL;
+    char words[COORDINATOR_LINE_BYTES];
+
+    coordinator->resume_step = step;
+    if (coordinator->state == CS_ENDED) {
+        coordinator_post(coordinator, CE_PREPARED);
+    } else if (err->status != FSDP_OK) {
+        snprintf(words, sizeof words, "no checkpoint to go on from: %s", err->message);
+        coordinator_end_with(coordinator, status_of_checkpoint_error(err->status), ERRORS_IO, words);
+        coordinator_post(coordinator, CE_REFUSED);
+    } else if (job && coordinator->generation == 0 && step >= 0 && config->resume_never) {
+        snprintf(words, sizeof words, "%s has a checkpoint of step %lld, and checkpoint.resume is never",
+                 config->run_dir, (long long)step);
+        coordinator_end_with(coordinator, FSDP_EXIT_CONFIG, ERRORS_CONFIG, words);
+        coordinator_post(coordinator, CE_REFUSED);
+    } else if (job && coordinator->generation == 0 && step >= 0 && (uint64_t)step >= config->total_steps) {
+        if (!config->quiet)
+            console_say(coordinator->services.console, "fsdprun: %s is complete: it has its %llu steps",
+                        config->run_dir, (unsigned long long)config->total_steps);
+        coordinator_end_with(coordinator, 0, 0, "");
+        coordinator_post(coordinator, CE_REFUSED);
+    } else {
+        coordinator_post(coordinator, CE_PREPARED);
+    }
+    coordinator_run(coordinator);
+}
+
+void coordinator_prepare(struct coordinator *coordinator)
+{
+    save_prepare(coordinator->save, on_prepared, coordinator);
+}
+
+/* A port that is free now. Another process may take it before rank 0 does: then the world fails and gets a
+ * new one. */
+static int free_port(void)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 0;
+
+    if (fd < 0)
+        return 0;
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &length) == 0)
+        port = ntohs(address.sin_port);
+    close(fd);
+    return port;
+}
+
+static void fill_random(unsigned char *bytes, size_t size)
+{
+    size_t filled = 0;
+
+    while (filled < size) {
+        ssize_t n = getrandom(bytes + filled, size - filled, 0);
+
+        if (n > 0)
+            filled += (size_t)n;
+        else if (errno != EINTR)
+            abort(); /* a key that is not random is worse than none */
+    }
+}
+
+void coordinator_form(struct coordinator *coordinator)
+{
+    struct world_plan plan = { .generation = coordinator->generation,
+                               .restart_count = coordinator->n_restarts,
+                               .n_nodes = coordinator->n_nodes,
+                               .resume_step = coordinator->resume_step };
+    int first_rank = 0;
+
+    for (int i = 0; i < coordinator->n_nodes; i++)
+        plan.world_size += coordinator->nodes[i].n_workers;
+    coordinator->world_size = plan.world_size;
+    coordinator->n_deaths = 0;
+    coordinator->cause = -1;
+    snprintf(plan.master_address, sizeof plan.master_address, "%s",
+             coordinator->config->master_address != NULL ? coordinator->config->master_address
+                                                         : coordinator->nodes[0].address);
+    plan.master_port = coordinator->config->master_port != 0 ? coordinator->config->master_port : free_port();
+    fill_random(plan.token, sizeof plan.token);
+    save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
+    for (int i = 0; i < coordinator->n_nodes; i++)
+        coordinator->nodes[i].stopped = false;
+    for (int i = 0; i < coordinator->n_nodes; i++) {
+        struct coordinator_node *node = &coordinator->nodes[i];
+
+        plan.node_rank = i;
+        plan.first_rank = first_rank;
+        snprintf(plan.node_address, sizeof plan.node_address, "%s", node->address);
+        first_rank += node->n_workers;
+        node->ops->form(node->member, &plan);
+    }
+}
+
+void coordinator_clear(struct coordinator *coordinator)
+{
+    for (int i = 0; i < coordinator->n_nodes; i++)
+        if (!coordinator->nodes[i].lost)
+            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, coordinator->stop_now);
+}

@@ -1,0 +1,74 @@
+/*
+ * What the files of the coordinator share: coordinator.c runs the machine and ends the run,
+ * coordinator_form.c begins generations and takes them down, coordinator_reports.c takes what the nodes say.
+ *
+ * Whoever posts an event calls coordinator_run() before returning to the loop. A node that is lost is told
+ * nothing; one whose `ops` is NULL has not come yet.
+ */
+#ifndef AGENT_COORDINATOR_IMPL_H
+#define AGENT_COORDINATOR_IMPL_H
+
+#include "agent/coordinator.h"
+#include "agent/coordinator_fsm.h"
+#include "agent/save.h"
+
+enum { COORDINATOR_QUEUE = 256, COORDINATOR_LINE_BYTES = 1024 };
+
+struct coordinator_node {
+    const struct coordinator_member *ops;
+    void *member;
+    int n_workers;
+    bool stopped, lost;
+    char address[256];
+};
+
+struct coordinator {
+    const struct agent_config *config;
+    struct coordinator_services services;
+    enum coordinator_state state;
+    enum coordinator_event queue[COORDINATOR_QUEUE];
+    int queue_head, queue_n;
+    bool running;
+
+    int generation, n_restarts, world_size;
+    int64_t resume_step;
+    struct save *save;
+
+    /* Of the generation that runs or just ran. */
+    struct death *deaths;
+    size_t n_deaths, deaths_capacity;
+    int cause;               /* index of the first cause in `deaths`; -1: none */
+    struct errors_tail tail; /* of that rank */
+
+    int stop_signal, notice_signal; /* 0: none */
+    bool stop_now;
+    int status;
+    enum errors_class end_class; /* what ended the run where it is not a death; 0: a death did */
+    char line[COORDINATOR_LINE_BYTES];
+    int n_nodes;
+    struct coordinator_node nodes[];
+};
+
+void coordinator_post(struct coordinator *coordinator, enum coordinator_event event);
+/** Perform what was posted. From within an action it does nothing: the loop that is running goes on. */
+void coordinator_run(struct coordinator *coordinator);
+
+/** A line of the run itself for events.jsonl. */
+void coordinator_note(struct coordinator *coordinator, const char *event, const struct events_field *fields);
+
+/** What the run ends with where it is no death: `words` are copied, and cut to COORDINATOR_LINE_BYTES. */
+void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,
+                          const char *words);
+
+/** Post CE_GATHERED if every node is there. */
+void coordinator_gather(struct coordinator *coordinator);
+/** Clean up and choose the step to go on from; CE_PREPARED or CE_REFUSED follows. */
+void coordinator_prepare(struct coordinator *coordinator);
+void coordinator_form(struct coordinator *coordinator);
+/** Stop the generation on every node; again, with stop_now, to hurry them. */
+void coordinator_clear(struct coordinator *coordinator);
+
+/** If every node is down: reach the verdict, and post it. */
+void coordinator_judge_if_down(struct coordinator *coordinator);
+
+#endif

@@ -1,0 +1,126 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/coordinator_impl.h"
+
+static bool is_current(const struct coordinator *coordinator, int generation)
+{
+    return generation == coordinator->generation &&
+           (coordinator->state == CS_UP || coordinator->state == CS_CLEARING);
+}
+
+static bool add_death(struct coordinator *coordinator, const struct death *death)
+{
+    if (coordinator->n_deaths == coordinator->deaths_capacity) {
+        size_t capacity = coordinator->deaths_capacity == 0 ? 16 : coordinator->deaths_capacity * 2;
+        struct death *deaths = realloc(coordinator->deaths, capacity * sizeof *deaths);
+
+        if (deaths == NULL)
+            return false;
+        coordinator->deaths = deaths;
+        coordinator->deaths_capacity = capacity;
+    }
+    coordinator->deaths[coordinator->n_deaths++] = *death;
+    return true;
+}
+
+void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
+                        const struct errors_tail *tail)
+{
+    int cause;
+
+    if (!is_current(coordinator, generation) || !add_death(coordinator, death))
+        return;
+    coordinator->deaths[coordinator->n_deaths - 1].node_rank = node;
+    cause = first_cause_find(coordinator->deaths, coordinator->n_deaths);
+    if (cause != coordinator->cause) {
+        coordinator->cause = cause;
+        coordinator->tail.n_lines = 0;
+        if (tail != NULL) {
+            coordinator->tail = *tail;
+            /* The lines point into the bytes of the struct they came in. */
+            for (int i = 0; i < tail->n_lines; i++)
+                coordinator->tail.lines[i] = coordinator->tail.bytes + (tail->lines[i] - tail->bytes);
+        }
+    }
+    if (death->kind != DEATH_NONE && !first_cause_is_consequence(death)) {
+        coordinator_post(coordinator, CE_FAILED);
+        coordinator_run(coordinator);
+    }
+}
+
+void coordinator_stopped(struct coordinator *coordinator, int node, int generation)
+{
+    if (!is_current(coordinator, generation))
+        return;
+    coordinator->nodes[node].stopped = true;
+    coordinator_judge_if_down(coordinator);
+    coordinator_run(coordinator);
+}
+
+void coordinator_lost(struct coordinator *coordinator, int node, const char *words)
+{
+    struct death death = { .kind = DEATH_NODE,
+                           .rank = -1,
+                           .local_rank = -1,
+                           .node_rank = node,
+                           .step = -1,
+                           .phase = -1,
+                           .when_ns = coordinator->services.os->now_ns(coordinator->services.os->arg) };
+
+    if (coordinator->nodes[node].lost)
+        return;
+    coordinator->nodes[node].lost = true;
+    snprintf(death.host, sizeof death.host, "%.64s", coordinator->nodes[node].address);
+    snprintf(death.words, sizeof death.words, "node %d: %.200s", node, words);
+    if (coordinator->state == CS_UP || coordinator->state == CS_CLEARING) {
+        if (add_death(coordinator, &death))
+            coordinator->cause = first_cause_find(coordinator->deaths, coordinator->n_deaths);
+        coordinator_post(coordinator, CE_FAILED);
+        coordinator_run(coordinator);
+        coordinator_judge_if_down(coordinator);
+    } else if (coordinator->state != CS_ENDED) {
+        coordinator_end_with(coordinator, FSDP_EXIT_LINK, ERRORS_NODE, death.words);
+        coordinator_post(coordinator, coordinator->state == CS_GATHERING ? CE_NEVER : CE_REFUSED);
+    }
+    coordinator_run(coordinator);
+}
+
+void coordinator_event(struct coordinator *coordinator, int node, int generation, int rank, const char *json,
+                       size_t length)
+{
+    struct fsdp_err err = { 0 };
+
+    (void)node;
+    if (coordinator->services.events != NULL &&
+        events_relay(coordinator->services.events, generation, rank, json, length, &err) != FSDP_OK)
+        console_say(coordinator->services.console, "fsdprun: an event of rank %d was dropped: %s", rank,
+                    err.message);
+}
+
+void coordinator_record(struct coordinator *coordinator, int node, int generation, const char *event,
+                        const struct events_field *fields)
+{
+    struct fsdp_err err = { 0 };
+
+    (void)node;
+    if (coordinator->services.events != NULL)
+        events_emit(coordinator->services.events, generation, event, fields, &err);
+}
+
+void coordinator_put(struct coordinator *coordinator, int node, int generation, const char *key,
+                     const void *value, size_t size_bytes)
+{
+    if (!is_current(coordinator, generation))
+        return;
+    for (int i = 0; i < coordinator->n_nodes; i++)
+        if (i != node && !coordinator->nodes[i].lost)
+            coordinator->nodes[i].ops->put(coordinator->nodes[i].member, generation, key, value, size_bytes);
+}
+
+void coordinator_saved(struct coordinator *coordinator, int node, int generation, int rank,
+                       const struct fsdp_link_saved *saved, int manifest_fd)
+{
+    (void)node;
+    save_take(coordinator->save, (uint32_t)generation, rank, saved, manifest_fd);
+}

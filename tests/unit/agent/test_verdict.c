@@ -1,0 +1,257 @@
+#include "agent/verdict.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <signal.h>
+#include <string.h>
+
+#include <fsdp/link.h>
+
+static const struct errors_tail no_tail;
+
+struct verdict_case {
+    char name[80];
+    struct death deaths[3];
+    int n, n_restarts, max_restarts, stop_signal, notice_signal;
+    bool job;
+    struct verdict want;
+};
+
+#define EXIT(c, s, t)                                                                                        \
+    {                                                                                                        \
+        .kind = DEATH_EXIT, .code = (c), .sent_signal = (s), .when_ns = (t)                                  \
+    }
+#define SIG(c, s, t)                                                                                         \
+    {                                                                                                        \
+        .kind = DEATH_SIGNAL, .code = (c), .sent_signal = (s), .when_ns = (t)                                \
+    }
+#define LEFT(c)                                                                                              \
+    {                                                                                                        \
+        .kind = DEATH_NONE, .code = (c)                                                                      \
+    }
+#define WELL                                                                                                 \
+    {                                                                                                        \
+        .event = CE_DOWN_OK                                                                                  \
+    }
+#define AGAIN                                                                                                \
+    {                                                                                                        \
+        .event = CE_DOWN_RETRY, .failed = true                                                               \
+    }
+#define FAILED(s)                                                                                            \
+    {                                                                                                        \
+        .event = CE_DOWN_FINAL, .failed = true, .status = (s)                                                \
+    }
+#define STOPPED(s)                                                                                           \
+    {                                                                                                        \
+        .event = CE_DOWN_FINAL, .class = ERRORS_STOPPED, .status = 128 + (s)                                 \
+    }
+#define NOTICED                                                                                              \
+    {                                                                                                        \
+        .event = CE_DOWN_FINAL, .class = ERRORS_NOTICE, .status = FSDP_EXIT_NOTICE                           \
+    }
+
+static struct verdict_case cases[] = {
+    { "all ended well", { LEFT(0), LEFT(0) }, 2, 0, 0, 0, 0, false, WELL },
+    { "no restarts", { EXIT(3, 0, 1), LEFT(0) }, 2, 0, 0, 0, 0, false, FAILED(3) },
+    { "one restart is left", { SIG(SIGSEGV, 0, 1) }, 1, 1, 2, 0, 0, false, AGAIN },
+    { "none is left", { SIG(SIGSEGV, 0, 1) }, 1, 2, 2, 0, 0, false, FAILED(139) },
+    { "ranks that blame each other start again",
+      { EXIT(75, 0, 1), EXIT(75, 0, 2) },
+      2,
+      0,
+      1,
+      0,
+      0,
+      false,
+      AGAIN },
+    { "and fail when they may not", { EXIT(75, 0, 1), EXIT(75, 0, 2) }, 2, 0, 0, 0, 0, false, FAILED(75) },
+    { "a program's 65 may go away", { EXIT(FSDP_EXIT_INPUT, 0, 1) }, 1, 0, 1, 0, 0, false, AGAIN },
+    { "the trainer's 65 does not",
+      { EXIT(FSDP_EXIT_INPUT, 0, 1) },
+      1,
+      0,
+      1,
+      0,
+      0,
+      true,
+      FAILED(FSDP_EXIT_INPUT) },
+    { "a lost node", { { .kind = DEATH_NODE } }, 1, 0, 9, 0, 0, false, FAILED(FSDP_EXIT_LINK) },
+    { "no such program", { { .kind = DEATH_SPAWN, .code = 127 } }, 1, 0, 9, 0, 0, false, FAILED(127) },
+    { "a signal, and all left well", { LEFT(0) }, 1, 0, 0, SIGINT, 0, false, STOPPED(SIGINT) },
+    { "a signal, and all were stopped",
+      { SIG(SIGTERM, SIGTERM, 1) },
+      1,
+      0,
+      0,
+      SIGTERM,
+      0,
+      false,
+      STOPPED(SIGTERM) },
+    { "a signal after the last failure", { EXIT(3, 0, 1) }, 1, 0, 0, SIGTERM, 0, false, FAILED(3) },
+    { "a signal where it would have gone on",
+      { EXIT(3, 0, 1) },
+      1,
+      0,
+      1,
+      SIGTERM,
+      0,
+      false,
+      STOPPED(SIGTERM) },
+    { "a notice, saved by all", { LEFT(77), LEFT(77) }, 2, 0, 0, 0, SIGUSR1, true, NOTICED },
+    { "a notice that one rank saw", { LEFT(0), LEFT(77) }, 2, 0, 0, 0, SIGUSR1, true, NOTICED },
+    { "a notice after the last step", { LEFT(0), LEFT(0) }, 2, 0, 0, 0, SIGUSR1, true, WELL },
+    { "a failure after a notice is not tried again",
+      { EXIT(3, 0, 1) },
+      1,
+      0,
+      9,
+      0,
+      SIGUSR1,
+      true,
+      FAILED(3) },
+    { "killed when the grace was over",
+      { SIG(SIGKILL, SIGKILL, 1) },
+      1,
+      0,
+      9,
+      0,
+      SIGUSR1,
+      true,
+      STOPPED(SIGUSR1) },
+    { "a notice, then a signal", { LEFT(77) }, 1, 0, 9, SIGTERM, SIGUSR1, true, STOPPED(SIGTERM) },
+};
+
+static struct verdict_run run_of(const struct verdict_case *c)
+{
+    return (struct verdict_run){ .deaths = c->deaths,
+                                 .n_deaths = (size_t)c->n,
+                                 .tail = &no_tail,
+                                 .job = c->job,
+                                 .cause = first_cause_find(c->deaths, (size_t)c->n),
+                                 .n_restarts = c->n_restarts,
+                                 .max_restarts = c->max_restarts,
+                                 .stop_signal = c->stop_signal,
+                                 .notice_signal = c->notice_signal };
+}
+
+ParameterizedTestParameters(verdict, of_a_run)
+{
+    return cr_make_param_array(struct verdict_case, cases, sizeof cases / sizeof *cases);
+}
+
+ParameterizedTest(struct verdict_case *c, verdict, of_a_run)
+{
+    const struct verdict_run run = run_of(c);
+    struct verdict verdict;
+
+    verdict_reach(&run, &verdict);
+
+    cr_expect_eq(verdict.event, c->want.event, "%s: %s", c->name, coordinator_event_name(verdict.event));
+    cr_expect_eq(verdict.status, c->want.status, "%s: status %d", c->name, verdict.status);
+    cr_expect_eq(verdict.failed, c->want.failed, "%s: failed %d", c->name, verdict.failed);
+    cr_expect_eq(verdict.class, c->want.class, "%s: class %s", c->name, errors_class_name(verdict.class));
+}
+
+/* Of every combination of one death, a signal, a notice and restarts: what no verdict may be. */
+Test(verdict, is_sound_for_every_combination)
+{
+    static const enum death_kind kinds[] = { DEATH_NONE,  DEATH_EXIT, DEATH_SIGNAL,
+                                             DEATH_SPAWN, DEATH_HANG, DEATH_NODE };
+    static const int codes[] = { 0, 1, 9, 15, 64, 75, 76, 77, 126, 127 };
+
+    for (int i = 0; i < 6 * 10 * 3 * 64; i++) {
+        const int bits = i % 64, sent = (int[]){ 0, SIGTERM, SIGKILL }[i / 64 % 3];
+        struct verdict_case c = { .n = 1,
+                                  .n_restarts = bits & 3,
+                                  .max_restarts = bits >> 2 & 1,
+                                  .job = bits >> 3 & 1,
+                                  .stop_signal = bits >> 4 & 1 ? SIGTERM : 0,
+                                  .notice_signal = bits >> 5 ? SIGUSR1 : 0 };
+        struct verdict_run run;
+        struct verdict verdict;
+        bool asked, well;
+
+        c.deaths[0] =
+            (struct death){ .kind = kinds[i / 192 / 10], .code = codes[i / 192 % 10], .sent_signal = sent };
+        if (c.deaths[0].kind != DEATH_NONE && c.deaths[0].code == 0)
+            continue; /* 0 is how one ends well */
+        run = run_of(&c);
+        asked = c.stop_signal != 0 || c.notice_signal != 0;
+        well = c.deaths[0].kind == DEATH_NONE;
+
+        verdict_reach(&run, &verdict);
+
+        if (verdict.event == CE_DOWN_RETRY)
+            cr_assert(!asked && !well && c.n_restarts < c.max_restarts, "combination %d is tried again", i);
+        else if (verdict.event == CE_DOWN_OK)
+            cr_assert(well && c.stop_signal == 0 && verdict.status == 0, "combination %d is well", i);
+        else
+            cr_assert(verdict.event == CE_DOWN_FINAL && verdict.status != 0, "combination %d ends with %d", i,
+                      verdict.status);
+        cr_assert(!verdict.failed || !well, "combination %d blames who ended well", i);
+        cr_assert_eq(verdict.class != 0, verdict.event == CE_DOWN_FINAL && !verdict.failed, "combination %d",
+                     i);
+        cr_assert_eq(verdict.words[0] != '\0', verdict.class != 0, "combination %d", i);
+    }
+}
+
+Test(verdict, report_parts_the_cause_from_what_died_of_it)
+{
+    const struct death deaths[] = {
+        { .kind = DEATH_NONE, .rank = 0 },
+        { .kind = DEATH_EXIT, .rank = 1, .code = 75 },
+        { .kind = DEATH_SIGNAL, .rank = 2, .code = SIGSEGV, .step = 17, .pid = 42 }
+    };
+    const struct verdict_run run = {
+        .deaths = deaths, .n_deaths = 3, .cause = 2, .generation = 4, .tail = &no_tail
+    };
+    struct errors_death collateral[3];
+    struct errors_report report;
+
+    verdict_report(&run, 139, 0, "", collateral, &report);
+
+    cr_expect_eq(report.class, ERRORS_SIGNAL);
+    cr_expect_eq(report.cause.rank, 2);
+    cr_expect_eq(report.cause.signal, SIGSEGV);
+    cr_expect_eq(report.cause.exit_code, -1);
+    cr_expect_eq(report.step, 17);
+    cr_expect_eq(report.generation, 4);
+    cr_expect_null(report.message);
+    cr_expect_null(report.tail);
+    cr_expect_eq(report.n_collateral, 1);
+    cr_expect_eq(collateral[0].rank, 1);
+    cr_expect_eq(collateral[0].exit_code, 75);
+}
+
+Test(verdict, a_hang_is_not_its_own_collateral)
+{
+    const struct death deaths[] = {
+        { .kind = DEATH_HANG, .rank = 1, .code = SIGKILL, .words = "no progress for 3 s" },
+        { .kind = DEATH_SIGNAL, .rank = 1, .code = SIGKILL, .sent_signal = SIGKILL }
+    };
+    const struct verdict_run run = { .deaths = deaths, .n_deaths = 2, .cause = 0, .tail = &no_tail };
+    struct errors_death collateral[2];
+    struct errors_report report;
+
+    verdict_report(&run, 137, 0, "", collateral, &report);
+
+    cr_expect_eq(report.class, ERRORS_HANG);
+    cr_expect_str_eq(report.message, "no progress for 3 s");
+    cr_expect_eq(report.n_collateral, 0);
+}
+
+Test(verdict, report_of_a_stopped_run_names_no_cause)
+{
+    const struct death deaths[] = {
+        { .kind = DEATH_SIGNAL, .rank = 0, .code = SIGTERM, .sent_signal = SIGTERM }
+    };
+    const struct verdict_run run = { .deaths = deaths, .n_deaths = 1, .cause = 0, .tail = &no_tail };
+    struct errors_death collateral[1];
+    struct errors_report report;
+
+    verdict_report(&run, 143, ERRORS_STOPPED, "stopped by SIGTERM", collateral, &report);
+
+    cr_expect_eq(report.cause.rank, -1);
+    cr_expect_str_eq(report.message, "stopped by SIGTERM");
+    cr_expect_eq(report.n_collateral, 1);
+}
