@@ -38,7 +38,8 @@ static const char *const arrows[][2] = {
 /* Pure: no loop, no GPU, no network library, whatever the folder they stand in. */
 static const char *const pure[] = {
     R "plan/",           R "core/",          R "shard/layout.",     R "job/",         R "data/order.",
-    "agent/world_fsm.",  "agent/coordinator_fsm.", "agent/first_cause.", "agent/verdict.",    "agent/store.",  "agent/frame.",  "agent/worker_env.",
+    "agent/world_fsm.",  "agent/coordinator_fsm.", "agent/first_cause.", "agent/store.",  "agent/frame.",  "agent/worker_env.",
+    "agent/verdict.",    "agent/hang.",
     "launcher/options.",
     "agent/control_proto.",
     "agent/json_text.",  "agent/line_cut.",  "agent/progress.",     "agent/events.",  "agent/errors.",

@@ -1,0 +1,68 @@
+/*
+ * What the files of the world share: world.c runs the machine, world_workers.c starts workers and takes their
+ * ends and links, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages.
+ *
+ * Whoever posts an event calls world_proceed() before returning to the loop; actions only post.
+ */
+#ifndef AGENT_WORLD_IMPL_H
+#define AGENT_WORLD_IMPL_H
+
+#include "agent/link_server.h"
+#include "agent/progress.h"
+#include "agent/world.h"
+#include "agent/world_fsm.h"
+
+enum { WORLD_QUEUE = 64 };
+
+struct world {
+    const struct agent_config *config;
+    struct world_services services;
+    struct world_listener listener;
+    struct world_plan plan;
+    enum world_state state;
+    struct worker *workers; /* of the generation; its handles are closed before the next is formed */
+    int n_live, n_worker_handles;
+    struct link_server *links;
+    bool noticed, running;
+    enum world_event queue[WORLD_QUEUE];
+    int queue_head, queue_n;
+    uv_timer_t deadline, sweep, look; /* of the state; while killing; at the pages */
+    int64_t deadline_ns;              /* 0: none */
+    int n_timers;
+    struct progress_clock clock;
+    char host[DEATH_HOST_BYTES];
+};
+
+int64_t world_now_ns(const struct world *world);
+/** A line of the agent itself on the console. */
+void world_say(const struct world *world, const char *words);
+
+void world_post(struct world *world, enum world_event event);
+/** Perform what was posted. From within an action it does nothing: the loop that is running goes on. */
+void world_proceed(struct world *world);
+/** WE_DEADLINE comes after `ms`, unless the state changes before. */
+void world_set_deadline(struct world *world, int64_t ms);
+
+/** Start the workers of world->plan; one that cannot be started is reported, and ends the attempt. */
+void world_spawn(struct world *world);
+/** Take its end, if it has ended. */
+void world_look_at_worker(struct world *world, struct worker *worker);
+/** Its pidfd is closed when the loop lets go of it. Once for each worker that was started. */
+void world_stop_watching(struct worker *worker);
+
+void world_signal_all(struct world *world, int signal);
+/** KILL to every worker and descendant. */
+void world_kill_all(struct world *world);
+/** The same, and again until none is left or the deadline comes. */
+void world_kill(struct world *world);
+/** The same for what workers left running: WE_SWEPT once none is left. */
+void world_sweep(struct world *world);
+/** TERM to what workers left running; WE_SWEPT once none is left. */
+void world_drain(struct world *world);
+/** Name those that cannot be killed, and forget them. */
+void world_abandon(struct world *world);
+
+/** Look for hangs and draw the progress line: the callback of world->look. */
+void world_watch(uv_timer_t *timer);
+
+#endif

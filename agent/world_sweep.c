@@ -1,0 +1,168 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/descendants.h"
+#include "agent/world_impl.h"
+
+enum {
+    DRAIN_MS = 1000, /* for what a finished worker left running, between TERM and KILL */
+    KILL_MS = 5000,  /* for what was sent KILL; then it is left behind */
+    SWEEP_EVERY_MS = 10,
+};
+
+static struct worker *worker_of(const struct world *world, pid_t pid)
+{
+    for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++)
+        if (world->workers[i].live && world->workers[i].child.pid == pid)
+            return &world->workers[i];
+    return NULL;
+}
+
+/* Reap orphans that came to us; true while there is any child. Workers are left to their pidfd. */
+static bool reap_orphans(struct world *world)
+{
+    siginfo_t info;
+
+    for (;;) {
+        struct worker *worker;
+
+        memset(&info, 0, sizeof info);
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0) {
+            if (errno == EINTR)
+                continue;
+            return false;
+        }
+        if (info.si_pid == 0)
+            return true;
+        worker = worker_of(world, info.si_pid);
+        if (worker != NULL)
+            world_look_at_worker(world, worker);
+        else
+            waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
+    }
+}
+
+void world_reap(struct world *world)
+{
+    bool any = reap_orphans(world);
+
+    if (!any && (world->state == WS_DRAINING || world->state == WS_SWEEPING) && world->deadline_ns != 0)
+        world_post(world, WE_SWEPT);
+    world_proceed(world);
+}
+
+void world_signal_all(struct world *world, int signal)
+{
+    for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++)
+        worker_signal(&world->workers[i], world->services.os, signal);
+}
+
+void world_kill_all(struct world *world)
+{
+    world_signal_all(world, SIGKILL);
+    descendants_signal(SIGKILL, NULL, 0);
+}
+
+/* What forks while it is being killed needs another pass. */
+static void on_sweep(uv_timer_t *timer)
+{
+    struct world *world = timer->data;
+
+    descendants_signal(SIGKILL, NULL, 0);
+    world_reap(world);
+}
+
+void world_kill(struct world *world)
+{
+    world_kill_all(world);
+    world_set_deadline(world, KILL_MS);
+    uv_timer_start(&world->sweep, on_sweep, SWEEP_EVERY_MS, SWEEP_EVERY_MS);
+}
+
+void world_sweep(struct world *world)
+{
+    world_kill(world);
+    if (!reap_orphans(world) && world->n_live == 0)
+        world_post(world, WE_SWEPT);
+}
+
+void world_drain(struct world *world)
+{
+    if (!reap_orphans(world)) {
+        world_set_deadline(world, DRAIN_MS); /* what follows clears it */
+        world_post(world, WE_SWEPT);
+        return;
+    }
+    descendants_signal(SIGTERM, NULL, 0);
+    world_set_deadline(world, DRAIN_MS);
+}
+
+static void read_word(pid_t pid, const char *name, char *out, size_t size)
+{
+    char path[64];
+    ssize_t n = -1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, out, size - 1);
+        close(fd);
+    }
+    out[n > 0 ? n : 0] = '\0';
+}
+
+/* KILL does not reach a process that sleeps inside the kernel: name it, say where it sleeps, go on without
+ * it. */
+void world_abandon(struct world *world)
+{
+    for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++) {
+        struct worker *worker = &world->workers[i];
+        char stat[512], place[128], *state;
+
+        if (!worker->live)
+            continue;
+        read_word(worker->child.pid, "stat", stat, sizeof stat);
+        read_word(worker->child.pid, "wchan", place, sizeof place);
+        state = strrchr(stat, ')');
+        console_say(world->services.console,
+                    "fsdprun: rank %d (pid %d) cannot be killed: state %c, waits in %s; it is left behind",
+                    worker->rank, (int)worker->child.pid, state != NULL && state[1] != '\0' ? state[2] : '?',
+                    place[0] != '\0' ? place : "?");
+        worker->live = false;
+        world->n_live--;
+        world_stop_watching(worker);
+    }
+    if (reap_orphans(world))
+        world_say(world, "processes that the workers left running could not be killed and are left behind");
+}
+
+/* Does the process handle this signal, so that passing it on is no way to kill it? */
+static bool catches(pid_t pid, int signal)
+{
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "SigCgt: %llx", &caught) == 1)
+            break;
+    fclose(file);
+    return (caught >> (signal - 1) & 1) != 0;
+}
+
+void world_forward(struct world *world, int signal)
+{
+    for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++)
+        if (world->workers[i].live && catches(world->workers[i].child.pid, signal))
+            kill(world->workers[i].child.pid, signal);
+}
