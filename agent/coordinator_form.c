@@ -31,34 +31,45 @@ static int status_of_checkpoint_error(enum fsdp_status status)
     }
 }
 
-static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
+/* What the step that was found, or not, means for the job; says the end where it is one. */
+static enum coordinator_event weigh_resume(struct coordinator *coordinator, int64_t step,
+                                           const struct fsdp_err *err)
 {
-    struct coordinator *coordinator = arg;
     const struct agent_config *config = coordinator->config;
     const bool job = config->job_json != NULL;
     char words[COORDINATOR_LINE_BYTES];
 
-    coordinator->resume_step = step;
-    if (coordinator->state == CS_ENDED) {
-        coordinator_post(coordinator, CE_PREPARED);
-    } else if (err->status != FSDP_OK) {
+    if (coordinator->state == CS_ENDED)
+        return CE_PREPARED;
+    if (err->status != FSDP_OK) {
         snprintf(words, sizeof words, "no checkpoint to go on from: %s", err->message);
         coordinator_end_with(coordinator, status_of_checkpoint_error(err->status), ERRORS_IO, words);
-        coordinator_post(coordinator, CE_REFUSED);
-    } else if (job && coordinator->generation == 0 && step >= 0 && config->resume_never) {
+        return CE_REFUSED;
+    }
+    if (!job || coordinator->generation > 0 || step < 0)
+        return CE_PREPARED;
+    if (config->resume_never) {
         snprintf(words, sizeof words, "%s has a checkpoint of step %lld, and checkpoint.resume is never",
                  config->run_dir, (long long)step);
         coordinator_end_with(coordinator, FSDP_EXIT_CONFIG, ERRORS_CONFIG, words);
-        coordinator_post(coordinator, CE_REFUSED);
-    } else if (job && coordinator->generation == 0 && step >= 0 && (uint64_t)step >= config->total_steps) {
+        return CE_REFUSED;
+    }
+    if ((uint64_t)step >= config->total_steps) {
         if (!config->quiet)
             console_say(coordinator->services.console, "fsdprun: %s is complete: it has its %llu steps",
                         config->run_dir, (unsigned long long)config->total_steps);
         coordinator_end_with(coordinator, 0, 0, "");
-        coordinator_post(coordinator, CE_REFUSED);
-    } else {
-        coordinator_post(coordinator, CE_PREPARED);
+        return CE_REFUSED;
     }
+    return CE_PREPARED;
+}
+
+static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
+{
+    struct coordinator *coordinator = arg;
+
+    coordinator->resume_step = step;
+    coordinator_post(coordinator, weigh_resume(coordinator, step, err));
     coordinator_run(coordinator);
 }
 

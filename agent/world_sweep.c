@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,8 +155,10 @@ static bool catches(pid_t pid, int signal)
     if (file == NULL)
         return false;
     while (fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "SigCgt: %llx", &caught) == 1)
+        if (strncmp(line, "SigCgt:", 7) == 0) {
+            caught = strtoull(line + 7, NULL, 16);
             break;
+        }
     fclose(file);
     return (caught >> (signal - 1) & 1) != 0;
 }
