@@ -59,6 +59,7 @@ check_eq "no restart" 0 "$(grep -c '"event": *"restart"' "$WORK/runs/nodata/even
 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=held --set train.steps=100000 > "$WORK/out" 2> "$WORK/err" < /dev/null &
 launcher=$!
 wait_until 60 has_logged "$WORK/runs/held" 0 1
+wait_until 60 test -s "$WORK/runs/held/job.json" # written beside the start of the workers
 cp "$WORK/runs/held/job.json" "$WORK/before.json"
 check_status "a second live job in one directory: 78" 78 run "$WORK/job.yaml" --set run.name=held --set train.steps=5
 check "it changed nothing" cmp "$WORK/before.json" "$WORK/runs/held/job.json"

@@ -54,6 +54,7 @@ fi
 # --- a second live job -----------------------------------------------------------------------------------------------------
 (cd "$WORK" && TOY="rank=0 touch=$WORK/up hang" exec "$F" --nproc-per-node 1 job.yaml) > /dev/null 2>&1 & first=$!
 wait_until 30 test -s "$WORK/up"
+wait_until 30 grep -q '"nproc_per_node": *1' "$RUN/job.json" # written beside the start of the workers
 before=$(cat "$RUN/job.json")
 check_status "a second live job in the directory is refused" 78 job
 check_eq "by one line" 1 "$(wc -l < "$WORK/err")"
