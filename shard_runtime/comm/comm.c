@@ -145,7 +145,7 @@ static const struct comm_ops *backend_for(const struct comm_places *places, int 
 
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err)
 {
-    struct comm_places places;
+    struct comm_places places = { 0 };
     struct fsdp_comm *comm = NULL;
     enum fsdp_status status;
 
@@ -259,7 +259,7 @@ enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void 
 {
     enum fsdp_status status = check_blocks(comm, recv, send, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
-    uint32_t phase;
+    uint32_t phase = 0;
 
     (void)stream; /* host memory: everything queued before is done, and this is done when it returns */
     if (status == FSDP_OK)
@@ -275,7 +275,7 @@ enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, v
 {
     enum fsdp_status status = check_blocks(comm, send, recv, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
-    uint32_t phase;
+    uint32_t phase = 0;
 
     (void)stream;
     if (status == FSDP_OK && ((dtype != FSDP_F32 && dtype != FSDP_BF16) || (unsigned)op > FSDP_MAX))
@@ -293,7 +293,7 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    uint32_t phase;
+    uint32_t phase = 0;
     size_t bytes;
 
     (void)stream;
@@ -315,7 +315,7 @@ enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t siz
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    uint32_t phase;
+    uint32_t phase = 0;
 
     (void)stream;
     if (comm == NULL || (buffer == NULL && size_bytes > 0) || root < 0 || root >= comm->size)
@@ -330,7 +330,7 @@ enum fsdp_status fsdp_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    uint32_t phase;
+    uint32_t phase = 0;
 
     if (comm == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "no group");

@@ -40,6 +40,7 @@ static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t
 }
 
 /* The same four loops for each type of running sum. x != x is true of NaN alone. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes no parentheses. */
 #define LOOPS(T, suffix)                                                                  \
     static void add_##suffix(T *restrict sum, const T *restrict x, size_t n)              \
     {                                                                                     \
@@ -58,6 +59,7 @@ static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t
         else                                                                              \
             add_##suffix(sum, x, n);                                                      \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 LOOPS(float, f32)
 LOOPS(double, f64)
@@ -77,18 +79,17 @@ static void reduce_to_f32(void *out, enum fsdp_dtype out_dtype, const void *cons
 {
     float sum[BLOCK], x[BLOCK];
 
-    for (int s = 0; s < n_sources; s++) {
-        float *to = s == 0 ? sum : x;
-        const float *from = to;
-
-        if (dtype == FSDP_BF16)
-            load_bf16(to, (const uint16_t *)sources[s] + first, n);
-        else if (s == 0)
-            memcpy(sum, (const float *)sources[s] + first, n * sizeof *sum);
-        else
-            from = (const float *)sources[s] + first;
-        if (s > 0)
-            combine_f32(sum, from, n, op);
+    if (dtype == FSDP_BF16)
+        load_bf16(sum, (const uint16_t *)sources[0] + first, n);
+    else
+        memcpy(sum, (const float *)sources[0] + first, n * sizeof *sum);
+    for (int s = 1; s < n_sources; s++) {
+        if (dtype == FSDP_BF16) {
+            load_bf16(x, (const uint16_t *)sources[s] + first, n);
+            combine_f32(sum, x, n, op);
+        } else {
+            combine_f32(sum, (const float *)sources[s] + first, n, op);
+        }
     }
     if (op == FSDP_MEAN)
         for (size_t i = 0; i < n; i++)
@@ -127,6 +128,7 @@ static void reduce_to_i64(int64_t *out, const void *const *sources, int n_source
 void reduce_sources(void *out, enum fsdp_dtype out_dtype, const void *const *sources, enum fsdp_dtype dtype,
                     int n_sources, size_t n_elems, enum fsdp_reduce_op op, int divisor)
 {
+    assert(n_sources > 0);
     for (size_t first = 0; first < n_elems; first += BLOCK) {
         const size_t n = n_elems - first < BLOCK ? n_elems - first : BLOCK;
 

@@ -3,6 +3,7 @@
  */
 #include "shard_runtime/comm/shm_segment.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -147,6 +148,7 @@ enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, s
         status = map_segment(shm, fd, err);
     if (status != FSDP_OK)
         goto done;
+    assert(shm->head != NULL);
     if (config->self == 0) {
         shm->head->n = (uint32_t)config->n;
         shm->head->chunk_bytes = shm->chunk_bytes;
