@@ -1,17 +1,37 @@
 #include "agent/cpus.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* The number at *text, which moves behind it; 0 where none above 0 stands there ("max", "-1"). */
+static long long take_positive(const char **text)
+{
+    char *end;
+    long long value;
+
+    errno = 0;
+    value = strtoll(*text, &end, 10);
+    if (errno != 0 || value <= 0)
+        return 0;
+    *text = end;
+    return value;
+}
 
 int cpus_of_quota(const char *text)
 {
-    long long quota, period;
+    const long long quota = take_positive(&text);
+    const long long period = quota > 0 ? take_positive(&text) : 0;
 
-    if (sscanf(text, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0)
+    if (period == 0)
         return 0;
-    return quota < period ? 1 : (int)(quota / period);
+    if (quota < period)
+        return 1;
+    return quota / period > INT_MAX ? INT_MAX : (int)(quota / period);
 }
 
 static bool read_text(const char *path, char *out, size_t size)
@@ -94,7 +114,7 @@ int cpus_available(void)
         if (*controllers == '\0') {
             char again[4096];
 
-            strcpy(again, group);
+            snprintf(again, sizeof again, "%s", group);
             cpus = limit_of_v2("/sys/fs/cgroup", group, cpus);
             cpus = limit_of_v2("/sys/fs/cgroup/unified", again, cpus);
         } else if (strcmp(controllers, "cpu") == 0 || strcmp(controllers, "cpu,cpuacct") == 0) {

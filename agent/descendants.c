@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -56,6 +57,37 @@ static void drop(struct pids *pids, const pid_t *except, size_t n_except)
     pids->n = kept;
 }
 
+/* 0 for what is no process's number. */
+static pid_t pid_of(const char *text)
+{
+    char *end;
+    const long pid = strtol(text, &end, 10);
+
+    return end == text || pid <= 0 || pid > INT_MAX ? 0 : (pid_t)pid;
+}
+
+/* " STATE PPID ... STARTTIME ...": fields 3 to 22 of /proc/PID/stat, proc(5). */
+static bool parse_stat(const char *text, struct process *out)
+{
+    if (text[0] != ' ' || text[1] == '\0')
+        return false;
+    out->state = text[1];
+    text += 2;
+    for (int field = 4; field <= 22; field++) {
+        char *end;
+        const unsigned long long value = strtoull(text, &end, 10); /* some are -1 */
+
+        if (end == text)
+            return false;
+        if (field == 4)
+            out->parent = (pid_t)value;
+        else if (field == 22)
+            out->started = value;
+        text = end;
+    }
+    return true;
+}
+
 static bool read_process(pid_t pid, struct process *out)
 {
     char path[64], text[1024], *end;
@@ -72,15 +104,15 @@ static bool read_process(pid_t pid, struct process *out)
         return false;
     text[n] = '\0';
     end = strrchr(text, ')'); /* the name may hold anything, parentheses too */
-    return end != NULL && sscanf(end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                                 &out->state, &out->parent, &out->started) == 3;
+    return end != NULL && parse_stat(end + 1, out);
 }
 
 /* The kernel keeps a list of children per thread; one file for each. False where it offers none. */
 static bool add_children(pid_t pid, struct pids *pids)
 {
-    char path[400], text[4096];
+    char path[400], text[4096], *number = NULL;
     struct dirent *entry;
+    size_t number_bytes = 0;
     bool offered = false;
     DIR *tasks;
 
@@ -90,7 +122,6 @@ static bool add_children(pid_t pid, struct pids *pids)
         return errno == ENOENT; /* it is gone, and its children are somebody else's */
     while ((entry = readdir(tasks)) != NULL) {
         FILE *file;
-        int child;
 
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
@@ -102,10 +133,12 @@ static bool add_children(pid_t pid, struct pids *pids)
         }
         setvbuf(file, text, _IOFBF, sizeof text);
         offered = true;
-        while (fscanf(file, "%d", &child) == 1)
-            add(pids, child);
+        while (getdelim(&number, &number_bytes, ' ', file) > 0)
+            if (pid_of(number) > 0)
+                add(pids, pid_of(number));
         fclose(file);
     }
+    free(number);
     closedir(tasks);
     return offered;
 }
@@ -121,8 +154,8 @@ static void add_by_parent(struct pids *pids, const pid_t *except, size_t n_excep
     if (proc == NULL)
         return;
     while ((entry = readdir(proc)) != NULL)
-        if (isdigit((unsigned char)entry->d_name[0]))
-            add(&all, (pid_t)atoi(entry->d_name));
+        if (pid_of(entry->d_name) > 0)
+            add(&all, pid_of(entry->d_name));
     closedir(proc);
     drop(&all, except, n_except);
     while (grown) {

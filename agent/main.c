@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,15 @@ struct arguments {
     int job_fd; /* -1: serve */
 };
 
+/* -1 for what is no descriptor's number. */
+static int descriptor_of(const char *text)
+{
+    char *end;
+    const long number = strtol(text, &end, 10);
+
+    return end == text || *end != '\0' || number < 0 || number > INT_MAX ? -1 : (int)number;
+}
+
 /* -1: go on; else exit with it. */
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
@@ -60,7 +70,11 @@ static int parse(struct arguments *arguments, int argc, char **argv)
             arguments->pidfile = optarg;
             break;
         case 'j':
-            arguments->job_fd = (int)strtol(optarg, NULL, 10); /* our own words: daemon.c */
+            arguments->job_fd = descriptor_of(optarg);
+            if (arguments->job_fd < 0) {
+                fprintf(stderr, "fsdp-agent: --run-job: \"%s\" is no descriptor\n", optarg);
+                return FSDP_EXIT_USAGE;
+            }
             break;
         case 'h':
             fputs(usage, stdout);

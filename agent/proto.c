@@ -258,14 +258,15 @@ done:
 }
 
 #define DEFINE_MESSAGE(name, type)                                                                             \
-    char *proto_write_##name(const struct type *name)                                                          \
+    char *proto_write_##name(const struct type *message)                                                       \
     {                                                                                                          \
-        return write_object(name##_fields, N(name##_fields), name);                                            \
+        return write_object(name##_fields, N(name##_fields), message);                                         \
     }                                                                                                          \
-    enum fsdp_status proto_read_##name(struct type *name, const void *text, size_t n_bytes, struct fsdp_err *err) \
+    enum fsdp_status proto_read_##name(struct type *message, const void *text, size_t n_bytes,                 \
+                                       struct fsdp_err *err)                                                   \
     {                                                                                                          \
-        *name = (struct type){ 0 };                                                                            \
-        return read_object(name##_fields, N(name##_fields), name, text, n_bytes, err);                         \
+        *message = (struct type){ 0 };                                                                         \
+        return read_object(name##_fields, N(name##_fields), message, text, n_bytes, err);                      \
     }
 
 DEFINE_MESSAGE(join, proto_join)

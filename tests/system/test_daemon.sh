@@ -153,6 +153,7 @@ check "and stays" test -f "$WORK/own/file"
 check_status "a path that no socket can have is refused" 2 "$A" --socket "$WORK/$(printf '%0120d' 0)"
 check_status "a folder that cannot be made is an I/O error" 74 "$A" --socket /proc/none/s
 check_status "bad usage is 2" 2 "$A" --sockt x
+check_status "a job to run is named by a descriptor's number" 2 "$A" --run-job 3x
 check_status "an argument too many is 2" 2 "$A" now
 start_agent
 begin_hanging # what follows must not touch it

@@ -2,16 +2,18 @@
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <limits.h>
 #include <sched.h>
 
 struct quota_case {
-    char text[24];
+    char text[48];
     int want;
 };
 
 static struct quota_case quota_cases[] = {
     { "max 100000", 0 }, { "200000 100000", 2 }, { "250000 100000", 2 }, { "50000 100000", 1 }, { "-1 100000", 0 },
     { "-1\n 100000\n", 0 }, { "400000\n 100000\n", 4 }, { "", 0 }, { "100000", 0 }, { "0 100000", 0 }, { "100000 0", 0 },
+    { "100000 max", 0 }, { "99999999999999999999 1", 0 }, { "9223372036854775807 1", INT_MAX },
 };
 
 ParameterizedTestParameters(cpus, quota)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -144,6 +145,7 @@ Test(os, descendants_are_ended_but_the_excepted, .timeout = 30)
             pause();
     other = fork();
     if (other == 0) {
+        prctl(PR_SET_NAME, "a) Z 1 (b"); /* as much as it looks like a zombie's line of /proc/PID/stat */
         setsid();
         (void)!fork();
         for (;;)
