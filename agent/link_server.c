@@ -9,22 +9,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/link_memory.h"
+#include "agent/link_outbox.h"
 #include "agent/store.h"
 
 enum {
     PACKET_BYTES = sizeof(struct fsdp_link_header) + sizeof(struct fsdp_link_put) + FSDP_LINK_VALUE_BYTES,
-    PACKETS_A_TURN = 64,         /* of one worker, before the others have theirs */
+    PACKETS_A_TURN = 64, /* of one worker, before the others have theirs */
     LAST_PACKETS = 4096,
-    QUEUE_BYTES_MAX = 4 << 20,   /* what a worker that does not read may leave with us */
-    FDS_RECEIVED_MAX = 8,        /* room to receive, and close, more than is allowed */
-};
-
-/* A packet that did not fit into the socket yet. */
-struct packet {
-    struct packet *next;
-    size_t size_bytes;
-    int fd; /* ours; -1: none */
-    unsigned char bytes[];
+    FDS_RECEIVED_MAX = 8, /* room to receive, and close, more than is allowed */
 };
 
 struct link_client {
@@ -34,8 +27,7 @@ struct link_client {
     bool broken; /* tell nothing more to it, hear nothing more of it */
     int fd, rank;
     struct fsdp_progress *page;
-    struct packet *queue, **queue_end;
-    size_t queued_bytes;
+    struct link_outbox outbox;
 };
 
 struct link_server {
@@ -71,15 +63,7 @@ static void on_closed(uv_handle_t *handle)
 
 static void close_client(struct link_client *client)
 {
-    while (client->queue != NULL) {
-        struct packet *next = client->queue->next;
-
-        if (client->queue->fd >= 0)
-            close(client->queue->fd);
-        free(client->queue);
-        client->queue = next;
-    }
-    client->queue_end = &client->queue;
+    outbox_fini(&client->outbox);
     client->broken = true;
     if (client->server->store != NULL)
         store_forget(client->server->store, client);
@@ -97,125 +81,41 @@ static void break_link(struct link_client *client, const char *words)
     client->server->handlers.broken(client->server->handlers.arg, client->rank, words);
 }
 
-/* --- out ---------------------------------------------------------------------------------------------------------- */
-
-static ssize_t send_packet(int socket, const void *bytes, size_t size_bytes, int fd)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec iov = { .iov_base = (void *)bytes, .iov_len = size_bytes };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
-    ssize_t n;
-
-    if (fd >= 0) {
-        struct cmsghdr *header;
-
-        memset(&control, 0, sizeof control);
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    }
-    do
-        n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    return n;
-}
-
-static bool is_full(int error)
-{
-    /* ETOOMANYREFS: too many descriptors are on their way; they arrive as the receivers read. */
-    return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ETOOMANYREFS;
-}
+/* --- out
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void watch(struct link_client *client)
 {
     if (client->polled)
-        uv_poll_start(&client->poll, UV_READABLE | (client->queue != NULL ? UV_WRITABLE : 0), on_poll);
+        uv_poll_start(&client->poll, UV_READABLE | (outbox_is_empty(&client->outbox) ? 0 : UV_WRITABLE),
+                      on_poll);
 }
 
 static void flush(struct link_client *client)
 {
-    while (client->queue != NULL) {
-        struct packet *packet = client->queue;
-
-        if (send_packet(client->fd, packet->bytes, packet->size_bytes, packet->fd) < 0) {
-            if (!is_full(errno))
-                close_client(client); /* it is gone: its exit tells the rest */
-            return;
-        }
-        client->queue = packet->next;
-        if (client->queue == NULL)
-            client->queue_end = &client->queue;
-        client->queued_bytes -= packet->size_bytes;
-        if (packet->fd >= 0)
-            close(packet->fd);
-        free(packet);
-    }
-    watch(client);
-}
-
-static void enqueue(struct link_client *client, const void *bytes, size_t size_bytes, int fd)
-{
-    struct packet *packet;
-
-    if (size_bytes > QUEUE_BYTES_MAX - client->queued_bytes) {
-        break_link(client, "it does not read what it is sent");
-        return;
-    }
-    packet = malloc(sizeof *packet + size_bytes);
-    if (packet == NULL) {
-        break_link(client, "out of memory");
-        return;
-    }
-    *packet = (struct packet){ .size_bytes = size_bytes, .fd = -1 };
-    memcpy(packet->bytes, bytes, size_bytes);
-    if (fd >= 0 && (packet->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0) {
-        free(packet);
-        break_link(client, "no descriptor left");
-        return;
-    }
-    *client->queue_end = packet;
-    client->queue_end = &packet->next;
-    client->queued_bytes += size_bytes;
-    watch(client);
+    if (outbox_flush(&client->outbox, client->fd, NULL) != FSDP_OK)
+        close_client(client); /* it is gone: its exit tells the rest */
+    else if (outbox_is_empty(&client->outbox))
+        watch(client);
 }
 
 /* One message: now if the socket takes it, later if it is full. `fd` stays the caller's. */
-static void send_message(struct link_client *client, enum fsdp_link_type type, uint32_t tag, const void *payload,
-                         size_t size_bytes, int fd)
+static void send_message(struct link_client *client, enum fsdp_link_type type, uint32_t tag,
+                         const void *payload, size_t size_bytes, int fd)
 {
-    const struct fsdp_link_header header = { .magic = FSDP_LINK_MAGIC,
-                                             .version = FSDP_LINK_VERSION,
-                                             .type = (uint16_t)type,
-                                             .tag = tag,
-                                             .size = (uint32_t)size_bytes };
-    unsigned char *bytes;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
 
     if (client->broken)
         return;
-    bytes = malloc(sizeof header + size_bytes);
-    if (bytes == NULL) {
-        break_link(client, "out of memory");
-        return;
-    }
-    memcpy(bytes, &header, sizeof header);
-    if (size_bytes > 0)
-        memcpy(bytes + sizeof header, payload, size_bytes);
-    if (client->queue != NULL) {
-        enqueue(client, bytes, sizeof header + size_bytes, fd);
-    } else if (send_packet(client->fd, bytes, sizeof header + size_bytes, fd) < 0) {
-        if (is_full(errno))
-            enqueue(client, bytes, sizeof header + size_bytes, fd);
-        else
-            close_client(client);
-    }
-    free(bytes);
+    status = outbox_send(&client->outbox, client->fd, type, tag, payload, size_bytes, fd, &err);
+    if (status == FSDP_ERR_PEER)
+        close_client(client); /* it is gone: its exit tells the rest */
+    else if (status != FSDP_OK)
+        break_link(client, err.message);
+    else if (!outbox_is_empty(&client->outbox))
+        watch(client);
 }
 
 static void answer(void *arg, void *client, uint32_t tag, const struct store_value *value)
@@ -224,7 +124,9 @@ static void answer(void *arg, void *client, uint32_t tag, const struct store_val
     send_message(client, FSDP_LINK_VALUE, tag, value->bytes, value->size_bytes, value->fd);
 }
 
-/* --- in ----------------------------------------------------------------------------------------------------------- */
+/* --- in
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_text(const char *field, size_t size)
 {
@@ -241,8 +143,8 @@ static const char *take_put(struct link_client *client, const unsigned char *pay
     if (size < sizeof *put || !is_text(put->key, sizeof put->key) || put->key[0] == '\0')
         return "a put without a key";
     *fd = -1; /* the store's, whatever comes of it */
-    if (store_put(server->store, put->key, payload + sizeof *put, size - sizeof *put, value_fd, answer, server,
-                  &err) != FSDP_OK) {
+    if (store_put(server->store, put->key, payload + sizeof *put, size - sizeof *put, value_fd, answer,
+                  server, &err) != FSDP_OK) {
         break_link(client, err.message);
         return NULL;
     }
@@ -251,7 +153,8 @@ static const char *take_put(struct link_client *client, const unsigned char *pay
     return NULL;
 }
 
-static const char *take_get(struct link_client *client, const unsigned char *payload, size_t size, uint32_t tag)
+static const char *take_get(struct link_client *client, const unsigned char *payload, size_t size,
+                            uint32_t tag)
 {
     const struct fsdp_link_get *get = (const void *)payload;
     struct store_value value;
@@ -304,7 +207,8 @@ static const char *take(struct link_client *client, const struct fsdp_link_heade
     }
 }
 
-/* The first descriptor of a packet; the rest, which nobody may send, are closed. -2: there was more than one. */
+/* The first descriptor of a packet; the rest, which nobody may send, are closed. -2: there was more than one.
+ */
 static int take_fds(struct msghdr *message)
 {
     int fd = -1;
@@ -340,8 +244,9 @@ static bool receive(struct link_client *client)
         char bytes[CMSG_SPACE(FDS_RECEIVED_MAX * sizeof(int))];
     } control;
     struct iovec iov = { .iov_base = server->received, .iov_len = sizeof server->received };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
-                              .msg_controllen = sizeof control.bytes };
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+    };
     struct fsdp_link_header header;
     const char *wrong = NULL;
     ssize_t n;
@@ -352,7 +257,7 @@ static bool receive(struct link_client *client)
     do
         n = recvmsg(client->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
-    if (n < 0 && is_full(errno))
+    if (n < 0 && outbox_is_full(errno))
         return false;
     if (n <= 0) {
         close_client(client);
@@ -389,7 +294,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
             ;
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* --- life
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, int n_workers,
                                     const struct link_server_handlers *handlers, struct fsdp_err *err)
@@ -408,7 +315,7 @@ enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, i
         server->clients[i].server = server;
         server->clients[i].fd = -1;
         server->clients[i].broken = true; /* until it is added */
-        server->clients[i].queue_end = &server->clients[i].queue;
+        outbox_init(&server->clients[i].outbox);
     }
     *out = server;
     return FSDP_OK;
@@ -428,58 +335,6 @@ void link_server_destroy(struct link_server *server)
     free_if_over(server);
 }
 
-/* A memfd that nobody can cut short under our mapping of it. */
-static int make_page(struct fsdp_progress **page)
-{
-    int fd = memfd_create("fsdp-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    *page = MAP_FAILED;
-    if (fd < 0)
-        return -1;
-    if (ftruncate(fd, FSDP_PROGRESS_BYTES) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        *page = mmap(NULL, FSDP_PROGRESS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (*page == MAP_FAILED) {
-        int error = errno;
-
-        close(fd);
-        errno = error;
-        return -1;
-    }
-    (*page)->magic = FSDP_PROGRESS_MAGIC;
-    (*page)->version = FSDP_PROGRESS_VERSION;
-    return fd;
-}
-
-/* One for each worker: they would share the offset of a common one. */
-static int make_job(const char *json)
-{
-    size_t left = strlen(json);
-    int fd = memfd_create("fsdp-job", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0)
-        return -1;
-    while (left > 0) {
-        ssize_t n = write(fd, json, left);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        json += n;
-        left -= (size_t)n;
-    }
-    if (left > 0 || lseek(fd, 0, SEEK_SET) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-        int error = errno;
-
-        close(fd);
-        errno = error;
-        return -1;
-    }
-    return fd;
-}
-
 enum fsdp_status link_server_add(struct link_server *server, int index, const struct fsdp_link_hello *hello,
                                  const char *job_json, int *worker_fd, struct fsdp_err *err)
 {
@@ -493,12 +348,12 @@ enum fsdp_status link_server_add(struct link_server *server, int index, const st
         status = fsdp_fail(err, FSDP_ERR_IO, "socketpair: %s", strerror(errno));
         goto done;
     }
-    page_fd = make_page(&page);
+    page_fd = link_memory_page(&page);
     if (page_fd < 0) {
         status = fsdp_fail(err, FSDP_ERR_IO, "progress page: %s", strerror(errno));
         goto done;
     }
-    if (job_json != NULL && (job_fd = make_job(job_json)) < 0) {
+    if (job_json != NULL && (job_fd = link_memory_job(job_json)) < 0) {
         status = fsdp_fail(err, FSDP_ERR_IO, "memory for the job: %s", strerror(errno));
         goto done;
     }

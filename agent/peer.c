@@ -6,37 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/tls.h"
+#include "agent/peer_impl.h"
 
-enum { READ_BYTES = 65536, QUEUE_MAX_BYTES = 64 * 1024 * 1024, BACKLOG = 64 };
-
-struct peer {
-    uv_tcp_t tcp;
-    uv_timer_t timer; /* the handshake's limit, then signs of life */
-    uv_connect_t connecting;
-    struct peer_config config;
-    struct peer_listener *listener; /* NULL: we connected */
-    struct peer *next, **link;      /* among the listener's unproven ones; link NULL: not one of them */
-    struct tls *tls;                /* NULL: clear text */
-    struct frame_parser parser;
-    struct fsdp_err why;
-    void *data;
-    uint64_t born_ms, heard_ms;
-    int n_open;                     /* handles whose memory the loop still holds */
-    bool opened, admitted, closing;
-    unsigned char buffer[READ_BYTES];
-    char name[80];
-};
-
-struct peer_listener {
-    uv_tcp_t tcp;
-    struct peer_config config;
-    unsigned char key[TLS_KEY_BYTES];
-    struct peer *unproven; /* accepted and not admitted yet */
-    int n_unproven;
-    int n_peers;    /* accepted and not gone: they point here */
-    bool closed;
-};
+enum { QUEUE_MAX_BYTES = 64 * 1024 * 1024 };
 
 struct outgoing {
     uv_write_t request;
@@ -49,34 +21,8 @@ void peer_config_init(struct peer_config *config)
     *config = (struct peer_config){ .handshake_ms = 5000, .beat_ms = 500, .lost_ms = 3000 };
 }
 
-static void free_listener_when_done(struct peer_listener *listener)
-{
-    if (listener->closed && listener->n_peers == 0)
-        free(listener);
-}
-
-static void add_unproven(struct peer *peer)
-{
-    struct peer_listener *listener = peer->listener;
-
-    peer->next = listener->unproven;
-    peer->link = &listener->unproven;
-    if (peer->next != NULL)
-        peer->next->link = &peer->next;
-    listener->unproven = peer;
-    listener->n_unproven++;
-}
-
-static void remove_unproven(struct peer *peer)
-{
-    if (peer->link == NULL)
-        return;
-    *peer->link = peer->next;
-    if (peer->next != NULL)
-        peer->next->link = peer->link;
-    peer->link = NULL;
-    peer->listener->n_unproven--;
-}
+/* --- closing
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -85,16 +31,14 @@ static void on_closed(uv_handle_t *handle)
 
     if (--peer->n_open > 0)
         return;
-    remove_unproven(peer);
+    peer_listener_proven(peer);
     if (peer->config.handlers.closed != NULL)
         peer->config.handlers.closed(peer->config.arg, peer, &peer->why);
     tls_destroy(peer->tls);
     frame_parser_fini(&peer->parser);
     free(peer);
-    if (listener != NULL) {
-        listener->n_peers--;
-        free_listener_when_done(listener);
-    }
+    if (listener != NULL)
+        peer_listener_forget(listener);
 }
 
 static void close_handles(struct peer *peer)
@@ -105,7 +49,7 @@ static void close_handles(struct peer *peer)
         uv_close((uv_handle_t *)&peer->timer, on_closed);
 }
 
-static void fail_peer(struct peer *peer, enum fsdp_status status, const char *words)
+void peer_fail(struct peer *peer, enum fsdp_status status, const char *words)
 {
     struct fsdp_err why = { 0 };
 
@@ -113,13 +57,16 @@ static void fail_peer(struct peer *peer, enum fsdp_status status, const char *wo
     peer_close(peer, &why);
 }
 
+/* --- sending
+ * ------------------------------------------------------------------------------------------------------ */
+
 static void on_written(uv_write_t *request, int status)
 {
     struct peer *peer = request->handle->data;
 
     free(request->data);
     if (status < 0 && status != UV_ECANCELED)
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status));
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
     else if (peer->closing && uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) == 0)
         close_handles(peer);
 }
@@ -134,11 +81,11 @@ static void write_block(struct peer *peer, struct outgoing *out)
     status = uv_write(&out->request, (uv_stream_t *)&peer->tcp, &buf, 1, on_written);
     if (status < 0) {
         free(out);
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status));
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
         return;
     }
     if (uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) > QUEUE_MAX_BYTES)
-        fail_peer(peer, FSDP_ERR_PEER, "does not take what is sent to it");
+        peer_fail(peer, FSDP_ERR_PEER, "does not take what is sent to it");
 }
 
 static struct outgoing *make_block(size_t size)
@@ -160,7 +107,7 @@ static void flush_tls(struct peer *peer)
         return;
     out = make_block(size);
     if (out == NULL) {
-        fail_peer(peer, FSDP_ERR_NOMEM, "no memory to send");
+        peer_fail(peer, FSDP_ERR_NOMEM, "no memory to send");
         return;
     }
     out->size = tls_take(peer->tls, out->bytes, size);
@@ -169,8 +116,9 @@ static void flush_tls(struct peer *peer)
 
 void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void *payload, size_t size_bytes)
 {
-    const struct frame frame = { .type = type, .generation = generation, .job = peer->config.job,
-                                 .size = (uint32_t)size_bytes };
+    const struct frame frame = {
+        .type = type, .generation = generation, .job = peer->config.job, .size = (uint32_t)size_bytes
+    };
     struct outgoing *out;
     struct fsdp_err err = { 0 };
 
@@ -179,7 +127,7 @@ void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void
     out = make_block(FRAME_HEAD_BYTES + size_bytes);
     if (out == NULL || size_bytes > FRAME_MAX_BYTES) {
         free(out);
-        fail_peer(peer, FSDP_ERR_NOMEM, "a frame that cannot be sent");
+        peer_fail(peer, FSDP_ERR_NOMEM, "a frame that cannot be sent");
         return;
     }
     frame_write_head(out->bytes, &frame);
@@ -196,7 +144,8 @@ void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void
     free(out);
 }
 
-/* --- signs of life ----------------------------------------------------------------------------------------------- */
+/* --- signs of life
+ * ------------------------------------------------------------------------------------------------ */
 
 static void on_timer(uv_timer_t *timer)
 {
@@ -210,19 +159,42 @@ static void on_timer(uv_timer_t *timer)
         return;
     }
     if (!peer->admitted && now - peer->born_ms >= (uint64_t)peer->config.handshake_ms) {
-        fail_peer(peer, FSDP_ERR_PEER, peer->opened ? "did not say who it is in time" : "no handshake in time");
+        peer_fail(peer, FSDP_ERR_PEER,
+                  peer->opened ? "did not say who it is in time" : "no handshake in time");
         return;
     }
     if (peer->opened && now - peer->heard_ms >= (uint64_t)peer->config.lost_ms) {
         snprintf(words, sizeof words, "no sign of life for %.1f s", (double)(now - peer->heard_ms) / 1000.0);
-        fail_peer(peer, FSDP_ERR_PEER, words);
+        peer_fail(peer, FSDP_ERR_PEER, words);
         return;
     }
     if (peer->opened)
         peer_send(peer, PEER_BEAT_FRAME, 0, NULL, 0);
 }
 
-/* --- receiving --------------------------------------------------------------------------------------------------- */
+void peer_close(struct peer *peer, const struct fsdp_err *why)
+{
+    const bool failed = why != NULL && why->status != FSDP_OK;
+
+    if (peer->closing) {
+        if (failed)
+            close_handles(peer); /* the farewell cannot be sent: do not wait for it */
+        return;
+    }
+    peer->closing = true;
+    if (why != NULL)
+        peer->why = *why;
+    /* An alert or a last frame is worth one attempt; the timer gives it up after a beat. */
+    if (uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) == 0 ||
+        (failed && !peer->opened && peer->tls == NULL))
+        close_handles(peer);
+    else
+        uv_timer_start(&peer->timer, on_timer, (uint64_t)peer->config.beat_ms,
+                       (uint64_t)peer->config.beat_ms);
+}
+
+/* --- receiving
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void mark_opened(struct peer *peer)
 {
@@ -247,7 +219,8 @@ static void handle_frames(struct peer *peer)
         if (frame.payload == NULL)
             return;
         if (frame.job != peer->config.job) {
-            fail_peer(peer, FSDP_ERR_MISMATCH, "belongs to another job (is --rdzv-id the same on every node?)");
+            peer_fail(peer, FSDP_ERR_MISMATCH,
+                      "belongs to another job (is --rdzv-id the same on every node?)");
             return;
         }
         if (frame.type != PEER_BEAT_FRAME && peer->config.handlers.frame != NULL)
@@ -309,14 +282,15 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
     if (n_read > 0 && !peer->closing)
         take_bytes(peer, buf->base, (size_t)n_read);
     else if (n_read == UV_EOF)
-        fail_peer(peer, FSDP_ERR_PEER, "closed the connection");
+        peer_fail(peer, FSDP_ERR_PEER, "closed the connection");
     else if (n_read < 0)
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror((int)n_read));
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror((int)n_read));
 }
 
-/* --- opening and closing ------------------------------------------------------------------------------------------ */
+/* --- opening
+ * ------------------------------------------------------------------------------------------------------ */
 
-static void format_address(const struct sockaddr_storage *address, char *host, size_t size, int *port)
+void peer_format_address(const struct sockaddr_storage *address, char *host, size_t size, int *port)
 {
     *port = 0;
     snprintf(host, size, "?");
@@ -329,29 +303,17 @@ static void format_address(const struct sockaddr_storage *address, char *host, s
     }
 }
 
-void peer_address(const struct peer *peer, bool ours, char *out, size_t size)
-{
-    struct sockaddr_storage address = { 0 };
-    int length = sizeof address, port;
-
-    if (ours)
-        uv_tcp_getsockname(&peer->tcp, (struct sockaddr *)&address, &length);
-    else
-        uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)&address, &length);
-    format_address(&address, out, size, &port);
-}
-
 static void name_peer(struct peer *peer, const struct sockaddr_storage *address)
 {
     char host[64];
     int port;
 
-    format_address(address, host, sizeof host, &port);
+    peer_format_address(address, host, sizeof host, &port);
     snprintf(peer->name, sizeof peer->name, "%s:%d", host, port);
 }
 
 /* The connection stands: limits on silence below TCP, and the handshake above it. */
-static void begin_talking(struct peer *peer)
+void peer_begin(struct peer *peer)
 {
     const unsigned user_timeout_ms = (unsigned)peer->config.lost_ms;
     struct sockaddr_storage address = { 0 };
@@ -368,7 +330,7 @@ static void begin_talking(struct peer *peer)
         setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
     status = uv_read_start((uv_stream_t *)&peer->tcp, on_alloc, on_read);
     if (status < 0) {
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status));
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
         return;
     }
     if (peer->tls == NULL) {
@@ -388,13 +350,13 @@ static void on_connected(uv_connect_t *request, int status)
     if (peer->closing)
         return;
     if (status < 0)
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status));
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status));
     else
-        begin_talking(peer);
+        peer_begin(peer);
 }
 
-static struct peer *make_peer(uv_loop_t *loop, const struct peer_config *config, struct peer_listener *listener,
-                              struct fsdp_err *err)
+struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, struct peer_listener *listener,
+                         struct fsdp_err *err)
 {
     struct peer *peer = calloc(1, sizeof *peer);
 
@@ -423,7 +385,7 @@ static struct peer *make_peer(uv_loop_t *loop, const struct peer_config *config,
 enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct sockaddr *address,
                               const struct peer_config *config, struct fsdp_err *err)
 {
-    struct peer *peer = make_peer(loop, config, NULL, err);
+    struct peer *peer = peer_create(loop, config, NULL, err);
     int status;
 
     *out = peer;
@@ -431,86 +393,8 @@ enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct s
         return FSDP_ERR_NOMEM;
     status = uv_tcp_connect(&peer->connecting, &peer->tcp, address, on_connected);
     if (status < 0)
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status)); /* told by closed(), as a refusal would be */
+        peer_fail(peer, FSDP_ERR_PEER, uv_strerror(status)); /* told by closed(), as a refusal would be */
     return FSDP_OK;
-}
-
-static void on_connection(uv_stream_t *server, int status)
-{
-    struct peer_listener *listener = server->data;
-    struct peer *peer;
-
-    if (status < 0)
-        return;
-    peer = make_peer(server->loop, &listener->config, listener, NULL);
-    if (peer == NULL)
-        return; /* the connection stays in the backlog until there is memory */
-    listener->n_peers++;
-    add_unproven(peer);
-    if (peer->config.handlers.accepted != NULL)
-        peer->config.handlers.accepted(peer->config.arg, peer);
-    status = uv_accept(server, (uv_stream_t *)&peer->tcp);
-    if (status < 0)
-        fail_peer(peer, FSDP_ERR_PEER, uv_strerror(status));
-    else if (listener->n_unproven > PEER_MAX_UNPROVEN)
-        fail_peer(peer, FSDP_ERR_PEER, "too many connections that have not proven themselves");
-    else
-        begin_talking(peer);
-}
-
-static void on_listener_closed(uv_handle_t *handle)
-{
-    struct peer_listener *listener = handle->data;
-
-    listener->closed = true;
-    free_listener_when_done(listener);
-}
-
-enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const struct sockaddr *address,
-                             const struct peer_config *config, struct fsdp_err *err)
-{
-    struct peer_listener *listener = calloc(1, sizeof *listener);
-    int status;
-
-    *out = NULL;
-    if (listener == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a listener");
-    listener->config = *config;
-    if (config->key != NULL) {
-        memcpy(listener->key, config->key, sizeof listener->key);
-        listener->config.key = listener->key;
-    }
-    uv_tcp_init(loop, &listener->tcp);
-    listener->tcp.data = listener;
-    status = uv_tcp_bind(&listener->tcp, address, 0);
-    if (status == 0)
-        status = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, on_connection);
-    if (status < 0) {
-        uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
-        return fsdp_fail(err, FSDP_ERR_IO, "%s", uv_strerror(status));
-    }
-    *out = listener;
-    return FSDP_OK;
-}
-
-int peer_listener_port(const struct peer_listener *listener)
-{
-    struct sockaddr_storage address = { 0 };
-    int length = sizeof address, port;
-    char host[64];
-
-    uv_tcp_getsockname(&listener->tcp, (struct sockaddr *)&address, &length);
-    format_address(&address, host, sizeof host, &port);
-    return port;
-}
-
-void peer_listener_close(struct peer_listener *listener)
-{
-    if (listener == NULL || uv_is_closing((uv_handle_t *)&listener->tcp))
-        return;
-    uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
-    for (struct peer *peer = listener->unproven; peer != NULL; peer = peer->next)
-        fail_peer(peer, FSDP_ERR_PEER, "came too late"); /* leaves the list later, from its close callback */
 }
 
 void peer_admit(struct peer *peer)
@@ -518,27 +402,23 @@ void peer_admit(struct peer *peer)
     if (peer->admitted)
         return;
     peer->admitted = true;
-    remove_unproven(peer);
+    peer_listener_proven(peer);
     frame_parser_limit(&peer->parser, FRAME_MAX_BYTES);
 }
 
-void peer_close(struct peer *peer, const struct fsdp_err *why)
-{
-    const bool failed = why != NULL && why->status != FSDP_OK;
+/* --- what is known of it
+ * ------------------------------------------------------------------------------------------ */
 
-    if (peer->closing) {
-        if (failed)
-            close_handles(peer); /* the farewell cannot be sent: do not wait for it */
-        return;
-    }
-    peer->closing = true;
-    if (why != NULL)
-        peer->why = *why;
-    /* An alert or a last frame is worth one attempt; the timer gives it up after a beat. */
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&peer->tcp) == 0 || (failed && !peer->opened && peer->tls == NULL))
-        close_handles(peer);
+void peer_address(const struct peer *peer, bool ours, char *out, size_t size)
+{
+    struct sockaddr_storage address = { 0 };
+    int length = sizeof address, port;
+
+    if (ours)
+        uv_tcp_getsockname(&peer->tcp, (struct sockaddr *)&address, &length);
     else
-        uv_timer_start(&peer->timer, on_timer, (uint64_t)peer->config.beat_ms, (uint64_t)peer->config.beat_ms);
+        uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)&address, &length);
+    peer_format_address(&address, out, size, &port);
 }
 
 void peer_set_data(struct peer *peer, void *data)
