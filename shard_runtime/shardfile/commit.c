@@ -278,7 +278,7 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
     }
     if (errno != EINVAL)
         return fsdp_fail(err, FSDP_ERR_IO, "swap %s and %s: %s", path, final_path, strerror(errno));
-    if (verify_step(io, final_path, VERIFY_STRUCTURE, NULL, NULL) == FSDP_OK)
+    if (verify_step(io, final_path, VERIFY_CHECKSUMS, NULL, NULL) == FSDP_OK)
         return fsdp_fail(err, FSDP_ERR_BUSY,
                          "%s is there already, and this file system cannot swap directories", final_path);
     status = move_to_trash(io, directory, final_name, trash, err);

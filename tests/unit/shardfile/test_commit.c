@@ -1,4 +1,5 @@
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +160,37 @@ Test(commit, saving_a_step_again_replaces_it)
     cr_assert(verify_step(&io_posix, files_path(checkpoints, "step-00000050"), VERIFY_CHECKSUMS, NULL,
                           NULL) == FSDP_OK);
     free(bytes);
+}
+
+static int refuse_exchange(struct fsdp_io *io, const char *one, const char *two)
+{
+    (void)io, (void)one, (void)two;
+    errno = EINVAL;
+    return -1;
+}
+
+/* A run that went back because a byte of its newest checkpoint had changed comes by that step again. */
+Test(commit, where_names_cannot_be_swapped_a_damaged_one_is_replaced_and_a_whole_one_is_not)
+{
+    struct fsdp_io io = io_posix;
+    struct fsdp_err err = { 0 };
+    unsigned char *bytes;
+    const char *shard;
+    size_t size;
+
+    io.exchange = refuse_exchange;
+    save(50);
+    cr_assert(files_save_all(&io, checkpoints, 50, 0, &err) == FSDP_ERR_BUSY, "%s", err.message);
+
+    shard = files_path(checkpoints, "step-00000050/shard-00001-model-00001-of-00001.safetensors");
+    bytes = files_read(shard, &size);
+    bytes[size - 1] ^= 1;
+    files_write(shard, bytes, size);
+    free(bytes);
+    cr_assert(commit_clean(&io, checkpoints, NULL, NULL) == FSDP_OK);
+    cr_assert(files_save_all(&io, checkpoints, 50, 0, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(verify_named_step(&io, checkpoints, 50, VERIFY_CHECKSUMS, NULL) == FSDP_OK);
+    cr_assert(files_count(checkpoints) == 1);
 }
 
 Test(commit, cleaning_takes_temporary_and_trash_names_only)
