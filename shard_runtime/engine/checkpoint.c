@@ -121,23 +121,34 @@ static enum fsdp_status read_numerics(const struct manifest *manifest, char out[
     return FSDP_OK;
 }
 
-/* A load that failed on one rank has failed on all: none may go on alone. */
-static enum fsdp_status agree(struct fsdp_context *context, enum fsdp_status own, struct fsdp_err *err)
+/*
+ * A load that failed on one rank has failed on all: none may go on alone. Nor may ranks go on from different
+ * steps, which is what hosts with directories of their own find.
+ */
+static enum fsdp_status agree(struct fsdp_context *context, enum fsdp_status own, int64_t step,
+                              struct fsdp_err *err)
 {
-    int64_t n_failed = own != FSDP_OK;
+    int64_t most[3] = { own != FSDP_OK, step, -step }; /* of the last two: the newest, the oldest */
     struct fsdp_err theirs = { 0 };
     enum fsdp_status status;
 
     if (context->W == 1)
         return own;
-    status = fsdp_all_reduce(context->comm, &n_failed, 1, FSDP_I64, FSDP_SUM, context->streams[PLAN_COMPUTE],
-                             &theirs);
+    status =
+        fsdp_all_reduce(context->comm, most, 3, FSDP_I64, FSDP_MAX, context->streams[PLAN_COMPUTE], &theirs);
     if (own != FSDP_OK)
         return own;
     if (status != FSDP_OK)
         return fsdp_fail(err, status, "%s", theirs.message);
-    return n_failed == 0 ? FSDP_OK
-                         : fsdp_fail(err, FSDP_ERR_FORMAT, "another rank could not load the checkpoint");
+    if (most[0] != 0)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "another rank could not load the checkpoint");
+    if (most[1] != -most[2])
+        return fsdp_fail(
+            err, FSDP_ERR_MISMATCH,
+            "ranks found different checkpoints, from step %lld to step %lld: the directory must be "
+            "the same on all of them",
+            (long long)-most[2], (long long)most[1]);
+    return FSDP_OK;
 }
 
 static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
@@ -183,9 +194,11 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
 {
     struct manifest manifest = { 0 };
     enum fsdp_status status;
+    int64_t step_found;
 
     fsdp_context_phase(model->context, FSDP_PHASE_LOAD);
     status = load_here(model, optimizer, directory, step, &manifest, err);
+    step_found = (int64_t)manifest.step;
     if (status == FSDP_OK) {
         *state = (struct fsdp_checkpoint_state){ .step = manifest.step,
                                                  .cursor = manifest.cursor,
@@ -198,5 +211,5 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
             fsdp_optimizer_set_step_count(optimizer, manifest.optimizer_step);
     }
     manifest_free(&manifest);
-    return agree(model->context, status, err);
+    return agree(model->context, status, step_found, err);
 }

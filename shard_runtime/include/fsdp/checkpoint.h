@@ -30,10 +30,13 @@ struct fsdp_checkpoint_state {
 
 /**
  * Save step state->step; collective. Returns on every rank once the checkpoint is durable, or failed on all.
- *   directory   where the step-... directories go; NULL: "checkpoints" in the run directory, the only place
- * there is when an agent publishes what the ranks wrote (FSDP_ERR_ARG for another) optimizer   NULL: weights
- * only keep        newest checkpoints to keep, 0: all job_json    the job, kept in the manifest; NULL: what
- * the context was given, if anything FSDP_ERR_IO    a disk refused; what was published before stands
+ *   directory      where the step-... directories go; NULL: "checkpoints" in the run directory, the only
+ *                  place there is when an agent publishes what the ranks wrote (FSDP_ERR_ARG for another)
+ *   optimizer      NULL: weights only
+ *   keep           newest checkpoints to keep, 0: all
+ *   job_json       the job, kept in the manifest; NULL: what the context was given, if anything
+ *
+ *   FSDP_ERR_IO    a disk refused; what was published before stands
  *   FSDP_ERR_PEER  a rank or the agent is gone
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
@@ -43,9 +46,11 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
 
 /**
  * Load step `step` of `directory` (NULL: as above; -1: what the agent resumes from, else the newest that
- * verifies) into the model and, unless NULL, the optimizer; collective. FSDP_ERR_NOT_FOUND  there is none
+ * verifies) into the model and, unless NULL, the optimizer; collective.
+ *
+ *   FSDP_ERR_NOT_FOUND  there is none
  *   FSDP_ERR_FORMAT     damaged; the message names the file
- *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs
+ *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs; or the ranks found different steps
  * After a failure parameters and state are undefined.
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_optimizer *optimizer,

@@ -23,7 +23,7 @@ static char directory[64];
 
 static void open_run(struct run *run, struct fsdp_context *context, uint64_t seed, size_t dim)
 {
-    static struct tiny tiny;
+    static _Thread_local struct tiny tiny; /* forward looks at it as long as the model lives */
     const struct fsdp_model_options options = { .batch = BATCH, .seq = 6, .seed = seed };
     const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_err err = { 0 };
@@ -111,6 +111,49 @@ static void refuse_others(struct fsdp_context *context, void *user)
     close_run(&run);
 }
 
+static const char *own_directory(int rank, char out[96])
+{
+    snprintf(out, 96, "%s/%d", directory, rank);
+    return out;
+}
+
+static void save_steps_apart(struct fsdp_context *context, void *user)
+{
+    struct fsdp_err err = { 0 };
+    struct run run;
+
+    (void)user;
+    open_run(&run, context, 1, 12);
+    for (int rank = 0; rank < 3; rank++) {
+        const struct fsdp_checkpoint_state state = { .step = 10 + (uint64_t)rank };
+        char path[96];
+
+        cr_assert(fsdp_checkpoint_save(run.model, run.optimizer, own_directory(rank, path), &state, 0, NULL,
+                                       &err) == FSDP_OK,
+                  "%s", err.message);
+    }
+    close_run(&run);
+}
+
+static void load_steps_apart(struct fsdp_context *context, void *user)
+{
+    struct fsdp_checkpoint_state state;
+    struct fsdp_err err = { 0 };
+    struct run run;
+    char path[96];
+
+    (void)user;
+    open_run(&run, context, 1, 12);
+    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, own_directory(1, path), -1, &state, &err) ==
+                      FSDP_OK &&
+                  state.step == 11,
+              "%s", err.message);
+    own_directory(fsdp_context_rank(context), path);
+    cr_assert(fsdp_checkpoint_load(run.model, run.optimizer, path, -1, &state, &err) == FSDP_ERR_MISMATCH);
+    cr_assert(strstr(err.message, "from step 10 to step 12") != NULL, "%s", err.message);
+    close_run(&run);
+}
+
 static void make_directory(void)
 {
     snprintf(directory, sizeof directory, "/tmp/fsdp-unit.XXXXXX");
@@ -133,4 +176,11 @@ Test(engine_checkpoint, resumes_bit_for_bit, .init = make_directory, .fini = rem
 Test(engine_checkpoint, of_another_model_is_refused, .init = make_directory, .fini = remove_directory)
 {
     world_run(1, refuse_others, NULL);
+}
+
+Test(engine_checkpoint, ranks_do_not_go_on_from_different_steps, .init = make_directory,
+     .fini = remove_directory)
+{
+    world_run(1, save_steps_apart, NULL);
+    world_run(3, load_steps_apart, NULL);
 }

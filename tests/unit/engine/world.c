@@ -91,14 +91,17 @@ static enum fsdp_status thread_all_reduce(struct fsdp_comm *comm, void *buffer, 
     int64_t whole[16] = { 0 };
 
     (void)err;
-    assert(n_elems <= 16 && op == FSDP_SUM && (dtype == FSDP_F64 || dtype == FSDP_I64));
+    assert(n_elems <= 16 && (dtype == FSDP_F64 || dtype == FSDP_I64));
+    assert(op == FSDP_SUM || (op == FSDP_MAX && dtype == FSDP_I64));
     meet(comm, buffer);
     for (int r = 0; r < comm->size; r++)
         for (size_t i = 0; i < n_elems; i++)
             if (dtype == FSDP_F64)
                 sums[i] += ((const double *)meeting->send[r])[i];
-            else
+            else if (op == FSDP_SUM)
                 whole[i] += ((const int64_t *)meeting->send[r])[i];
+            else if (r == 0 || ((const int64_t *)meeting->send[r])[i] > whole[i])
+                whole[i] = ((const int64_t *)meeting->send[r])[i];
     part(comm);
     memcpy(buffer, dtype == FSDP_F64 ? (void *)sums : (void *)whole, n_elems * 8);
     return FSDP_OK;
