@@ -5,26 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-/* Create `path` and what is missing above it. */
-static enum fsdp_status make_directories(const char *path, struct fsdp_err *err)
-{
-    char part[TRAINER_PATH_BYTES];
-    const size_t length = strlen(path);
-
-    memcpy(part, path, length + 1);
-    for (size_t i = 1; i <= length; i++) {
-        if (part[i] != '/' && part[i] != '\0')
-            continue;
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return fsdp_fail(err, FSDP_ERR_IO, "run directory %s: %s", part, strerror(errno));
-        part[i] = path[i];
-    }
-    return FSDP_OK;
-}
+#include "shard_runtime/shardfile/io.h"
 
 /* A process without an agent owns its run directory as an agent would: by a lock on the same file. */
 static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *err)
@@ -37,9 +20,11 @@ static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *e
     n = snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s/%s", job->run.dir, job->run.name);
     if (n < 0 || (size_t)n >= sizeof trainer->run_dir)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "run.dir is too long");
-    status = make_directories(trainer->run_dir, err);
-    if (status != FSDP_OK)
+    status = io_make_directories(&io_posix, trainer->run_dir, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "run directory");
         return status;
+    }
     snprintf(path, sizeof path, "%s/lock", trainer->run_dir);
     trainer->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (trainer->lock_fd < 0)

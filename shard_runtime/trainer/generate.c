@@ -193,7 +193,7 @@ static enum fsdp_status write_text(struct writer *writer, const struct options *
         tokens[i] = (unsigned char)prompt[i];
         write_byte(out, tokens[i], terminal);
     }
-    while (status == FSDP_OK && n < end) {
+    while (status == FSDP_OK && n < end && !ferror(out)) { /* nobody may read any more */
         status = append_token(writer, options, tokens, &n, err);
         if (status == FSDP_OK)
             write_byte(out, tokens[n - 1], terminal);
