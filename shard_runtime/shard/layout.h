@@ -11,7 +11,6 @@
 #ifndef SHARD_LAYOUT_H
 #define SHARD_LAYOUT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /** Rows first .. first + n_rows - 1 of the global tensor; `first` is min(r * C, D) also where n_rows is 0. */
@@ -24,32 +23,5 @@ size_t layout_chunk(size_t D, int W);
 
 /** The rows that `rank` owns. */
 struct layout_rows layout_shard(size_t D, int W, int rank);
-
-/** Rows of zeros behind the rows that `rank` owns: C - n_rows. */
-size_t layout_padding(size_t D, int W, int rank);
-
-/** W * C, the rows of the gathered buffer; false (and *rows untouched) when it does not fit size_t. */
-bool layout_padded_rows(size_t D, int W, size_t *rows);
-
-/** The rank that owns global row `row` < D. */
-int layout_owner(size_t D, int W, size_t row);
-
-/**
- * Rows to copy from the shard that rank `file_rank` saved: global rows first .. first + n_rows - 1, n_rows >
- * 0.
- */
-struct layout_read {
-    int file_rank;
-    size_t first, n_rows;
-    size_t file_row; /* `first` counted from the start of that shard */
-    size_t own_row;  /* `first` counted from the start of `rank`'s shard */
-};
-
-/**
- * What `rank` of W_load ranks reads from shards saved by W_save ranks: at most `capacity` pieces in rising
- * order of rows, which cover exactly layout_shard(D, W_load, rank). Returns how many there are, also when
- * that is more than `capacity` (W_save always suffices).
- */
-size_t layout_reads(size_t D, int W_save, int W_load, int rank, struct layout_read *reads, size_t capacity);
 
 #endif
