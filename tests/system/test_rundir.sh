@@ -44,11 +44,11 @@ check_eq "the mark is not shown" 0 "$(grep -c -e --- "$WORK/out")"
 TOY="rank=1 err=boom rank=1 signal=11 hang" check_status "the root cause is the status" 139 job --max-restarts 0
 check_match "errors.json names it" '"class": "signal", "rank": 1, .*"signal_name": "SIGSEGV", .*"stderr": \["complaint of 1", "boom"\]' "$(cat "$RUN/errors.json")"
 check_match "and what was stopped because of it" '"collateral": \{"count": 1' "$(cat "$RUN/errors.json")"
-if command -v python3 > /dev/null; then
+if python3 -c "import json" 2> /dev/null; then
   check "events.jsonl is JSON line by line, over all runs" is_json_lines "$RUN/events.jsonl"
   check "errors.json is JSON" python3 -m json.tool "$RUN/errors.json"
 else
-  skip "events.jsonl is JSON line by line, over all runs" "needs python3"
+  skip "events.jsonl is JSON line by line, over all runs" "needs python3 with its json"
 fi
 
 # --- a second live job -----------------------------------------------------------------------------------------------------
