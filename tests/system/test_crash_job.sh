@@ -21,8 +21,8 @@ job start --set train.steps=5
 check_eq "and one with a checkpoint at step 5" 0 $?
 traced() { # NAME OPTIONS...: a copy of the start goes on to step 10 under strace
   rm -rf "$WORK/runs/$1"; cp -r "$WORK/runs/start" "$WORK/runs/$1"
-  strace -f -o "$WORK/trace" "${@:2}" "$BIN/fsdprun" "$WORK/job.yaml" --set "run.name=$1" --set launch.max_restarts=0 \
-    --set train.steps=10 > "$WORK/$1.log" 2>&1 < /dev/null
+  { strace -f -o "$WORK/trace" "${@:2}" "$BIN/fsdprun" "$WORK/job.yaml" --set "run.name=$1" --set launch.max_restarts=0 \
+    --set train.steps=10 > "$WORK/$1.log" 2>&1 < /dev/null; } 2> /dev/null # the shell's own word for a killed child
 }
 
 traced recorded

@@ -35,13 +35,15 @@ campaign() {
   local title=$1 old=$2 injection=$3 filter=$4 name k n=0 wrong=0 reached=0 said why list=
   start_state "$WORK/start" "$old"
   rm -rf "$WORK/record" && cp -r "$WORK/start" "$WORK/record"
-  strace -f -o "$WORK/log" "$SAVE" save "$WORK/record/c" 50 1 > /dev/null || { not_ok "$title: the recording"; return; }
+  # Into a pipe, as below: what the C library asks of its output must be the same.
+  said=$(strace -f -o "$WORK/log" "$SAVE" save "$WORK/record/c" 50 1) || { not_ok "$title: the recording"; return; }
   while read -r name k; do
     [[ $name =~ $filter ]] || continue
     rm -rf "$WORK/run" && cp -r "$WORK/start" "$WORK/run"
     said=$(strace -f -o "$WORK/killed" -e "inject=$name:$injection:when=$k" "$SAVE" save "$WORK/run/c" 50 1 2> /dev/null)
     n=$((n + 1))
-    if grep -qE 'killed by SIGKILL|\(INJECTED\)' "$WORK/killed"; then reached=$((reached + 1)); list="$list $name:$k"; fi
+    if grep -qE 'killed by SIGKILL|\(INJECTED\)' "$WORK/killed"; then reached=$((reached + 1)); list="$list $name:$k"
+    else echo "# $name:$k was not reached"; fi
     if ! why=$(after "$WORK/run" "$old" "$said"); then
       wrong=$((wrong + 1)); echo "# $name:$k: $why"
     fi
