@@ -1,0 +1,112 @@
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shard_runtime/trainer/trainer.h"
+#include "tests/unit/engine/world.h"
+
+enum { RANKS = 3, TOKENS = 100 };
+
+static char folder[64];
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/fsdp-setup.XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[96];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    cr_assert(eq(int, system(command), 0));
+}
+
+TestSuite(trainer_setup, .init = make_folder, .fini = remove_folder, .timeout = 60);
+
+static void put_tokens(const char *path, size_t n_tokens)
+{
+    FILE *file = fopen(path, "w");
+
+    cr_assert_not_null(file);
+    for (size_t i = 0; i < n_tokens; i++)
+        fputc('a' + (int)(i % 20), file);
+    fclose(file);
+}
+
+struct outcome {
+    size_t n_tokens[RANKS]; /* of each rank's own file */
+    enum fsdp_status status[RANKS];
+    struct fsdp_err err[RANKS];
+};
+
+/* Each rank in a folder of its own, as processes on hosts without a shared file system are. */
+static void open_trainer(struct fsdp_context *context, void *user)
+{
+    const int rank = fsdp_context_rank(context);
+    struct outcome *outcome = user;
+    char dir[96], path[128];
+    struct trainer trainer;
+    struct job job = { .run = { .name = (char *)"run", .dir = dir, .seed = 1 },
+                       .data = { .path = path, .tokenizer = (char *)"byte" },
+                       .model = { .kind = (char *)"transformer",
+                                  .layers = 1,
+                                  .dim = 8,
+                                  .heads = 2,
+                                  .vocab = 256,
+                                  .seq = 5,
+                                  .causal = true },
+                       .train = { .steps = 1, .batch = 1, .grad_accumulation = 1 },
+                       .optimizer = { .lr = 1e-3, .betas = { 0.9, 0.95 }, .eps = 1e-8 } };
+
+    snprintf(dir, sizeof dir, "%s/%d", folder, rank);
+    snprintf(path, sizeof path, "%s/%d.txt", folder, rank);
+    put_tokens(path, outcome->n_tokens[rank]);
+    outcome->status[rank] = trainer_open(&trainer, context, &job, "{}", &outcome->err[rank]);
+    trainer_close(&trainer);
+}
+
+Test(trainer_setup, equal_data_on_every_rank_opens)
+{
+    struct outcome outcome = { .n_tokens = { TOKENS, TOKENS, TOKENS } };
+
+    world_run(RANKS, open_trainer, &outcome);
+
+    for (int rank = 0; rank < RANKS; rank++)
+        cr_assert(eq(int, outcome.status[rank], FSDP_OK), "%s", outcome.err[rank].message);
+}
+
+Test(trainer_setup, data_of_two_lengths_is_refused_by_all_and_said_once)
+{
+    for (int other = 0; other < RANKS; other++) {
+        struct outcome outcome = { .n_tokens = { TOKENS, TOKENS, TOKENS } };
+
+        outcome.n_tokens[other]++; /* as many samples, and yet another file */
+        world_run(RANKS, open_trainer, &outcome);
+
+        cr_assert(eq(int, outcome.status[0], FSDP_ERR_MISMATCH));
+        cr_assert_not_null(strstr(outcome.err[0].message, "has 100 tokens for one rank and 101 for another"),
+                           "%s", outcome.err[0].message);
+        for (int rank = 1; rank < RANKS; rank++) {
+            cr_assert(eq(int, outcome.status[rank], FSDP_ERR_PEER));
+            cr_assert_str_eq(outcome.err[rank].message, "");
+        }
+    }
+}
+
+Test(trainer_setup, one_rank_without_data_is_the_one_that_says_so)
+{
+    struct outcome outcome = { .n_tokens = { TOKENS, 0, TOKENS } };
+
+    world_run(RANKS, open_trainer, &outcome);
+
+    cr_assert(eq(int, outcome.status[1], FSDP_ERR_FORMAT));
+    cr_assert_not_null(strstr(outcome.err[1].message, "is empty"));
+    cr_assert(eq(int, outcome.status[0], FSDP_ERR_PEER));
+    cr_assert(eq(int, outcome.status[2], FSDP_ERR_PEER));
+    cr_assert_str_eq(outcome.err[0].message, "");
+}
