@@ -176,22 +176,11 @@ check_eq "which ends as it should" 143 $?
 
 # --- told to systemd ---------------------------------------------------------------------------------------------------------
 kill -TERM $agent; wait $agent; agent=
-if command -v python3 > /dev/null; then
-  python3 - "$WORK/notify" > "$WORK/told" << 'PY' &
-import socket, sys
-s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-s.bind(sys.argv[1])
-s.settimeout(30)
-for _ in range(2):
-    print(s.recv(100).decode(), flush=True)
-PY
-  wait_until 20 test -S "$WORK/notify"
-  NOTIFY_SOCKET=$WORK/notify start_agent
-  wait_until 20 grep -q READY=1 "$WORK/told"
-  kill -TERM $agent; wait $agent; agent=
-  check "systemd is told of the start and the end" wait_until 20 grep -q STOPPING=1 "$WORK/told"
-  check_eq "in this order" "READY=1 STOPPING=1" "$(xargs < "$WORK/told")"
-else
-  skip "systemd is told of the start and the end" "needs python3"
-fi
+"$BUILD/test/notified" "$WORK/notify" 2 > "$WORK/told" &
+wait_until 20 test -S "$WORK/notify"
+NOTIFY_SOCKET=$WORK/notify start_agent
+wait_until 20 grep -q READY=1 "$WORK/told"
+kill -TERM $agent; wait $agent; agent=
+check "systemd is told of the start and the end" wait_until 20 grep -q STOPPING=1 "$WORK/told"
+check_eq "in this order" "READY=1 STOPPING=1" "$(xargs < "$WORK/told")"
 exit $((n_failed > 0))

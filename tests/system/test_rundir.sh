@@ -22,7 +22,6 @@ model: {layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
 train: {steps: 1, batch: 1}
 YAML
 job() { (cd "$WORK" && exec "$F" --nproc-per-node 2 "$@" job.yaml); }
-is_json_lines() { python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$1"; }
 
 # --- a run -------------------------------------------------------------------------------------------------------------
 check_status "a job runs" 0 job
@@ -44,12 +43,8 @@ check_eq "the mark is not shown" 0 "$(grep -c -e --- "$WORK/out")"
 TOY="rank=1 err=boom rank=1 signal=11 hang" check_status "the root cause is the status" 139 job --max-restarts 0
 check_match "errors.json names it" '"class": "signal", "rank": 1, .*"signal_name": "SIGSEGV", .*"stderr": \["complaint of 1", "boom"\]' "$(cat "$RUN/errors.json")"
 check_match "and what was stopped because of it" '"collateral": \{"count": 1' "$(cat "$RUN/errors.json")"
-if python3 -c "import json" 2> /dev/null; then
-  check "events.jsonl is JSON line by line, over all runs" is_json_lines "$RUN/events.jsonl"
-  check "errors.json is JSON" python3 -m json.tool "$RUN/errors.json"
-else
-  skip "events.jsonl is JSON line by line, over all runs" "needs python3 with its json"
-fi
+check "events.jsonl is JSON line by line, over all runs" "$BUILD/test/json_check" -l "$RUN/events.jsonl"
+check "errors.json is JSON" "$BUILD/test/json_check" "$RUN/errors.json"
 
 # --- a second live job -----------------------------------------------------------------------------------------------------
 (cd "$WORK" && TOY="rank=0 touch=$WORK/up hang" exec "$F" --nproc-per-node 1 job.yaml) > /dev/null 2>&1 & first=$!
