@@ -94,14 +94,15 @@ static struct state *enter(struct fsdp_comm *comm, struct comm_call call)
 
 /*
  * The end of every collective, good or bad. Whatever step failed, the ranks of this node and the nodes of this rail
- * must not wait for this one.
+ * must not wait for this one. The last step is a meeting: a rank whose rail was quick might end its process, and that
+ * is a failure to the ranks of its node whose rails still wait.
  */
 static enum fsdp_status leave(struct state *state, enum fsdp_status status, struct fsdp_err *err)
 {
     if (status == FSDP_OK)
         status = tcp_leave(state->mesh, err);
     if (status == FSDP_OK)
-        status = shm_leave(state->shm, err);
+        status = shm_meet(state->shm, err);
     if (status != FSDP_OK) {
         shm_fail(state->shm, status, err->message);
         tcp_fail(state->mesh);

@@ -4,6 +4,7 @@
  *   comm_faults mismatch W NODES                   ranks that do not do the same: FSDP_ERR_MISMATCH on all
  *   comm_faults stop W NODES                       a stopped rank is waited for, not given up
  *   comm_faults leave W NODES                      a rank that closes the group: FSDP_ERR_PEER on the others
+ *   comm_faults last W NODES                       who ends right after its last collective hurts nobody
  *   comm_faults token W NODES                      ranks of another job do not get in
  *   comm_faults cut W NODES COMMAND                COMMAND cuts the network: FSDP_ERR_PEER on all, in seconds
  *   comm_faults idle W NODES COMMAND               the same while all but one wait and nothing is under way
@@ -164,6 +165,43 @@ static int run_leave(void)
     mini_run(&agent, leaving_rank, NULL);
     for (int r = 0; r < want.W; r++)
         bad |= agent.statuses[r] != 0;
+    return bad;
+}
+
+/* --- a rank that is done ---------------------------------------------------------------------------------- */
+
+/* Of each collective in turn the last call: the rank that comes late keeps its rail waiting, the others end at once. */
+static int last_rank(int r, void *arg)
+{
+    const int which = *(int *)arg;
+    float *data = calloc((size_t)want.W * 4, sizeof *data);
+    enum fsdp_status status = data == NULL ? FSDP_ERR_NOMEM : join_all(r, 0);
+
+    if (status == FSDP_OK && r == 1)
+        poll(NULL, 0, 100); /* longer than anybody waits before looking who has ended */
+    if (status == FSDP_OK)
+        switch (which) {
+        case 0: status = fsdp_broadcast(comm, data, sizeof *data, 0, NULL, &err); break;
+        case 1: status = fsdp_all_reduce(comm, data, 4, FSDP_F32, FSDP_SUM, NULL, &err); break;
+        case 2: status = fsdp_reduce_scatter(comm, data, data + (size_t)r * 4, 4, FSDP_F32, FSDP_SUM, NULL, &err); break;
+        case 3: status = fsdp_all_gather(comm, data + (size_t)r * 4, data, 4, FSDP_F32, NULL, &err); break;
+        default: status = fsdp_barrier(comm, &err); break;
+        }
+    free(data);
+    if (status != FSDP_OK)
+        return failed("the last collective");
+    _exit(0);
+}
+
+static int run_last(void)
+{
+    int bad = 0;
+
+    for (int which = 0; which < 5; which++) {
+        mini_run(&agent, last_rank, &which);
+        for (int r = 0; r < want.W; r++)
+            bad |= agent.statuses[r] != 0;
+    }
     return bad;
 }
 
@@ -405,6 +443,8 @@ int main(int argc, char **argv)
         return run_stop();
     if (strcmp(argv[1], "leave") == 0)
         return run_leave();
+    if (strcmp(argv[1], "last") == 0)
+        return run_last();
     if (strcmp(argv[1], "token") == 0)
         return run_token();
     if (strcmp(argv[1], "circle") == 0)

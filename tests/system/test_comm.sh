@@ -16,6 +16,7 @@ for shape in "2 1" "3 1" "4 1" "8 1" "2 2" "3 3" "4 2" "8 2"; do
   set -- $shape
   check "ranks at odds are told, $1 ranks on $2 node(s)" limit 240 "$F" mismatch "$1" "$2"
   check "a killed rank is an error on all others, $1 ranks on $2 node(s), 50 times" limit 400 "$F" kill "$1" "$2" $RANDOM 50
+  check "a rank that ends after its last collective hurts nobody, $1 ranks on $2 node(s)" limit 240 "$F" last "$1" "$2"
   check "a rank that leaves is an error on the others, $1 ranks on $2 node(s)" limit 240 "$F" leave "$1" "$2"
 done
 for shape in "2 1" "4 1" "2 2" "4 2"; do
