@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/json_text.h"
+#include "shard_runtime/core/lines.h"
 
 struct events {
     int fd;
@@ -31,10 +32,12 @@ enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, 
     if (events == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", name);
     snprintf(events->name, sizeof events->name, "%s", name);
-    events->fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (events->fd < 0) {
+    events->fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (events->fd < 0 || !lines_drop_half(events->fd, EVENTS_LINE_BYTES)) {
         const int error = errno;
 
+        if (events->fd >= 0)
+            close(events->fd);
         free(events);
         return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(error));
     }

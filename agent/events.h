@@ -38,7 +38,8 @@ struct events_field {
 #define EVENT_JSON(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_JSON, .text = (v) })
 #define EVENT_END ((struct events_field){ .key = NULL, .kind = EVENTS_END })
 
-/** Open `name` ("events.jsonl") in the directory `dir_fd` for appending; it may have lines of earlier runs. */
+/** Open `name` ("events.jsonl") in the directory `dir_fd` for appending; it may have lines of earlier runs; half a
+ * line at its end is dropped. */
 enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err);
 void events_close(struct events *events); /* NULL is a no-op */
 

@@ -4,10 +4,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "shard_runtime/core/lines.h"
 
 enum { NUMBER_BYTES = 32 };
 
@@ -37,28 +38,6 @@ size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record 
     return (size_t)length; /* nine numbers of bounded length: it always fits */
 }
 
-/*
- * A full disk, or a kill between two pages, may have cut the last line of an earlier run: it goes, or no
- * reader of JSON lines gets past it. What is longer than a line of ours is not ours to cut: it is only ended.
- */
-static bool drop_half_a_line(int fd)
-{
-    const off_t size = lseek(fd, 0, SEEK_END);
-    const size_t tail = size < METRICS_LINE_BYTES ? (size_t)(size < 0 ? 0 : size) : METRICS_LINE_BYTES;
-    char bytes[METRICS_LINE_BYTES];
-    size_t n = tail;
-
-    if (size < 0 || pread(fd, bytes, tail, size - (off_t)tail) != (ssize_t)tail)
-        return false;
-    while (n > 0 && bytes[n - 1] != '\n')
-        n--;
-    if (n == tail)
-        return true;
-    if (n == 0 && tail == METRICS_LINE_BYTES)
-        return write(fd, "\n", 1) == 1;
-    return ftruncate(fd, size - (off_t)(tail - n)) == 0;
-}
-
 enum fsdp_status metrics_open(int *fd, const char *run_dir, struct fsdp_err *err)
 {
     char path[4096 + sizeof "/metrics.jsonl"];
@@ -67,7 +46,7 @@ enum fsdp_status metrics_open(int *fd, const char *run_dir, struct fsdp_err *err
     *fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
     if (*fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
-    if (!drop_half_a_line(*fd)) {
+    if (!lines_drop_half(*fd, METRICS_LINE_BYTES)) {
         (void)fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
         (void)close(*fd);
         *fd = -1;

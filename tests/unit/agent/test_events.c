@@ -83,6 +83,23 @@ Test(events, lines_are_appended_to_those_of_an_earlier_run, .init = set_up, .fin
     cr_assert_not_null(strstr(text, "\"generation\": 1}\n"));
 }
 
+Test(events, half_a_line_of_an_earlier_run_is_dropped, .init = set_up, .fini = tear_down)
+{
+    static const char before[] = "{\"event\": \"spawn\"}\n{\"time\": 17";
+    const int fd = openat(dir_fd, "events.jsonl", O_WRONLY | O_CREAT, 0600);
+    struct events *events;
+
+    cr_assert(write(fd, before, sizeof before - 1) == (ssize_t)sizeof before - 1);
+    close(fd);
+    cr_assert(events_open(&events, dir_fd, "events.jsonl", NULL) == FSDP_OK);
+    cr_assert(events_emit(events, 0, "exit", NULL, NULL) == FSDP_OK);
+    events_close(events);
+
+    cr_assert_not_null(strstr(slurp("events.jsonl"), "{\"event\": \"spawn\"}\n{\"time\": "));
+    cr_assert_null(strstr(slurp("events.jsonl"), "17{"));
+    cr_assert_not_null(strstr(slurp("events.jsonl"), "\"event\": \"exit\""));
+}
+
 Test(events, a_workers_event_is_taken_in_under_our_identity, .init = set_up, .fini = tear_down)
 {
     static const char sent[] = "{\"event\": \"resume\", \"step\": 70000000000, \"time\": 1, \"generation\": 99, \"rank\": 7,"

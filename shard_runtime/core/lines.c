@@ -1,0 +1,22 @@
+#include "shard_runtime/core/lines.h"
+
+#include <unistd.h>
+
+bool lines_drop_half(int fd, size_t longest)
+{
+    const off_t size = lseek(fd, 0, SEEK_END);
+    off_t end = size; /* of the last whole line, once it is found */
+
+    while (end > 0 && (size_t)(size - end) < longest) {
+        char byte;
+
+        if (pread(fd, &byte, 1, end - 1) != 1)
+            return false;
+        if (byte == '\n')
+            break;
+        end--;
+    }
+    if (size <= 0 || end == size)
+        return true;
+    return (size_t)(size - end) < longest ? ftruncate(fd, end) == 0 : write(fd, "\n", 1) == 1;
+}
