@@ -235,11 +235,14 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
     struct fsdp_err why = { 0 };
     enum fsdp_status status;
     size_t head_length = 0;
+    bool known;
 
     if (state->step < 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "step %lld", (long long)state->step);
     commit_temporary_name(state->step, hello->generation, hello->token, sizeof hello->token, temporary);
-    status = directory_of(options, directory, &why);
+    status = tensors != NULL ? directory_of(options, directory, &why)
+                             : fsdp_fail(&why, FSDP_ERR_NOMEM, "out of memory");
+    known = status == FSDP_OK;
     if (status == FSDP_OK && hello->rank == 0)
         status = checkpoint_head(state, hello->generation, (int)hello->world_size, tensors, n_tensors, &head,
                                  &head_length, &why);
@@ -252,7 +255,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
             publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
     else if (status == FSDP_OK)
         status = publish_alone(options, io, directory, temporary, &fence, head, head_length, &part, &why);
-    if (status != FSDP_OK && link_alone(options->link))
+    if (status != FSDP_OK && known && link_alone(options->link))
         (void)commit_abort(io, directory, temporary, NULL);
     if (status == FSDP_OK && saved != NULL)
         *saved = (struct checkpoint_saved){ part.size_bytes, (double)(now_ns() - started_ns) * 1e-9 };

@@ -49,7 +49,8 @@ struct checkpoint_saved {
  *   FSDP_ERR_PEER  a rank or the agent is gone: the world is broken
  *   any other      this save failed, on every rank, with the first rank's words: its parts are removed, older
  *                  checkpoints stand, training may go on and the next save may work
- * Thread: the one that owns the link.
+ * `tensors` NULL: this rank had no memory to list them; the save fails everywhere, as the others wait for its
+ * word. Thread: the one that owns the link.
  */
 enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
                                  const struct checkpoint_state *state,

@@ -79,10 +79,9 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
         goto done;
     }
-    if (tensors == NULL || numerics == NULL) {
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
-                           (unsigned long long)state->step);
-        goto done;
+    if (numerics == NULL) { /* checkpoint_save() tells the others, who would wait for ever */
+        free(tensors);
+        tensors = NULL;
     }
     saved.optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0;
     saved.numerics = numerics;

@@ -158,6 +158,35 @@ Test(checkpoint, saving_reports_what_cannot_be_saved)
 
 /* --- alone: a process without an agent publishes by itself --- */
 
+static int no_stat(struct fsdp_io *io, const char *path, struct io_stat *out)
+{
+    (void)io, (void)out;
+    cr_assert_fail("a save without a place looked at %s", path);
+    return -1;
+}
+
+Test(checkpoint, a_save_without_a_place_or_memory_touches_nothing)
+{
+    struct checkpoint_save_options options = { .loaded_step = -1 };
+    const struct checkpoint_state head = state_head(1);
+    struct state_shard shard;
+    struct fsdp_err err = { 0 };
+    struct fsdp_io io = io_posix;
+
+    unsetenv(FSDP_LINK_FD_ENV);
+    io.stat = no_stat;
+    options.io = &io;
+    cr_assert(link_open(&options.link, &err) == FSDP_OK, "%s", err.message);
+    state_init(&shard, 13, 1, 0);
+    cr_assert(checkpoint_save(&options, &head, shard.tensors, STATE_TENSORS, NULL, &err) == FSDP_ERR_ARG);
+    cr_assert_str_eq(err.message, "saving step 1: there is no run directory to save in");
+    options.directory = "/tmp/nothing-comes-here";
+    cr_assert(checkpoint_save(&options, &head, NULL, 0, NULL, &err) == FSDP_ERR_NOMEM);
+    cr_assert_str_eq(err.message, "saving step 1: out of memory");
+    state_free(&shard);
+    link_close(options.link);
+}
+
 Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
 {
     char directory[600];
