@@ -194,7 +194,7 @@ static enum fsdp_status check_idle(struct tcp_mesh *mesh, struct fsdp_err *err)
     for (int i = 0; i < mesh->n; i++)
         if ((wants_in(&mesh->conns[i]) || wants_out(&mesh->conns[i])) && is_cut(&mesh->conns[i]))
             return peer_gone(mesh, i, "no answer from its host", err);
-    return watch_check_remote(mesh->watch, err);
+    return watch_check(mesh->watch, err);
 }
 
 /* Move what can be moved on connection `node`. A call that has come whole is compared on the spot. */

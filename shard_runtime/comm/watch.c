@@ -90,8 +90,3 @@ enum fsdp_status watch_check(struct watch *watch, struct fsdp_err *err)
             return fsdp_fail(err, FSDP_ERR_PEER, "the process of rank %d has ended", watch->first + i);
     return link_check(watch->link, err);
 }
-
-enum fsdp_status watch_check_remote(struct watch *watch, struct fsdp_err *err)
-{
-    return link_check(watch->link, err);
-}

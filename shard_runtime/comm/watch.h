@@ -23,13 +23,7 @@ enum fsdp_status watch_create(struct watch **out, struct link *link, const char 
                               struct fsdp_err *err);
 void watch_destroy(struct watch *watch);
 
-/** FSDP_ERR_PEER when waiting for these processes is in vain; never blocks. */
+/** FSDP_ERR_PEER when waiting is in vain; never blocks. */
 enum fsdp_status watch_check(struct watch *watch, struct fsdp_err *err);
-
-/**
- * The same when the wait is for another host: a process of this one may have ended because its part was done, and
- * when it was not, the host we wait for hears of it and closes its connection.
- */
-enum fsdp_status watch_check_remote(struct watch *watch, struct fsdp_err *err);
 
 #endif
