@@ -23,23 +23,24 @@ enum agent_save_signal { AGENT_SAVE_NONE = 0, AGENT_SAVE_TERM = 1, AGENT_SAVE_US
 /* What happens to the output of the workers. Streams named nowhere are inherited, as under torchrun. */
 struct agent_output {
     const unsigned char *redirects; /* per local rank: streams that go to the log file only; NULL: none */
-    const unsigned char *tees;      /* per local rank: streams that go to the log file and the console; NULL: none */
-    const bool *shown;              /* per local rank: is its console output shown; NULL: all are */
-    bool prefix;                    /* console lines carry the rank; implies that they are captured */
-    bool color;                     /* the console takes colours */
-    bool bar;                       /* a job on a terminal: draw the progress line (agent/progress.h) */
-    const char *prefix_template;    /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */
-    bool no_files;                  /* keep no log files (as torchrun with the null device as its directory) */
+    const unsigned char
+        *tees;         /* per local rank: streams that go to the log file and the console; NULL: none */
+    const bool *shown; /* per local rank: is its console output shown; NULL: all are */
+    bool prefix;       /* console lines carry the rank; implies that they are captured */
+    bool color;        /* the console takes colours */
+    bool bar;          /* a job on a terminal: draw the progress line (agent/progress.h) */
+    const char *prefix_template; /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */
+    bool no_files;               /* keep no log files (as torchrun with the null device as its directory) */
 };
 
 /* One look at the run, from the progress pages; what the progress line shows. Doubles are NaN until reported. */
 struct agent_progress {
     int generation;
-    int n_live;                /* workers of this node that run */
+    int n_live; /* workers of this node that run */
     uint64_t step, total_steps;
     double loss, grad_norm, tokens_per_s;
-    uint64_t memory_bytes;     /* the largest of this node's ranks */
-    enum fsdp_phase phase;     /* of rank 0, or of this node's first rank */
+    uint64_t memory_bytes; /* the largest of this node's ranks */
+    enum fsdp_phase phase; /* of rank 0, or of this node's first rank */
     bool stopping;
 };
 
@@ -49,37 +50,39 @@ struct agent_progress {
  */
 struct agent_observer {
     void *arg;
-    void (*progress)(void *arg, const struct agent_progress *progress); /* about four times a second, jobs only */
+    void (*progress)(void *arg,
+                     const struct agent_progress *progress); /* about four times a second, jobs only */
 };
 
 struct agent_config {
     /* What is run. argv[0] is a path, or a name looked up on PATH; "${local_rank}" in arguments is replaced. */
-    char *const *argv;         /* zero-terminated, at least one */
-    char *const *environment;  /* the workers' environment before ours is added; NULL: this process's */
-    const char *directory;     /* the workers' working directory; NULL: this process's */
-    int stdio[3];              /* the workers' stdin, stdout and stderr where inherited: 0, 1, 2 unless a client's */
+    char *const *argv;        /* zero-terminated, at least one */
+    char *const *environment; /* the workers' environment before ours is added; NULL: this process's */
+    const char *directory;    /* the workers' working directory; NULL: this process's */
+    int stdio[3]; /* the workers' stdin, stdout and stderr where inherited: 0, 1, 2 unless a client's */
 
     /* A job of ours; NULL for a program. The members after it are read only when it is set. */
-    const char *job_json;      /* the resolved job, zero-terminated */
-    uint64_t total_steps;      /* train.steps */
-    bool resume_never;         /* checkpoint.resume: never */
+    const char *job_json; /* the resolved job, zero-terminated */
+    uint64_t total_steps; /* train.steps */
+    bool resume_never;    /* checkpoint.resume: never */
 
     /* The world. */
-    const char *run_id;        /* TORCHELASTIC_RUN_ID; "none" is torchrun's default */
-    const char *role;          /* ROLE_NAME; "default" */
-    int n_workers;             /* on this node, at least 1 */
+    const char *run_id; /* TORCHELASTIC_RUN_ID; "none" is torchrun's default */
+    const char *role;   /* ROLE_NAME; "default" */
+    int n_workers;      /* on this node, at least 1 */
     int n_nodes, node_rank;
-    int threads;               /* compute threads a worker; 0: cores really available / workers */
+    int threads; /* compute threads a worker; 0: cores really available / workers */
     int max_restarts;
-    int64_t grace_ms;          /* between TERM and KILL */
-    int64_t hang_timeout_ms;   /* a rank that beat and then makes no progress for so long; 0: never */
-    unsigned save_on_signal;   /* set of enum agent_save_signal: these ask for a checkpoint, then stop with 77 */
-    bool virtual_local_rank;   /* LOCAL_RANK 0 for all, one device each */
+    int64_t grace_ms;        /* between TERM and KILL */
+    int64_t hang_timeout_ms; /* a rank that beat and then makes no progress for so long; 0: never */
+    unsigned
+        save_on_signal; /* set of enum agent_save_signal: these ask for a checkpoint, then stop with 77 */
+    bool virtual_local_rank; /* LOCAL_RANK 0 for all, one device each */
 
     /* More than one node (all NULL or 0 on one): who is met where. */
     const char *rendezvous_host;
     int rendezvous_port;
-    const char *secret;        /* of secret_bytes; NULL: insecure, only where it was asked for */
+    const char *secret; /* of secret_bytes; NULL: insecure, only where it was asked for */
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT where the user names them; NULL, 0: this host's loopback (or node 0), a free port. */
     const char *master_address;
@@ -89,10 +92,11 @@ struct agent_config {
     /* Where the run is kept. Absolute path. Job: RUN itself. Program: <log-dir>/<run id>_<random>, created by
      * the launcher; NULL: none is needed (nothing captured, no --log-dir) and errors go to stderr only. */
     const char *run_dir;
-    bool run_dir_temporary;    /* a program's, in a fresh temporary directory: removed where nothing was kept in it */
+    bool
+        run_dir_temporary; /* a program's, in a fresh temporary directory: removed where nothing was kept in it */
     struct agent_output output;
     struct agent_observer observer;
-    bool quiet;                /* only the first-cause line */
+    bool quiet; /* only the first-cause line */
 };
 
 /** A config with every default filled in: one worker on one node, the contract's grace, stdio 0 1 2. */

@@ -34,7 +34,8 @@ struct console_source;
 enum console_sink { CONSOLE_OUT, CONSOLE_ERR };
 
 /** `out_fd` and `err_fd` are borrowed until console_destroy(). A closed descriptor (-1, EBADF) swallows its lines. */
-enum fsdp_status console_create(struct console **out, uv_loop_t *loop, int out_fd, int err_fd, struct fsdp_err *err);
+enum fsdp_status console_create(struct console **out, uv_loop_t *loop, int out_fd, int err_fd,
+                                struct fsdp_err *err);
 
 /**
  * Write what is queued of our own lines (at most 200 ms), take the status line away, forget all sources, close.
@@ -64,7 +65,8 @@ struct console_source_spec {
     const char *path;   /* for the cut mark; copied */
     const char *prefix; /* put before every line; NULL or "" for none; copied */
     enum console_sink sink;
-    void (*shown)(void *data); /* all of it was taken over; the source is gone, `fd` is not needed any more. Or NULL */
+    void (*shown)(
+        void *data); /* all of it was taken over; the source is gone, `fd` is not needed any more. Or NULL */
     void *data;
 };
 

@@ -193,8 +193,9 @@ static void *get_array(struct reader *reader, int n, unsigned char highest, cons
 /* --- the job ------------------------------------------------------------------------------------------------------ */
 
 /* Every member of struct agent_config but stdio and the observer; whoever adds one adds it here, in both. */
-_Static_assert(sizeof(void *) != 8 || sizeof(struct agent_config) == CONFIG_BYTES,
-               "struct agent_config has changed: does put_config() send what is new, and get_config() read it?");
+_Static_assert(
+    sizeof(void *) != 8 || sizeof(struct agent_config) == CONFIG_BYTES,
+    "struct agent_config has changed: does put_config() send what is new, and get_config() read it?");
 
 static void put_config(struct writer *writer, const struct agent_config *config)
 {
@@ -254,7 +255,8 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->max_restarts = (int)get_number(reader, 0, INT_MAX, "max_restarts");
     config->grace_ms = (int64_t)get_number(reader, 0, INT64_MAX / 2000000, "grace_ms");
     config->hang_timeout_ms = (int64_t)get_number(reader, 0, INT64_MAX / 2000000, "hang_timeout_ms");
-    config->save_on_signal = (unsigned)get_number(reader, 0, AGENT_SAVE_TERM | AGENT_SAVE_USR1, "save_on_signal");
+    config->save_on_signal =
+        (unsigned)get_number(reader, 0, AGENT_SAVE_TERM | AGENT_SAVE_USR1, "save_on_signal");
     config->virtual_local_rank = get_number(reader, 0, 1, "virtual_local_rank") != 0;
     config->rendezvous_host = get_text(reader, false, "rendezvous_host");
     config->rendezvous_port = (int)get_number(reader, 0, 65535, "rendezvous_port");
@@ -292,7 +294,8 @@ enum fsdp_status control_encode_job(const struct control_job *job, unsigned char
     *n_bytes = 0;
     if (job->config.argv == NULL || job->config.argv[0] == NULL || job->config.environment == NULL ||
         job->config.directory == NULL || job->config.run_id == NULL || job->config.role == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "a job needs a program, an environment, a directory, an id and a role");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "a job needs a program, an environment, a directory, an id and a role");
     put_text(&writer, version_number());
     put_text(&writer, version_commit());
     put_config(&writer, &job->config);
@@ -305,7 +308,8 @@ enum fsdp_status control_encode_job(const struct control_job *job, unsigned char
     put_bytes(&writer, &job->cpus, sizeof job->cpus);
     if (writer.failed) {
         free(writer.bytes);
-        return fsdp_fail(err, FSDP_ERR_ARG, "the job and its environment are larger than %d bytes", CONTROL_MAX_BYTES);
+        return fsdp_fail(err, FSDP_ERR_ARG, "the job and its environment are larger than %d bytes",
+                         CONTROL_MAX_BYTES);
     }
     *payload = writer.bytes;
     *n_bytes = writer.n;
@@ -341,9 +345,10 @@ enum fsdp_status control_decode_job(struct control_job *job, const unsigned char
     memcpy(reader.bytes, payload, n_bytes);
     number = get_text(&reader, true, "version");
     commit = get_text(&reader, true, "version");
-    if (reader.wrong == NULL && (strcmp(number, version_number()) != 0 || strcmp(commit, version_commit()) != 0)) {
-        fsdp_fail(err, FSDP_ERR_MISMATCH, "the agent is version %s (%s), this fsdprun %.40s (%.40s)", version_number(),
-                  version_commit(), number, commit);
+    if (reader.wrong == NULL &&
+        (strcmp(number, version_number()) != 0 || strcmp(commit, version_commit()) != 0)) {
+        fsdp_fail(err, FSDP_ERR_MISMATCH, "the agent is version %s (%s), this fsdprun %.40s (%.40s)",
+                  version_number(), version_commit(), number, commit);
         free(owned);
         free_reader(&reader);
         return FSDP_ERR_MISMATCH;
@@ -409,11 +414,13 @@ bool control_decode_number(const unsigned char *payload, size_t n_bytes, uint32_
 {
     if (n_bytes != 4)
         return false;
-    *number = (uint32_t)payload[0] | (uint32_t)payload[1] << 8 | (uint32_t)payload[2] << 16 | (uint32_t)payload[3] << 24;
+    *number = (uint32_t)payload[0] | (uint32_t)payload[1] << 8 | (uint32_t)payload[2] << 16 |
+              (uint32_t)payload[3] << 24;
     return true;
 }
 
-bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words, size_t size)
+bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words,
+                          size_t size)
 {
     if (n_bytes < 4 || n_bytes - 4 > CONTROL_WORDS_BYTES || !control_decode_number(payload, 4, number))
         return false;

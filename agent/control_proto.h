@@ -47,7 +47,7 @@ struct control_job {
     unsigned umask;
     uint64_t ignored, blocked;         /* signals 1 ... 64 as bits 0 ... 63, as fsdprun was started */
     uint64_t limits[CONTROL_N_LIMITS]; /* soft limits of fsdprun, for the workers */
-    cpu_set_t cpus;                    /* its affinity: the threads a rank gets, and so its bits, depend on it */
+    cpu_set_t cpus; /* its affinity: the threads a rank gets, and so its bits, depend on it */
 
     void *owned; /* what the pointers above point into, after control_decode_job() */
 };
@@ -68,7 +68,8 @@ void control_job_free(struct control_job *job);
 size_t control_encode_number(unsigned char out[4], uint32_t number);
 size_t control_encode_words(unsigned char *out, size_t size, uint32_t number, const char *words);
 bool control_decode_number(const unsigned char *payload, size_t n_bytes, uint32_t *number);
-bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words, size_t size);
+bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words,
+                          size_t size);
 
 /** May fsdprun ask for this signal? INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT. */
 bool control_signal_allowed(uint32_t signal);

@@ -68,8 +68,8 @@ void coordinator_record(struct coordinator *coordinator, int node, int generatio
                         const struct events_field *fields);
 void coordinator_saved(struct coordinator *coordinator, int node, int generation, int rank,
                        const struct fsdp_link_saved *saved, int manifest_fd);
-void coordinator_put(struct coordinator *coordinator, int node, int generation, const char *key, const void *value,
-                     size_t size_bytes);
+void coordinator_put(struct coordinator *coordinator, int node, int generation, const char *key,
+                     const void *value, size_t size_bytes);
 
 /** A signal of the user's: stop within the grace, or (now) without it. The exit status is 128 + signal. */
 void coordinator_stop(struct coordinator *coordinator, int signal, bool now);

@@ -20,7 +20,7 @@ static const struct rule {
     [CS_UP][CE_STOP] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_DOWN_OK] = { CS_ENDED, CA_END },
     [CS_UP][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE }, /* every rank left blaming another */
-    [CS_UP][CE_DOWN_FINAL] = { CS_ENDED, CA_END }, /* saved and stopped on notice */
+    [CS_UP][CE_DOWN_FINAL] = { CS_ENDED, CA_END },      /* saved and stopped on notice */
 
     [CS_CLEARING][CE_FAILED] = { CS_CLEARING, CA_NONE },
     [CS_CLEARING][CE_STOP] = { CS_CLEARING, CA_NONE },
@@ -61,9 +61,15 @@ const char *coordinator_state_name(enum coordinator_state state)
 const char *coordinator_event_name(enum coordinator_event event)
 {
     static const char *const names[CE_COUNT] = {
-        [CE_UNSET] = "unset",     [CE_GATHERED] = "gathered",     [CE_NEVER] = "never",
-        [CE_PREPARED] = "prepared", [CE_REFUSED] = "refused",     [CE_FAILED] = "failed",
-        [CE_STOP] = "stop",       [CE_DOWN_OK] = "down_ok",       [CE_DOWN_RETRY] = "down_retry",
+        [CE_UNSET] = "unset",
+        [CE_GATHERED] = "gathered",
+        [CE_NEVER] = "never",
+        [CE_PREPARED] = "prepared",
+        [CE_REFUSED] = "refused",
+        [CE_FAILED] = "failed",
+        [CE_STOP] = "stop",
+        [CE_DOWN_OK] = "down_ok",
+        [CE_DOWN_RETRY] = "down_retry",
         [CE_DOWN_FINAL] = "down_final",
     };
 

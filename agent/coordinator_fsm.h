@@ -21,7 +21,7 @@ enum coordinator_state {
 enum coordinator_event {
     CE_UNSET,
     CE_GATHERED,
-    CE_NEVER,      /* the nodes did not come together in time */
+    CE_NEVER, /* the nodes did not come together in time */
     CE_PREPARED,
     CE_REFUSED,    /* there is nothing to run, or no way to: complete already, no checkpoint that verifies */
     CE_FAILED,     /* a node said that its part failed, or was lost */
@@ -32,15 +32,7 @@ enum coordinator_event {
     CE_COUNT
 };
 
-enum coordinator_action {
-    CA_UNSET,
-    CA_NONE,
-    CA_PREPARE,
-    CA_FORM,
-    CA_CLEAR,
-    CA_END,
-    CA_COUNT
-};
+enum coordinator_action { CA_UNSET, CA_NONE, CA_PREPARE, CA_FORM, CA_CLEAR, CA_END, CA_COUNT };
 
 /** False, and nothing changes, for a pair that is not in the table. */
 bool coordinator_fsm_step(enum coordinator_state *state, enum coordinator_event event,

@@ -178,16 +178,20 @@ static int make_request(const unsigned char *payload, size_t n_bytes)
     return fd;
 }
 
-static bool start_job(struct client *client, const struct control_job *job, int request_fd, struct fsdp_err *err)
+static bool start_job(struct client *client, const struct control_job *job, int request_fd,
+                      struct fsdp_err *err)
 {
     const struct service *service = client->service;
     char number[16];
     char *argv[] = { (char[]){ "fsdp-agent" }, (char[]){ "--run-job" }, number, NULL };
     const struct os_spawn spawn = {
-        .path = service->config->program, .argv = argv, .envp = job->config.environment,
+        .path = service->config->program,
+        .argv = argv,
+        .envp = job->config.environment,
         .directory = job->config.directory,
         .stdio = { client->stdio[0], client->stdio[1], client->stdio[2] },
-        .keep_fd = request_fd, .baseline = service->config->baseline,
+        .keep_fd = request_fd,
+        .baseline = service->config->baseline,
     };
     struct os_spawn_failure failure;
 
@@ -246,7 +250,8 @@ static void take_job(struct client *client, const struct frame *frame)
         refuse(client, FSDP_EXIT_IO, err.message);
     } else {
         log_line("job %d began: %s%s%s", (int)client->child.pid, job.config.argv[0],
-                 job.config.run_dir != NULL ? " in " : "", job.config.run_dir != NULL ? job.config.run_dir : "");
+                 job.config.run_dir != NULL ? " in " : "",
+                 job.config.run_dir != NULL ? job.config.run_dir : "");
         watch_job(client);
     }
     if (request_fd >= 0)
@@ -264,10 +269,12 @@ static void take_frame(struct client *client, const struct frame *frame)
     if (frame->type == CONTROL_RUN && client->child.pidfd < 0 && !client->service->stopping) {
         take_job(client, frame);
     } else if (frame->type == CONTROL_SIGNAL && client->child.pidfd >= 0 &&
-               control_decode_number(frame->payload, frame->size, &number) && control_signal_allowed(number)) {
+               control_decode_number(frame->payload, frame->size, &number) &&
+               control_signal_allowed(number)) {
         syscall(SYS_pidfd_send_signal, client->child.pidfd, (int)number, NULL, 0);
     } else {
-        refuse(client, FSDP_EXIT_USAGE, client->service->stopping ? "the agent is stopping" : "no such message here");
+        refuse(client, FSDP_EXIT_USAGE,
+               client->service->stopping ? "the agent is stopping" : "no such message here");
     }
 }
 
@@ -314,7 +321,9 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     struct fsdp_err err = { 0 };
     char bytes[READ_BYTES], control[CMSG_SPACE(8 * sizeof(int))];
     struct iovec iov = { bytes, sizeof bytes };
-    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_bytes };
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_bytes
+    };
     ssize_t n;
 
     (void)status;
@@ -347,7 +356,8 @@ static bool is_allowed(int fd)
     struct ucred peer;
     socklen_t size = sizeof peer;
 
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == geteuid() || peer.uid == 0);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
 }
 
 static void welcome(struct service *service, int fd)
@@ -485,7 +495,9 @@ int daemon_run(const struct daemon_config *config)
     status = start_service(&service, &err);
     if (status != FSDP_OK) {
         log_line("%s", err.message);
-        return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : status == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG : FSDP_EXIT_IO;
+        return status == FSDP_ERR_BUSY     ? FSDP_EXIT_PEER
+               : status == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
+                                           : FSDP_EXIT_IO;
     }
     log_line("serves %s (pid %d)", config->socket_path, (int)getpid());
     daemon_notify("READY=1");

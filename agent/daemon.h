@@ -22,13 +22,13 @@
 #include "agent/os.h"
 
 enum {
-    DAEMON_REQUEST_MS = 5000,   /* a request must be whole after this */
+    DAEMON_REQUEST_MS = 5000, /* a request must be whole after this */
     DAEMON_MAX_CONNECTIONS = 256,
 };
 
 struct daemon_config {
     const char *socket_path;
-    const char *program;                  /* what a job's process executes: this program */
+    const char *program; /* what a job's process executes: this program */
     const struct os_baseline *baseline;
 };
 

@@ -41,7 +41,8 @@ static void take_over_limits(const struct control_job *job)
         limit.rlim_cur = job->limits[i] < limit.rlim_max ? (rlim_t)job->limits[i] : limit.rlim_max;
         setrlimit(i, &limit);
     }
-    sched_setaffinity(0, sizeof job->cpus, &job->cpus); /* refused where none of them is ours: then all of ours */
+    sched_setaffinity(0, sizeof job->cpus,
+                      &job->cpus); /* refused where none of them is ours: then all of ours */
 }
 
 /* Signals as fsdprun was started with them: nohup, and a shell's background jobs, ignore some. */

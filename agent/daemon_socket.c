@@ -28,9 +28,10 @@ static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
         return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", folder, strerror(errno));
     if (!S_ISDIR(stat.st_mode))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is no directory", folder);
-    if ((stat.st_uid != geteuid() && stat.st_uid != 0) || ((stat.st_mode & 022) != 0 && (stat.st_mode & S_ISVTX) == 0))
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "others may write %s: an agent's socket needs a folder of its user's own",
-                         folder);
+    if ((stat.st_uid != geteuid() && stat.st_uid != 0) ||
+        ((stat.st_mode & 022) != 0 && (stat.st_mode & S_ISVTX) == 0))
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "others may write %s: an agent's socket needs a folder of its user's own", folder);
     return FSDP_OK;
 }
 

@@ -17,9 +17,10 @@
 #include "agent/rundir.h"
 
 static const char *const class_names[ERRORS_CLASS_COUNT] = {
-    [ERRORS_EXIT] = "exit",       [ERRORS_SIGNAL] = "signal", [ERRORS_EXEC] = "exec",     [ERRORS_HANG] = "hang",
-    [ERRORS_NODE] = "node",       [ERRORS_WORLD] = "world",   [ERRORS_STOPPED] = "stopped", [ERRORS_NOTICE] = "notice",
-    [ERRORS_IO] = "io",           [ERRORS_CONFIG] = "config", [ERRORS_BUG] = "bug",
+    [ERRORS_EXIT] = "exit",       [ERRORS_SIGNAL] = "signal", [ERRORS_EXEC] = "exec",
+    [ERRORS_HANG] = "hang",       [ERRORS_NODE] = "node",     [ERRORS_WORLD] = "world",
+    [ERRORS_STOPPED] = "stopped", [ERRORS_NOTICE] = "notice", [ERRORS_IO] = "io",
+    [ERRORS_CONFIG] = "config",   [ERRORS_BUG] = "bug",
 };
 
 const char *errors_class_name(enum errors_class class)
@@ -131,7 +132,8 @@ enum fsdp_status errors_write(struct rundir *rundir, const struct errors_report 
     return status;
 }
 
-__attribute__((format(printf, 4, 5))) static void add(char *out, size_t size, size_t *end, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void add(char *out, size_t size, size_t *end, const char *format,
+                                                      ...)
 {
     va_list args;
     int n;
@@ -259,7 +261,8 @@ static void split_tail(struct errors_tail *tail, size_t n)
         if (start == 0)
             break;
     }
-    memmove(tail->lines, tail->lines + ERRORS_TAIL_LINES - tail->n_lines, sizeof *tail->lines * (size_t)tail->n_lines);
+    memmove(tail->lines, tail->lines + ERRORS_TAIL_LINES - tail->n_lines,
+            sizeof *tail->lines * (size_t)tail->n_lines);
 }
 
 enum fsdp_status errors_tail_read(struct errors_tail *tail, int fd, int64_t start, struct fsdp_err *err)

@@ -43,11 +43,11 @@ struct errors_tail {
 
 /** One dead worker, or none (rank -1) when the class is not about one. */
 struct errors_death {
-    int rank, local_rank;  /* -1: none */
-    const char *host;      /* NULL: unknown */
-    int64_t pid;           /* 0: none */
-    int exit_code;         /* -1: it did not exit */
-    int signal;            /* 0: no signal */
+    int rank, local_rank; /* -1: none */
+    const char *host;     /* NULL: unknown */
+    int64_t pid;          /* 0: none */
+    int exit_code;        /* -1: it did not exit */
+    int signal;           /* 0: no signal */
 };
 
 struct errors_report {
@@ -72,7 +72,8 @@ const char *errors_signal_name(int signal, char *out);
 int errors_death_status(const struct errors_death *death);
 
 /** Write errors.json into the run directory as one step (rundir_write). */
-enum fsdp_status errors_write(struct rundir *rundir, const struct errors_report *report, struct fsdp_err *err);
+enum fsdp_status errors_write(struct rundir *rundir, const struct errors_report *report,
+                              struct fsdp_err *err);
 
 /** The report as JSON, to be freed; NULL when memory ran out. */
 char *errors_json(const struct errors_report *report, double time_s);

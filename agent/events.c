@@ -62,7 +62,8 @@ static int64_t now_us(void)
 }
 
 /* Append to out[*end...size); false once it does not fit. */
-__attribute__((format(printf, 4, 5))) static bool put(char *out, size_t size, size_t *end, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static bool put(char *out, size_t size, size_t *end, const char *format,
+                                                      ...)
 {
     va_list args;
     int n;
@@ -113,7 +114,8 @@ size_t events_format(char *out, size_t size, int64_t time_us, int generation, co
 {
     size_t end = 0;
 
-    if (!put(out, size, &end, "{\"time\": %" PRId64 ".%06d, \"event\": ", time_us / 1000000, (int)(time_us % 1000000)) ||
+    if (!put(out, size, &end, "{\"time\": %" PRId64 ".%06d, \"event\": ", time_us / 1000000,
+             (int)(time_us % 1000000)) ||
         !put_text(out, size, &end, event) || !put(out, size, &end, ", \"generation\": %d", generation))
         return 0;
     for (; fields != NULL && fields->kind != EVENTS_END; fields++)
@@ -123,7 +125,8 @@ size_t events_format(char *out, size_t size, int64_t time_us, int generation, co
 }
 
 /* One write: line[0] is a spare byte in front, used to close a torn line. */
-static enum fsdp_status append(struct events *events, char *line, size_t length, bool sync, struct fsdp_err *err)
+static enum fsdp_status append(struct events *events, char *line, size_t length, bool sync,
+                               struct fsdp_err *err)
 {
     const char *from = events->torn ? line : line + 1;
     const size_t n = events->torn ? length + 1 : length;
@@ -165,7 +168,8 @@ static bool put_members(char *out, size_t size, size_t *end, const cJSON *object
 {
     const cJSON *member;
 
-    cJSON_ArrayForEach (member, object) {
+    cJSON_ArrayForEach(member, object)
+    {
         static const char *const ours[] = { "time", "event", "generation", "rank" };
         bool skip = false;
         char *text;
@@ -185,8 +189,8 @@ static bool put_members(char *out, size_t size, size_t *end, const cJSON *object
     return true;
 }
 
-enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json, size_t length,
-                              struct fsdp_err *err)
+enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json,
+                              size_t length, struct fsdp_err *err)
 {
     enum fsdp_status status;
     char line[1 + EVENTS_LINE_BYTES];
@@ -201,17 +205,20 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
     object = cJSON_ParseWithLengthOpts(clean, clean_length + 1, NULL, 1);
     event = cJSON_GetObjectItemCaseSensitive(object, "event");
     if (!cJSON_IsObject(object) || !cJSON_IsString(event) || event->valuestring[0] == '\0') {
-        status = fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is no JSON object with an \"event\"", rank);
+        status =
+            fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is no JSON object with an \"event\"", rank);
         goto done;
     }
     if (events == NULL) {
         status = FSDP_OK;
         goto done;
     }
-    end = events_format(line + 1, sizeof line - 1, now_us(), generation, event->valuestring, rank < 0 ? NULL : fields);
+    end = events_format(line + 1, sizeof line - 1, now_us(), generation, event->valuestring,
+                        rank < 0 ? NULL : fields);
     if (end > 0) {
         end -= 2; /* "}\n" comes back behind the members */
-        if (!put_members(line + 1, sizeof line - 1, &end, object, rank < 0 ? 3 : 4) || !put(line + 1, sizeof line - 1, &end, "}\n"))
+        if (!put_members(line + 1, sizeof line - 1, &end, object, rank < 0 ? 3 : 4) ||
+            !put(line + 1, sizeof line - 1, &end, "}\n"))
             end = 0;
     }
     status = end == 0 ? fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,

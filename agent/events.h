@@ -28,15 +28,17 @@ struct events_field {
     enum events_kind kind;
     int64_t integer;
     double real;
-    const char *text; /* TEXT: NULL is written as null, bytes that are not UTF-8 as U+FFFD; JSON: a value as it is */
+    const char
+        *text; /* TEXT: NULL is written as null, bytes that are not UTF-8 as U+FFFD; JSON: a value as it is */
 };
 
 #define EVENT_INT(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_INT, .integer = (int64_t)(v) })
-#define EVENT_REAL(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_REAL, .real = (v) }) /* NaN, Inf: null */
+#define EVENT_REAL(k, v)                                                                                     \
+    ((struct events_field){ .key = (k), .kind = EVENTS_REAL, .real = (v) }) /* NaN, Inf: null */
 #define EVENT_TEXT(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_TEXT, .text = (v) })
 #define EVENT_BOOL(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_BOOL, .integer = (v) })
 #define EVENT_JSON(k, v) ((struct events_field){ .key = (k), .kind = EVENTS_JSON, .text = (v) })
-#define EVENT_END ((struct events_field){ .key = NULL, .kind = EVENTS_END })
+#define EVENT_END        ((struct events_field){ .key = NULL, .kind = EVENTS_END })
 
 /** Open `name` ("events.jsonl") in the directory `dir_fd` for appending; it may have lines of earlier runs; half a
  * line at its end is dropped. */
@@ -52,8 +54,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
  * object with a string `event`; `time`, `generation` and `rank` of its own are replaced by the agent's. With
  * rank < 0 it comes from another node's agent, which may speak of any rank: its `rank` stays. FSDP_ERR_FORMAT: not such an object; nothing was written.
  */
-enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json, size_t length,
-                              struct fsdp_err *err);
+enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json,
+                              size_t length, struct fsdp_err *err);
 
 /**
  * The line alone, newline included, at `time_us` microseconds since the epoch. Returns its length, or 0 when it

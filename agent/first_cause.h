@@ -32,11 +32,11 @@ struct death {
     enum death_kind kind;
     int rank, local_rank, node_rank;
     int pid;
-    int code;           /* exit code, or signal */
-    int sent_signal;    /* the strongest signal we had sent it before: 0, SIGTERM or SIGKILL */
-    int64_t when_ns;    /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
-    int64_t step;       /* -1: unknown */
-    int phase;          /* enum fsdp_phase; -1: unknown */
+    int code;        /* exit code, or signal */
+    int sent_signal; /* the strongest signal we had sent it before: 0, SIGTERM or SIGKILL */
+    int64_t when_ns; /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
+    int64_t step;    /* -1: unknown */
+    int phase;       /* enum fsdp_phase; -1: unknown */
     char host[DEATH_HOST_BYTES];
     char words[DEATH_WORDS_BYTES]; /* more about it; may be empty */
 };

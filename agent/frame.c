@@ -75,8 +75,8 @@ enum fsdp_status frame_parser_feed(struct frame_parser *parser, const void *byte
 static enum fsdp_status judge_head(const unsigned char *head, size_t held, struct fsdp_err *err)
 {
     if (held >= 4 && get_le(head, 4) != FRAME_MAGIC)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "not a frame of ours (first bytes %02x %02x %02x %02x)", head[0],
-                         head[1], head[2], head[3]);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "not a frame of ours (first bytes %02x %02x %02x %02x)",
+                         head[0], head[1], head[2], head[3]);
     if (held >= 6 && get_le(head + 4, 2) != FRAME_VERSION)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "frame version %u, ours is %u", (unsigned)get_le(head + 4, 2),
                          (unsigned)FRAME_VERSION);

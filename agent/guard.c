@@ -50,7 +50,8 @@ static void look_at_agent(struct guard *guard)
 {
     siginfo_t info = { 0 };
 
-    if (waitid(P_PIDFD, (id_t)guard->agent_pidfd, &info, WEXITED | WSTOPPED | WNOHANG) < 0 || info.si_pid == 0)
+    if (waitid(P_PIDFD, (id_t)guard->agent_pidfd, &info, WEXITED | WSTOPPED | WNOHANG) < 0 ||
+        info.si_pid == 0)
         return;
     if (info.si_code == CLD_STOPPED) {
         raise(SIGSTOP);
@@ -110,7 +111,8 @@ static int watch(struct guard *guard)
         if (fds[1].revents != 0)
             look_at_agent(guard);
         if (!guard->over && n == 0 && guard->deadline_ms != 0) {
-            fprintf(stderr, "fsdprun: the agent (pid %d) did not stop in time and is killed\n", (int)guard->agent);
+            fprintf(stderr, "fsdprun: the agent (pid %d) did not stop in time and is killed\n",
+                    (int)guard->agent);
             guard->deadline_ms = 0;
             relay(guard, SIGKILL);
         }
@@ -188,7 +190,8 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
         be_agent(inner, arg, &inside, self);
     }
     close(inside.guard_pidfd);
-    guard.agent_pidfd = (int)syscall(SYS_pidfd_open, guard.agent, 0); /* our child, not reaped: it is itself */
+    guard.agent_pidfd =
+        (int)syscall(SYS_pidfd_open, guard.agent, 0); /* our child, not reaped: it is itself */
     if (guard.agent_pidfd < 0) {
         kill(guard.agent, SIGKILL);
         fprintf(stderr, "fsdprun: pidfd_open: %s\n", strerror(errno));

@@ -32,7 +32,8 @@ static uint64_t hash_job(const char *text)
 
 void identity_fill(struct proto_join *self, const struct agent_config *config)
 {
-    *self = (struct proto_join){ .node_rank = config->node_rank, .n_nodes = config->n_nodes,
+    *self = (struct proto_join){ .node_rank = config->node_rank,
+                                 .n_nodes = config->n_nodes,
                                  .n_workers = config->n_workers };
     snprintf(self->version, sizeof self->version, "%s (%s)", version_number(), version_commit());
     if (gethostname(self->host, sizeof self->host - 1) != 0)

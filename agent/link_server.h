@@ -20,7 +20,8 @@ struct link_server;
 /* What comes from the workers; called on the loop's thread. `rank` is the worker's global rank. */
 struct link_server_handlers {
     void *arg;
-    void (*saved)(void *arg, int rank, const struct fsdp_link_saved *saved, int manifest_fd); /* the callee's fd */
+    void (*saved)(void *arg, int rank, const struct fsdp_link_saved *saved,
+                  int manifest_fd); /* the callee's fd */
     void (*event)(void *arg, int rank, const char *json, size_t length);
     void (*broken)(void *arg, int rank, const char *words); /* its link is closed; the process lives on */
     /* Optional: a worker of this node put a key (told to the other nodes). */

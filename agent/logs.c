@@ -21,7 +21,7 @@ struct stream {
     int pipe_fd; /* read end; -1 once closed */
     int log_fd;  /* kept for the tail and the console */
     uint64_t start, size;
-    uint64_t lost_now; /* bytes the file did not take since it last took some */
+    uint64_t lost_now;             /* bytes the file did not take since it last took some */
     struct console_source *source; /* NULL: not shown, or all of it is */
     bool polling, handle_open;
     char path[RUNDIR_PATH_BYTES];
@@ -42,8 +42,8 @@ struct logs {
     char buffer[READ_BYTES];
 };
 
-enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir, struct console *console,
-                             struct fsdp_err *err)
+enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir,
+                             struct console *console, struct fsdp_err *err)
 {
     struct logs *logs = calloc(1, sizeof *logs);
 
@@ -84,7 +84,8 @@ static bool is_wanted(const struct stream *stream)
     if (stream->logs->destroyed || stream->which != RUNDIR_STDERR)
         return false;
     for (const struct stream *other = stream->logs->streams; other != NULL; other = other->next)
-        if (other->rank == stream->rank && other->which == RUNDIR_STDERR && other->generation > stream->generation)
+        if (other->rank == stream->rank && other->which == RUNDIR_STDERR &&
+            other->generation > stream->generation)
             return false;
     return true;
 }
@@ -164,7 +165,8 @@ static void lose(struct stream *stream, size_t n, int error)
     if (logs->said_full)
         return;
     logs->said_full = true;
-    console_say(logs->console, "fsdprun: cannot write %s: %s; output goes on being read, what does not fit is lost",
+    console_say(logs->console,
+                "fsdprun: cannot write %s: %s; output goes on being read, what does not fit is lost",
                 stream->path, strerror(error));
 }
 
@@ -172,7 +174,8 @@ static void lose(struct stream *stream, size_t n, int error)
 static bool close_gap(struct stream *stream)
 {
     char line[128];
-    int n = snprintf(line, sizeof line, "\n[fsdprun: %" PRIu64 " bytes were lost here]\n", stream->lost_now), error;
+    int n = snprintf(line, sizeof line, "\n[fsdprun: %" PRIu64 " bytes were lost here]\n", stream->lost_now),
+        error;
     const size_t done = write_some(stream->log_fd, line, (size_t)n, &error);
 
     stream->size += done;
@@ -252,17 +255,18 @@ static enum fsdp_status open_nameless(int *fd, char *path, struct fsdp_err *err)
         if (*fd >= 0)
             unlink(name);
     }
-    return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "a temporary file in %s: %s", dir, strerror(errno));
+    return *fd >= 0 ? FSDP_OK
+                    : fsdp_fail(err, FSDP_ERR_IO, "a temporary file in %s: %s", dir, strerror(errno));
 }
 
 static enum fsdp_status open_file(struct stream *stream, const struct logs_spec *spec, struct fsdp_err *err)
 {
     struct rundir *rundir = stream->logs->rundir;
     struct stat stat;
-    enum fsdp_status status =
-        rundir == NULL ? open_nameless(&stream->log_fd, stream->path, err)
-                       : rundir_open_log(rundir, spec->generation, spec->rank, spec->local_rank, spec->stream,
-                                         &stream->log_fd, stream->path, err);
+    enum fsdp_status status = rundir == NULL
+                                  ? open_nameless(&stream->log_fd, stream->path, err)
+                                  : rundir_open_log(rundir, spec->generation, spec->rank, spec->local_rank,
+                                                    spec->stream, &stream->log_fd, stream->path, err);
 
     if (status != FSDP_OK)
         return status;
@@ -295,7 +299,8 @@ static enum fsdp_status open_pipe(struct stream *stream, int *write_fd, struct f
         return fsdp_fail(err, FSDP_ERR_IO, "pipe: %s", strerror(errno));
     /* Fewer wake-ups for a worker that writes much. A user's pipes may have used up their allowance: then not. */
     fcntl(pipe_fds[0], F_SETPIPE_SZ, PIPE_BYTES);
-    error = uv_poll_init(stream->logs->loop, &stream->poll, pipe_fds[0]); /* makes our end O_NONBLOCK, not theirs */
+    error = uv_poll_init(stream->logs->loop, &stream->poll,
+                         pipe_fds[0]); /* makes our end O_NONBLOCK, not theirs */
     if (error == 0) {
         stream->poll.data = stream;
         stream->handle_open = true;
@@ -382,9 +387,11 @@ static void on_console_drained(uint64_t left, void *data)
 
     if (left > 0)
         console_say(logs->console, "fsdprun: %" PRIu64 " bytes of output were not shown%s%s", left,
-                    logs->rundir != NULL ? "; all of it is in " : "", logs->rundir != NULL ? rundir_path(logs->rundir) : "");
+                    logs->rundir != NULL ? "; all of it is in " : "",
+                    logs->rundir != NULL ? rundir_path(logs->rundir) : "");
     if (logs->lost > 0)
-        console_say(logs->console, "fsdprun: %" PRIu64 " bytes of output were lost: a log file could not be written",
+        console_say(logs->console,
+                    "fsdprun: %" PRIu64 " bytes of output were lost: a log file could not be written",
                     logs->lost);
     logs->drained(logs->drained_data);
 }

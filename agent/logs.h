@@ -46,8 +46,8 @@ struct logs_spec {
  * Both are borrowed until logs_destroy(). `rundir` NULL: no logs are kept, each stream is buffered in a file without
  * a name. `console` may be NULL when no stream is LOGS_TEE.
  */
-enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir, struct console *console,
-                             struct fsdp_err *err);
+enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir,
+                             struct console *console, struct fsdp_err *err);
 
 /**
  * Close every pipe and file. Memory is freed by close callbacks: run the loop to its end before closing it.

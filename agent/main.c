@@ -18,16 +18,17 @@
 #include "agent/daemon.h"
 #include "shard_runtime/core/version.h"
 
-static const char usage[] =
-    "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
-    "\n"
-    "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself would, until it is told to stop\n"
-    "by TERM or INT.\n"
-    "\n"
-    "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, else /tmp/fsdp-<uid>/agent.sock\n"
-    "  --pidfile PATH  write the process id there once it listens\n"
-    "  --help          this text\n"
-    "  --version       version, commit and compiler\n";
+static const char usage[] = "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
+                            "\n"
+                            "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
+                            "would, until it is told to stop\n"
+                            "by TERM or INT.\n"
+                            "\n"
+                            "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, "
+                            "else /tmp/fsdp-<uid>/agent.sock\n"
+                            "  --pidfile PATH  write the process id there once it listens\n"
+                            "  --help          this text\n"
+                            "  --version       version, commit and compiler\n";
 
 struct arguments {
     char socket[108];
@@ -48,7 +49,7 @@ static int descriptor_of(const char *text)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "socket", required_argument, NULL, 's' }, { "pidfile", required_argument, NULL, 'p' },
+        { "socket", required_argument, NULL, 's' },  { "pidfile", required_argument, NULL, 'p' },
         { "run-job", required_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' },
         { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
     };
@@ -61,7 +62,8 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         switch (option) {
         case 's':
             if (optarg[0] == '\0' || strlen(optarg) >= sizeof arguments->socket) {
-                fprintf(stderr, "fsdp-agent: --socket: a path of 1 to %zu bytes\n", sizeof arguments->socket - 1);
+                fprintf(stderr, "fsdp-agent: --socket: a path of 1 to %zu bytes\n",
+                        sizeof arguments->socket - 1);
                 return FSDP_EXIT_USAGE;
             }
             snprintf(arguments->socket, sizeof arguments->socket, "%s", optarg);
@@ -90,8 +92,8 @@ static int parse(struct arguments *arguments, int argc, char **argv)
         fprintf(stderr, "fsdp-agent: unexpected argument: %s\n", argv[optind]);
         return FSDP_EXIT_USAGE;
     }
-    if (arguments->socket[0] == '\0' &&
-        !control_default_socket(arguments->socket, sizeof arguments->socket, getenv("XDG_RUNTIME_DIR"), getuid())) {
+    if (arguments->socket[0] == '\0' && !control_default_socket(arguments->socket, sizeof arguments->socket,
+                                                                getenv("XDG_RUNTIME_DIR"), getuid())) {
         fprintf(stderr, "fsdp-agent: XDG_RUNTIME_DIR is too long for a socket: give --socket\n");
         return FSDP_EXIT_USAGE;
     }

@@ -10,9 +10,12 @@ enum { JOIN_TIMEOUT_MS = 600000 /* torchrun's join_timeout */ };
 enum fsdp_status meeting_begin(struct rendezvous **out, uv_loop_t *loop, const struct agent_config *config,
                                const struct rendezvous_handlers *handlers, void *arg, struct fsdp_err *err)
 {
-    struct rendezvous_config meeting = { .host = config->rendezvous_host, .port = config->rendezvous_port,
-                                         .job = identity_job(config), .join_timeout_ms = JOIN_TIMEOUT_MS,
-                                         .handlers = *handlers, .arg = arg };
+    struct rendezvous_config meeting = { .host = config->rendezvous_host,
+                                         .port = config->rendezvous_port,
+                                         .job = identity_job(config),
+                                         .join_timeout_ms = JOIN_TIMEOUT_MS,
+                                         .handlers = *handlers,
+                                         .arg = arg };
     unsigned char key[TLS_KEY_BYTES];
     enum fsdp_status status = FSDP_OK;
 

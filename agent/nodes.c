@@ -26,7 +26,8 @@ struct nodes {
 static void send_text(struct remote *remote, enum proto_type type, char *text)
 {
     if (text != NULL)
-        rendezvous_send(remote->nodes->rendezvous, remote->node, type, (uint32_t)remote->generation, text, strlen(text));
+        rendezvous_send(remote->nodes->rendezvous, remote->node, type, (uint32_t)remote->generation, text,
+                        strlen(text));
     free(text);
 }
 
@@ -35,8 +36,10 @@ static void send_text(struct remote *remote, enum proto_type type, char *text)
 static void remote_form(void *member, const struct world_plan *plan)
 {
     struct remote *remote = member;
-    struct proto_start start = { .restart_count = plan->restart_count, .world_size = plan->world_size,
-                                 .first_rank = plan->first_rank, .master_port = plan->master_port,
+    struct proto_start start = { .restart_count = plan->restart_count,
+                                 .world_size = plan->world_size,
+                                 .first_rank = plan->first_rank,
+                                 .master_port = plan->master_port,
                                  .resume_step = plan->resume_step };
 
     snprintf(start.master_address, sizeof start.master_address, "%.255s", plan->master_address);
@@ -86,8 +89,12 @@ static void remote_finish(void *member, int status, const char *line)
 }
 
 static const struct coordinator_member remote_member = {
-    .form = remote_form,       .stop = remote_stop, .notify = remote_notify,
-    .publish = remote_publish, .put = remote_put,   .finish = remote_finish,
+    .form = remote_form,
+    .stop = remote_stop,
+    .notify = remote_notify,
+    .publish = remote_publish,
+    .put = remote_put,
+    .finish = remote_finish,
 };
 
 /* --- what a node reports ---------------------------------------------------------------------------------------- */
@@ -106,7 +113,8 @@ static void split_tail(struct errors_tail *tail, const char *text)
     }
 }
 
-static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct frame *frame,
+                                    struct fsdp_err *err)
 {
     struct proto_exited exited;
     struct errors_tail tail;
@@ -117,18 +125,26 @@ static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct 
         return status;
     if (exited.kind > DEATH_HANG)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit of kind %u", exited.kind);
-    death = (struct death){ .kind = (enum death_kind)exited.kind, .rank = exited.rank,
-                            .local_rank = exited.local_rank, .node_rank = node, .pid = exited.pid,
-                            .code = exited.code, .sent_signal = exited.sent_signal, .step = exited.step,
-                            .phase = exited.phase, .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
+    death = (struct death){ .kind = (enum death_kind)exited.kind,
+                            .rank = exited.rank,
+                            .local_rank = exited.local_rank,
+                            .node_rank = node,
+                            .pid = exited.pid,
+                            .code = exited.code,
+                            .sent_signal = exited.sent_signal,
+                            .step = exited.step,
+                            .phase = exited.phase,
+                            .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
     snprintf(death.host, sizeof death.host, "%.*s", (int)sizeof death.host - 1, exited.host);
     snprintf(death.words, sizeof death.words, "%.*s", (int)sizeof death.words - 1, exited.words);
     split_tail(&tail, exited.stderr_tail);
-    coordinator_exited(nodes->coordinator, node, (int)frame->generation, &death, tail.n_lines > 0 ? &tail : NULL);
+    coordinator_exited(nodes->coordinator, node, (int)frame->generation, &death,
+                       tail.n_lines > 0 ? &tail : NULL);
     return FSDP_OK;
 }
 
-static enum fsdp_status take_saved(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+static enum fsdp_status take_saved(struct nodes *nodes, int node, const struct frame *frame,
+                                   struct fsdp_err *err)
 {
     struct fsdp_link_saved saved;
     int rank;
@@ -139,7 +155,8 @@ static enum fsdp_status take_saved(struct nodes *nodes, int node, const struct f
     return status;
 }
 
-static enum fsdp_status take_put(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+static enum fsdp_status take_put(struct nodes *nodes, int node, const struct frame *frame,
+                                 struct fsdp_err *err)
 {
     const char *key;
     const void *value;
@@ -151,7 +168,8 @@ static enum fsdp_status take_put(struct nodes *nodes, int node, const struct fra
     return status;
 }
 
-static enum fsdp_status take_event(struct nodes *nodes, int node, const struct frame *frame, struct fsdp_err *err)
+static enum fsdp_status take_event(struct nodes *nodes, int node, const struct frame *frame,
+                                   struct fsdp_err *err)
 {
     const char *json;
     size_t length;
@@ -171,7 +189,8 @@ static enum fsdp_status take_ask_stop(struct nodes *nodes, const struct frame *f
 
     if (status != FSDP_OK)
         return status;
-    if (asked < 0 || asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE) || signal == 0 || signal >= NSIG)
+    if (asked < 0 || asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE) || signal == 0 ||
+        signal >= NSIG)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "asked to stop by signal %lld", (long long)asked);
     if ((asked & UPLINK_ASK_SAVE) != 0)
         coordinator_notice(nodes->coordinator, signal);
@@ -206,7 +225,8 @@ static void on_message(void *arg, int node, const struct frame *frame)
         status = take_ask_stop(nodes, frame, &err);
         break;
     default:
-        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type, proto_name(frame->type));
+        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
+                           proto_name(frame->type));
     }
     if (status != FSDP_OK) /* it holds the secret and talks nonsense: another build, or worse */
         coordinator_lost(nodes->coordinator, node, err.message);
@@ -219,8 +239,8 @@ static void on_formed(void *arg)
     struct nodes *nodes = arg;
 
     for (int i = 1; i < nodes->config->n_nodes; i++)
-        coordinator_attach(nodes->coordinator, i, &remote_member, &nodes->remotes[i], nodes->config->n_workers,
-                           rendezvous_peer_address(nodes->rendezvous, i));
+        coordinator_attach(nodes->coordinator, i, &remote_member, &nodes->remotes[i],
+                           nodes->config->n_workers, rendezvous_peer_address(nodes->rendezvous, i));
 }
 
 static void on_failed(void *arg, int status, const char *words)

@@ -22,7 +22,7 @@
  * A child that shares our memory until it execs costs no page tables, whatever our size. The sanitizers keep
  * shadow state of every stack frame in that memory and would be left with the child's: there it is a copy.
  */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) ||     \
     __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define SHARE_MEMORY 0
 #else
@@ -59,8 +59,8 @@ void os_raise_nofile(void)
 enum stage { STAGE_PARENT, STAGE_SESSION, STAGE_LIMITS, STAGE_STDIO, STAGE_DIRECTORY, STAGE_EXEC };
 
 static const char *const stage_calls[] = {
-    [STAGE_PARENT] = "prctl",    [STAGE_SESSION] = "setsid",  [STAGE_LIMITS] = "setrlimit",
-    [STAGE_STDIO] = "dup2",      [STAGE_DIRECTORY] = "chdir", [STAGE_EXEC] = "execve",
+    [STAGE_PARENT] = "prctl", [STAGE_SESSION] = "setsid",  [STAGE_LIMITS] = "setrlimit",
+    [STAGE_STDIO] = "dup2",   [STAGE_DIRECTORY] = "chdir", [STAGE_EXEC] = "execve",
 };
 
 struct child_report {
@@ -148,11 +148,13 @@ static pid_t start_child(struct child_job *job, int *pidfd)
 
 #if SHARE_MEMORY
     /* The stack is the child's alone: clone() returns on ours. CLONE_VFORK holds us until it has execed. */
-    char *stack = mmap(NULL, CHILD_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    char *stack =
+        mmap(NULL, CHILD_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 
     if (stack == MAP_FAILED)
         return -1;
-    pid = clone(child_main, stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, job, pidfd);
+    pid = clone(child_main, stack + CHILD_STACK_BYTES, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, job,
+                pidfd);
     int error = errno;
     munmap(stack, CHILD_STACK_BYTES);
     errno = error;

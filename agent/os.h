@@ -30,12 +30,12 @@ void os_baseline_capture(struct os_baseline *baseline);
 void os_raise_nofile(void);
 
 struct os_spawn {
-    const char *path;        /* what is executed; no lookup */
+    const char *path; /* what is executed; no lookup */
     char *const *argv;
     char *const *envp;
-    const char *directory;   /* working directory; NULL: ours */
+    const char *directory; /* working directory; NULL: ours */
     int stdio[3];
-    int keep_fd;             /* the one further descriptor the child keeps, under its own number; -1: none */
+    int keep_fd; /* the one further descriptor the child keeps, under its own number; -1: none */
     const struct os_baseline *baseline;
 };
 
@@ -58,7 +58,8 @@ struct agent_os {
      * Start `spawn` in a session of its own; it is killed when the calling thread ends. On failure *child is
      * untouched, nothing runs, and *failure says which call refused. Returns false then.
      */
-    bool (*spawn)(void *arg, const struct os_spawn *spawn, struct os_child *child, struct os_spawn_failure *failure);
+    bool (*spawn)(void *arg, const struct os_spawn *spawn, struct os_child *child,
+                  struct os_spawn_failure *failure);
 
     /* Signal the child's process group (it leads one) while it is not reaped. 0, or an errno. */
     int (*kill_group)(void *arg, const struct os_child *child, int signal);

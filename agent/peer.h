@@ -16,13 +16,17 @@
 
 #include "agent/frame.h"
 
-enum { PEER_MAX_UNPROVEN = 64, PEER_BEAT_FRAME = 0 /* frame type of a sign of life; handlers never see it */ };
+enum {
+    PEER_MAX_UNPROVEN = 64,
+    PEER_BEAT_FRAME = 0 /* frame type of a sign of life; handlers never see it */
+};
 
 struct peer;
 struct peer_listener;
 
 struct peer_handlers {
-    void (*accepted)(void *arg, struct peer *peer); /* a listener took a connection; nothing is proven; may be NULL */
+    void (*accepted)(void *arg,
+                     struct peer *peer); /* a listener took a connection; nothing is proven; may be NULL */
     void (*opened)(void *arg, struct peer *peer); /* the other side holds the key; frames may be sent */
     void (*frame)(void *arg, struct peer *peer, const struct frame *frame);
     void (*closed)(void *arg, struct peer *peer, const struct fsdp_err *why);

@@ -9,7 +9,8 @@ void progress_note(struct progress_clock *clock, const struct agent_progress *pr
 {
     double step_s;
 
-    if (clock->last_ns == 0 || progress->generation != clock->generation || progress->step < clock->last_step) {
+    if (clock->last_ns == 0 || progress->generation != clock->generation ||
+        progress->step < clock->last_step) {
         *clock = (struct progress_clock){ .generation = progress->generation };
         clock->first_step = clock->last_step = progress->step;
         clock->first_ns = clock->last_ns = now_ns;
@@ -29,7 +30,8 @@ void progress_note(struct progress_clock *clock, const struct agent_progress *pr
     clock->last_ns = now_ns;
 }
 
-double progress_left_s(const struct progress_clock *clock, const struct agent_progress *progress, int64_t now_ns)
+double progress_left_s(const struct progress_clock *clock, const struct agent_progress *progress,
+                       int64_t now_ns)
 {
     double left, since;
 
@@ -123,13 +125,14 @@ static bool put_part(char *out, size_t size, int *room, const char *part)
     return true;
 }
 
-const char *progress_line(char *out, size_t size, int columns, bool colour, const struct agent_progress *progress,
-                          double left_s)
+const char *progress_line(char *out, size_t size, int columns, bool colour,
+                          const struct agent_progress *progress, double left_s)
 {
     const uint64_t total = progress->total_steps, step = progress->step;
     const double done = total == 0 ? 0 : step >= total ? 1 : (double)step / (double)total;
     const char *phase = progress->stopping ? "stopping" : phase_word(progress->phase);
-    char head[64], percent[16], loss[40] = "", rate[40], left[48], word[40] = "", generation[32] = "", bar[128];
+    char head[64], percent[16], loss[40] = "", rate[40], left[48], word[40] = "", generation[32] = "",
+                                bar[128];
     const char *tail[6];
     int room = columns, n_tail = 0, wanted = 0, bar_columns;
 

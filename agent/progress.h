@@ -26,13 +26,14 @@ struct progress_clock {
 void progress_note(struct progress_clock *clock, const struct agent_progress *progress, int64_t now_ns);
 
 /** Seconds left at the pace seen so far; negative: not known yet. */
-double progress_left_s(const struct progress_clock *clock, const struct agent_progress *progress, int64_t now_ns);
+double progress_left_s(const struct progress_clock *clock, const struct agent_progress *progress,
+                       int64_t now_ns);
 
 /**
  * One line of at most `columns` columns (parts are left out from the right as it gets narrow; nothing below 10) in `out`,
  * `size` bytes; `colour`: the bar is coloured. `left_s` negative: unknown. Returns `out`.
  */
-const char *progress_line(char *out, size_t size, int columns, bool colour, const struct agent_progress *progress,
-                          double left_s);
+const char *progress_line(char *out, size_t size, int columns, bool colour,
+                          const struct agent_progress *progress, double left_s);
 
 #endif

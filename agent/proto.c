@@ -18,13 +18,16 @@ struct field {
     size_t offset, size;
 };
 
-#define FIELD(type, kind, key, member) { key, kind, offsetof(type, member), sizeof(((type *)0)->member) }
-#define N(rows)                        (sizeof(rows) / sizeof *(rows))
+#define FIELD(type, kind, key, member)                                                                       \
+    {                                                                                                        \
+        key, kind, offsetof(type, member), sizeof(((type *)0)->member)                                       \
+    }
+#define N(rows) (sizeof(rows) / sizeof *(rows))
 
 static const struct field join_fields[] = {
-    FIELD(struct proto_join, TEXT, "version", version),     FIELD(struct proto_join, TEXT, "host", host),
-    FIELD(struct proto_join, INT, "node_rank", node_rank),  FIELD(struct proto_join, INT, "n_nodes", n_nodes),
-    FIELD(struct proto_join, INT, "n_workers", n_workers),  FIELD(struct proto_join, LONG, "what", what),
+    FIELD(struct proto_join, TEXT, "version", version),    FIELD(struct proto_join, TEXT, "host", host),
+    FIELD(struct proto_join, INT, "node_rank", node_rank), FIELD(struct proto_join, INT, "n_nodes", n_nodes),
+    FIELD(struct proto_join, INT, "n_workers", n_workers), FIELD(struct proto_join, LONG, "what", what),
 };
 static const struct field refused_fields[] = {
     FIELD(struct proto_refused, INT, "status", status),
@@ -86,10 +89,12 @@ struct one_number {
 static const struct field number_fields[] = { FIELD(struct one_number, LONG, "number", number) };
 
 static const char *const names[PROTO_COUNT] = {
-    [PROTO_JOIN] = "join",           [PROTO_REFUSED] = "refused", [PROTO_START] = "start",
-    [PROTO_PUT] = "put",             [PROTO_EXITED] = "exited",   [PROTO_STOP] = "stop",
-    [PROTO_STOPPED] = "stopped",     [PROTO_EVENT] = "event",     [PROTO_SAVED] = "saved",
-    [PROTO_PUBLISHED] = "published", [PROTO_NOTICE] = "notice",   [PROTO_ASK_STOP] = "ask_stop",
+    [PROTO_JOIN] = "join",       [PROTO_REFUSED] = "refused",
+    [PROTO_START] = "start",     [PROTO_PUT] = "put",
+    [PROTO_EXITED] = "exited",   [PROTO_STOP] = "stop",
+    [PROTO_STOPPED] = "stopped", [PROTO_EVENT] = "event",
+    [PROTO_SAVED] = "saved",     [PROTO_PUBLISHED] = "published",
+    [PROTO_NOTICE] = "notice",   [PROTO_ASK_STOP] = "ask_stop",
     [PROTO_FINISH] = "finish",
 };
 
@@ -257,16 +262,16 @@ done:
     return status;
 }
 
-#define DEFINE_MESSAGE(name, type)                                                                             \
-    char *proto_write_##name(const struct type *message)                                                       \
-    {                                                                                                          \
-        return write_object(name##_fields, N(name##_fields), message);                                         \
-    }                                                                                                          \
-    enum fsdp_status proto_read_##name(struct type *message, const void *text, size_t n_bytes,                 \
-                                       struct fsdp_err *err)                                                   \
-    {                                                                                                          \
-        *message = (struct type){ 0 };                                                                         \
-        return read_object(name##_fields, N(name##_fields), message, text, n_bytes, err);                      \
+#define DEFINE_MESSAGE(name, type)                                                                           \
+    char *proto_write_##name(const struct type *message)                                                     \
+    {                                                                                                        \
+        return write_object(name##_fields, N(name##_fields), message);                                       \
+    }                                                                                                        \
+    enum fsdp_status proto_read_##name(struct type *message, const void *text, size_t n_bytes,               \
+                                       struct fsdp_err *err)                                                 \
+    {                                                                                                        \
+        *message = (struct type){ 0 };                                                                       \
+        return read_object(name##_fields, N(name##_fields), message, text, n_bytes, err);                    \
     }
 
 DEFINE_MESSAGE(join, proto_join)
@@ -310,8 +315,8 @@ enum fsdp_status proto_read_number(int64_t *number, const void *text, size_t n_b
     return status;
 }
 
-enum fsdp_status proto_read_put(const char **key, const void **value, size_t *value_bytes, const void *payload,
-                                size_t n_bytes, struct fsdp_err *err)
+enum fsdp_status proto_read_put(const char **key, const void **value, size_t *value_bytes,
+                                const void *payload, size_t n_bytes, struct fsdp_err *err)
 {
     const char *end = memchr(payload, '\0', n_bytes < FSDP_LINK_KEY_BYTES ? n_bytes : FSDP_LINK_KEY_BYTES);
 
@@ -338,8 +343,8 @@ char *proto_write_event(int rank, const char *json, size_t length, size_t *size_
     return payload;
 }
 
-enum fsdp_status proto_read_event(int *rank, const char **json, size_t *length, const void *payload, size_t n_bytes,
-                                  struct fsdp_err *err)
+enum fsdp_status proto_read_event(int *rank, const char **json, size_t *length, const void *payload,
+                                  size_t n_bytes, struct fsdp_err *err)
 {
     const char *text = payload;
     char digits[13] = { 0 }, *end;

@@ -24,11 +24,11 @@ enum proto_type {
     PROTO_JOIN = 1,
     PROTO_REFUSED,
     PROTO_START,
-    PROTO_PUT,      /* key, zero, value: a worker's PUT, for the ranks of the other nodes */
-    PROTO_EXITED,   /* one worker ended */
-    PROTO_STOP,     /* stop the workers of this generation: at once, or within the grace */
-    PROTO_STOPPED,  /* none of this generation's workers is left on the node */
-    PROTO_EVENT,    /* rank (-1: the agent itself), a space, an object for events.jsonl */
+    PROTO_PUT,     /* key, zero, value: a worker's PUT, for the ranks of the other nodes */
+    PROTO_EXITED,  /* one worker ended */
+    PROTO_STOP,    /* stop the workers of this generation: at once, or within the grace */
+    PROTO_STOPPED, /* none of this generation's workers is left on the node */
+    PROTO_EVENT,   /* rank (-1: the agent itself), a space, an object for events.jsonl */
     PROTO_SAVED,
     PROTO_PUBLISHED,
     PROTO_NOTICE,   /* save and stop */
@@ -70,8 +70,8 @@ struct proto_exited {
     int64_t step; /* -1: unknown */
     int phase;    /* enum fsdp_phase; -1: unknown */
     char host[PROTO_TEXT_BYTES];
-    char words[PROTO_WORDS_BYTES];   /* more about it; may be empty */
-    char stderr_tail[4096 + 64];     /* its last lines, each ended by a newline; empty: not captured */
+    char words[PROTO_WORDS_BYTES]; /* more about it; may be empty */
+    char stderr_tail[4096 + 64];   /* its last lines, each ended by a newline; empty: not captured */
 };
 
 struct proto_finish {
@@ -91,10 +91,12 @@ char *proto_write_finish(const struct proto_finish *finish);
 char *proto_write_number(int64_t number);
 
 /* FSDP_ERR_FORMAT names the key that is missing, unknown, of a wrong type, too long or out of range. */
-enum fsdp_status proto_read_join(struct proto_join *join, const void *text, size_t n_bytes, struct fsdp_err *err);
+enum fsdp_status proto_read_join(struct proto_join *join, const void *text, size_t n_bytes,
+                                 struct fsdp_err *err);
 enum fsdp_status proto_read_refused(struct proto_refused *refused, const void *text, size_t n_bytes,
                                     struct fsdp_err *err);
-enum fsdp_status proto_read_start(struct proto_start *start, const void *text, size_t n_bytes, struct fsdp_err *err);
+enum fsdp_status proto_read_start(struct proto_start *start, const void *text, size_t n_bytes,
+                                  struct fsdp_err *err);
 enum fsdp_status proto_read_exited(struct proto_exited *exited, const void *text, size_t n_bytes,
                                    struct fsdp_err *err);
 enum fsdp_status proto_read_saved(struct fsdp_link_saved *saved, int *rank, const void *text, size_t n_bytes,
@@ -106,13 +108,13 @@ enum fsdp_status proto_read_finish(struct proto_finish *finish, const void *text
 enum fsdp_status proto_read_number(int64_t *number, const void *text, size_t n_bytes, struct fsdp_err *err);
 
 /** A PUT's payload: the key with its zero, then the value. *value points into `payload`. */
-enum fsdp_status proto_read_put(const char **key, const void **value, size_t *value_bytes, const void *payload,
-                                size_t n_bytes, struct fsdp_err *err);
+enum fsdp_status proto_read_put(const char **key, const void **value, size_t *value_bytes,
+                                const void *payload, size_t n_bytes, struct fsdp_err *err);
 
 /** An EVENT's payload, to be freed; NULL when memory ran out. *json points into `payload`. */
 char *proto_write_event(int rank, const char *json, size_t length, size_t *size_bytes);
-enum fsdp_status proto_read_event(int *rank, const char **json, size_t *length, const void *payload, size_t n_bytes,
-                                  struct fsdp_err *err);
+enum fsdp_status proto_read_event(int *rank, const char **json, size_t *length, const void *payload,
+                                  size_t n_bytes, struct fsdp_err *err);
 
 const char *proto_name(unsigned type); /* "join", ...; "unknown" */
 

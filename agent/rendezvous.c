@@ -27,8 +27,8 @@ struct rendezvous {
     struct peer_listener *listener;
     struct node *nodes; /* (n_nodes); a member uses nodes[0] alone */
     uint64_t deadline_ms;
-    int n_joined;       /* other nodes that are in */
-    int n_peers;        /* connections whose closed() is still to come */
+    int n_joined; /* other nodes that are in */
+    int n_peers;  /* connections whose closed() is still to come */
     bool formed, over, destroyed, timer_open;
     char address[64];
     char last_words[FSDP_ERR_MESSAGE_BYTES];
@@ -72,27 +72,31 @@ static void form(struct rendezvous *rendezvous)
 
 /* --- the coordinator judges who may join -------------------------------------------------------------------------- */
 
-static bool judge_join(const struct rendezvous *rendezvous, const struct proto_join *join, struct proto_refused *out)
+static bool judge_join(const struct rendezvous *rendezvous, const struct proto_join *join,
+                       struct proto_refused *out)
 {
     const struct proto_join *self = &rendezvous->config.self;
 
     out->status = FSDP_EXIT_CONFIG;
     if (strcmp(join->version, self->version) != 0)
-        snprintf(out->words, sizeof out->words, "it runs fsdprun %s, node 0 runs %s", join->version, self->version);
+        snprintf(out->words, sizeof out->words, "it runs fsdprun %s, node 0 runs %s", join->version,
+                 self->version);
     else if (join->n_nodes != self->n_nodes)
         snprintf(out->words, sizeof out->words, "it was started for %d nodes, node 0 for %d", join->n_nodes,
                  self->n_nodes);
     else if (join->node_rank <= 0 || join->node_rank >= self->n_nodes)
-        snprintf(out->words, sizeof out->words, "there is no node rank %d to take among %d nodes", join->node_rank,
-                 self->n_nodes);
+        snprintf(out->words, sizeof out->words, "there is no node rank %d to take among %d nodes",
+                 join->node_rank, self->n_nodes);
     else if (rendezvous->nodes[join->node_rank].joined)
         snprintf(out->words, sizeof out->words, "node rank %d is taken by %s", join->node_rank,
                  rendezvous->nodes[join->node_rank].host);
     else if (join->n_workers != self->n_workers)
-        snprintf(out->words, sizeof out->words, "it has %d workers, node 0 has %d: the number is the same on every node",
-                 join->n_workers, self->n_workers);
+        snprintf(out->words, sizeof out->words,
+                 "it has %d workers, node 0 has %d: the number is the same on every node", join->n_workers,
+                 self->n_workers);
     else if (join->what != self->what)
-        snprintf(out->words, sizeof out->words, "it runs another job file or other overrides than node 0, or only one of them runs a job");
+        snprintf(out->words, sizeof out->words,
+                 "it runs another job file or other overrides than node 0, or only one of them runs a job");
     else
         return true;
     return false;
@@ -108,8 +112,8 @@ static void refuse(struct rendezvous *rendezvous, struct peer *peer, const struc
         peer_send(peer, PROTO_REFUSED, 0, text, strlen(text));
     free(text);
     peer_close(peer, NULL);
-    snprintf(words, sizeof words, "node %d (%s, %s) was refused: %s", join->node_rank, join->host, peer_name(peer),
-             refused->words);
+    snprintf(words, sizeof words, "node %d (%s, %s) was refused: %s", join->node_rank, join->host,
+             peer_name(peer), refused->words);
     note(rendezvous, words);
 }
 
@@ -185,7 +189,8 @@ static void coordinator_closed(void *arg, struct peer *peer, const struct fsdp_e
         node->joined = false;
         rendezvous->n_joined--;
         if (rendezvous->formed)
-            rendezvous->config.handlers.lost(rendezvous->config.arg, (int)(node - rendezvous->nodes), why->message);
+            rendezvous->config.handlers.lost(rendezvous->config.arg, (int)(node - rendezvous->nodes),
+                                             why->message);
         else if (!rendezvous->over)
             note(rendezvous, "a node that had joined is gone; waiting for it to come back");
     }
@@ -262,7 +267,8 @@ static void member_closed(void *arg, struct peer *peer, const struct fsdp_err *w
         rendezvous->over = true;
         rendezvous->config.handlers.lost(rendezvous->config.arg, 0, why->message);
     } else if (why->status == FSDP_ERR_MISMATCH || why->status == FSDP_ERR_FORMAT) {
-        fail(rendezvous, FSDP_EXIT_PEER, why->message); /* another secret or program will not change by waiting */
+        fail(rendezvous, FSDP_EXIT_PEER,
+             why->message); /* another secret or program will not change by waiting */
     } else {
         snprintf(rendezvous->last_words, sizeof rendezvous->last_words, "%s", why->message);
     }
@@ -315,7 +321,8 @@ static enum fsdp_status resolve(struct rendezvous *rendezvous, struct fsdp_err *
     snprintf(port, sizeof port, "%d", rendezvous->config.port);
     status = uv_getaddrinfo(rendezvous->loop, &request, NULL, rendezvous->host, port, &hints);
     if (status < 0)
-        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "rendezvous host %s: %s", rendezvous->host, uv_strerror(status));
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "rendezvous host %s: %s", rendezvous->host,
+                         uv_strerror(status));
     memcpy(&rendezvous->endpoint, request.addrinfo->ai_addr, request.addrinfo->ai_addrlen);
     if (is_coordinator(rendezvous))
         uv_ip_name(request.addrinfo->ai_addr, rendezvous->address, sizeof rendezvous->address);
@@ -326,7 +333,7 @@ static enum fsdp_status resolve(struct rendezvous *rendezvous, struct fsdp_err *
 static void configure_peers(struct rendezvous *rendezvous)
 {
     static const struct peer_handlers coordinator = { coordinator_accepted, NULL, coordinator_frame,
-                                                        coordinator_closed };
+                                                      coordinator_closed };
     static const struct peer_handlers member = { NULL, member_opened, member_frame, member_closed };
 
     peer_config_init(&rendezvous->peer_config);
@@ -346,8 +353,8 @@ static enum fsdp_status begin(struct rendezvous *rendezvous, struct fsdp_err *er
     }
     status = resolve(rendezvous, err);
     if (status == FSDP_OK && is_coordinator(rendezvous)) {
-        status = peer_listen(&rendezvous->listener, rendezvous->loop, (struct sockaddr *)&rendezvous->endpoint,
-                             &rendezvous->peer_config, err);
+        status = peer_listen(&rendezvous->listener, rendezvous->loop,
+                             (struct sockaddr *)&rendezvous->endpoint, &rendezvous->peer_config, err);
         if (status != FSDP_OK)
             fsdp_wrap(err, "listening on %s:%d", rendezvous->host, rendezvous->config.port);
     }
@@ -356,8 +363,8 @@ static enum fsdp_status begin(struct rendezvous *rendezvous, struct fsdp_err *er
     return status;
 }
 
-enum fsdp_status rendezvous_create(struct rendezvous **out, uv_loop_t *loop, const struct rendezvous_config *config,
-                                   struct fsdp_err *err)
+enum fsdp_status rendezvous_create(struct rendezvous **out, uv_loop_t *loop,
+                                   const struct rendezvous_config *config, struct fsdp_err *err)
 {
     struct rendezvous *rendezvous = calloc(1, sizeof *rendezvous);
     enum fsdp_status status;

@@ -32,9 +32,9 @@ struct rendezvous_handlers {
 struct rendezvous_config {
     const char *host; /* of the endpoint: what members connect to, and what the coordinator listens on */
     int port;
-    const unsigned char *key;  /* (TLS_KEY_BYTES), copied; NULL: clear text */
-    uint64_t job;              /* frame.job of this job's connections: a hash of its id */
-    int64_t join_timeout_ms;   /* until formed() */
+    const unsigned char *key; /* (TLS_KEY_BYTES), copied; NULL: clear text */
+    uint64_t job;             /* frame.job of this job's connections: a hash of its id */
+    int64_t join_timeout_ms;  /* until formed() */
     struct proto_join self;
     struct rendezvous_handlers handlers;
     void *arg;
@@ -45,8 +45,8 @@ struct rendezvous_config {
  *   FSDP_ERR_IO         the endpoint cannot be listened on
  *   FSDP_ERR_NOT_FOUND  its host has no address
  */
-enum fsdp_status rendezvous_create(struct rendezvous **out, uv_loop_t *loop, const struct rendezvous_config *config,
-                                   struct fsdp_err *err);
+enum fsdp_status rendezvous_create(struct rendezvous **out, uv_loop_t *loop,
+                                   const struct rendezvous_config *config, struct fsdp_err *err);
 
 /** Send to one node (a member: always 0), or to every other node. No effect on those that are gone. */
 void rendezvous_send(struct rendezvous *rendezvous, int node, enum proto_type type, uint32_t generation,

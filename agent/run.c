@@ -152,8 +152,12 @@ static void member_finish(void *member, int status, const char *line)
 }
 
 static const struct coordinator_member local_member = {
-    .form = member_form,       .stop = member_stop, .notify = member_notify,
-    .publish = member_publish, .put = member_put,   .finish = member_finish,
+    .form = member_form,
+    .stop = member_stop,
+    .notify = member_notify,
+    .publish = member_publish,
+    .put = member_put,
+    .finish = member_finish,
 };
 
 /* --- the world's listener ----------------------------------------------------------------------------------------- */
@@ -162,7 +166,8 @@ static void on_exited(void *arg, int generation, const struct death *death)
 {
     struct run *run = arg;
     struct errors_tail tail = { 0 };
-    const bool wanted = death->kind != DEATH_NONE && death->kind != DEATH_SPAWN && !first_cause_is_consequence(death);
+    const bool wanted =
+        death->kind != DEATH_NONE && death->kind != DEATH_SPAWN && !first_cause_is_consequence(death);
     const bool have = wanted && world_stderr_tail(run->world, death->rank, &tail);
 
     if (run->uplink != NULL)
@@ -191,7 +196,8 @@ static void on_event(void *arg, int generation, int rank, const char *json, size
         coordinator_event(run->coordinator, run->config->node_rank, generation, rank, json, length);
 }
 
-static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved,
+                     int manifest_fd)
 {
     struct run *run = arg;
 
@@ -333,7 +339,8 @@ void run_signal(struct run *run, int signal)
 
     if (run->world == NULL)
         return; /* the end has begun */
-    if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) || (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
+    if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
+        (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
         save_and_stop(run, signal);
     else if (signal == SIGINT)
         stop(run, signal, ++run->n_interrupts > 1);
@@ -378,7 +385,9 @@ static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
     if (run->config->run_dir == NULL)
         return FSDP_OK;
     status = rundir_open(&run->rundir, &spec, err);
-    return status != FSDP_OK || run->config->node_rank != 0 ? status : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
+    return status != FSDP_OK || run->config->node_rank != 0
+               ? status
+               : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
 }
 
 static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
@@ -392,18 +401,31 @@ static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
     status = console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
     if (status != FSDP_OK)
         return status;
-    return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console, err);
+    return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console,
+                       err);
 }
 
-static enum fsdp_status open_machines(struct run *run, const struct os_baseline *baseline, struct fsdp_err *err)
+static enum fsdp_status open_machines(struct run *run, const struct os_baseline *baseline,
+                                      struct fsdp_err *err)
 {
-    const struct coordinator_services coordinator = { .loop = run->loop, .os = &agent_os_linux, .io = &io_posix,
-                                                      .rundir = run->rundir, .events = run->events,
+    const struct coordinator_services coordinator = { .loop = run->loop,
+                                                      .os = &agent_os_linux,
+                                                      .io = &io_posix,
+                                                      .rundir = run->rundir,
+                                                      .events = run->events,
                                                       .console = run->console };
-    const struct world_services world = { .loop = run->loop, .os = &agent_os_linux, .baseline = baseline,
-                                          .rundir = run->rundir, .logs = run->logs, .console = run->console };
-    const struct world_listener listener = { .arg = run, .exited = on_exited, .stopped = on_stopped,
-                                             .event = on_event, .saved = on_saved, .record = on_record,
+    const struct world_services world = { .loop = run->loop,
+                                          .os = &agent_os_linux,
+                                          .baseline = baseline,
+                                          .rundir = run->rundir,
+                                          .logs = run->logs,
+                                          .console = run->console };
+    const struct world_listener listener = { .arg = run,
+                                             .exited = on_exited,
+                                             .stopped = on_stopped,
+                                             .event = on_event,
+                                             .saved = on_saved,
+                                             .record = on_record,
                                              .put = run->config->n_nodes > 1 ? on_put : NULL,
                                              .ended = on_world_ended };
     enum fsdp_status status;
@@ -419,8 +441,8 @@ static enum fsdp_status open_machines(struct run *run, const struct os_baseline 
 }
 
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
-                           const struct os_baseline *baseline, void (*done)(void *arg, int status, bool stuck),
-                           void *arg, struct fsdp_err *err)
+                           const struct os_baseline *baseline,
+                           void (*done)(void *arg, int status, bool stuck), void *arg, struct fsdp_err *err)
 {
     struct run *run = calloc(1, sizeof *run);
     enum fsdp_status status;

@@ -22,8 +22,8 @@ struct run;
  * On failure nothing is left and `done` is not called; run the loop once to its end.
  */
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
-                           const struct os_baseline *baseline, void (*done)(void *arg, int status, bool stuck),
-                           void *arg, struct fsdp_err *err);
+                           const struct os_baseline *baseline,
+                           void (*done)(void *arg, int status, bool stuck), void *arg, struct fsdp_err *err);
 
 /** The exit status for a failed start. */
 int run_start_status(enum fsdp_status status);

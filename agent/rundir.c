@@ -37,7 +37,8 @@ static enum fsdp_status set_path(char *path, struct fsdp_err *err, const char *f
     n = vsnprintf(path, RUNDIR_PATH_BYTES, format, args);
     va_end(args);
     if (n < 0 || n >= RUNDIR_PATH_BYTES)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes", RUNDIR_PATH_BYTES);
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes",
+                         RUNDIR_PATH_BYTES);
     return FSDP_OK;
 }
 
@@ -51,7 +52,8 @@ static enum fsdp_status absolute(char *path, const char *dir, const char *name, 
         length--;
     if (dir[0] != '/' && getcwd(here, sizeof here) == NULL)
         return fsdp_fail(err, FSDP_ERR_IO, "the working directory: %s", strerror(errno));
-    return set_path(path, err, "%s%s%.*s/%s", here, dir[0] == '/' || length == 0 ? "" : "/", (int)length, dir, name);
+    return set_path(path, err, "%s%s%.*s/%s", here, dir[0] == '/' || length == 0 ? "" : "/", (int)length, dir,
+                    name);
 }
 
 enum fsdp_status rundir_job_path(char *path, const char *dir, const char *name, struct fsdp_err *err)
@@ -87,7 +89,8 @@ static enum fsdp_status make_folders(const char *path, struct fsdp_err *err)
         *slash = '/';
     }
     if (stat(path, &stat_of) < 0)
-        return fsdp_fail(err, errno == ENOTDIR ? FSDP_ERR_CONFIG : FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+        return fsdp_fail(err, errno == ENOTDIR ? FSDP_ERR_CONFIG : FSDP_ERR_IO, "%s: %s", path,
+                         strerror(errno));
     if (!S_ISDIR(stat_of.st_mode))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is no directory", path);
     return FSDP_OK;
@@ -101,7 +104,8 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
     enum fsdp_status status;
 
     if (dir == NULL) {
-        status = absolute(temporary, tmpdir != NULL && tmpdir[0] != '\0' ? tmpdir : "/tmp", "fsdprun_XXXXXX", err);
+        status =
+            absolute(temporary, tmpdir != NULL && tmpdir[0] != '\0' ? tmpdir : "/tmp", "fsdprun_XXXXXX", err);
         if (status != FSDP_OK)
             return status;
         if (mkdtemp(temporary) == NULL)
@@ -147,7 +151,8 @@ static void describe_holder(int fd, char *out, size_t size)
 
     if (n > 0)
         text[strcspn(text, "\n")] = '\0';
-    snprintf(out, size, "%s%s%s", n > 0 && text[0] != '\0' ? " (" : "", text, n > 0 && text[0] != '\0' ? ")" : "");
+    snprintf(out, size, "%s%s%s", n > 0 && text[0] != '\0' ? " (" : "", text,
+             n > 0 && text[0] != '\0' ? ")" : "");
 }
 
 static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
@@ -162,7 +167,8 @@ static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
         if (errno != EWOULDBLOCK)
             return fsdp_fail(err, FSDP_ERR_IO, "lock %s/%s: %s", rundir->path, lock_name, strerror(errno));
         describe_holder(rundir->lock_fd, words, sizeof words);
-        return fsdp_fail(err, FSDP_ERR_BUSY, "another live job%s holds the run directory %s", words, rundir->path);
+        return fsdp_fail(err, FSDP_ERR_BUSY, "another live job%s holds the run directory %s", words,
+                         rundir->path);
     }
     gethostname(host, sizeof host - 1);
     n = snprintf(words, sizeof words, "pid %d on %s since %s\n", (int)getpid(), host, rundir->begun);
@@ -366,8 +372,8 @@ enum fsdp_status rundir_write(struct rundir *rundir, const char *name, const cha
     return FSDP_OK;
 }
 
-enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank, char *path,
-                                    struct fsdp_err *err)
+enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank,
+                                    char *path, struct fsdp_err *err)
 {
     enum fsdp_status status;
 
@@ -393,8 +399,8 @@ static enum fsdp_status mark_new_run(struct rundir *rundir, int fd, const char *
         return FSDP_OK;
     if (pread(fd, &last, 1, stat.st_size - 1) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "read %s: %s", path, strerror(errno));
-    n = snprintf(line, sizeof line, "%s--- fsdprun: run of %s, pid %d ---\n", last == '\n' ? "" : "\n", rundir->begun,
-                 (int)getpid());
+    n = snprintf(line, sizeof line, "%s--- fsdprun: run of %s, pid %d ---\n", last == '\n' ? "" : "\n",
+                 rundir->begun, (int)getpid());
     error = write_all(fd, line, (size_t)n);
     /* A full disk is met by the log itself, which says so and lets the worker live. */
     return error == 0 || error == ENOSPC || error == EDQUOT
@@ -412,8 +418,10 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
     if (status != FSDP_OK)
         return status;
     if (length + sizeof "/stderr.log" > RUNDIR_PATH_BYTES)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes", RUNDIR_PATH_BYTES);
-    snprintf(path + length, RUNDIR_PATH_BYTES - length, "/%s.log", stream == RUNDIR_STDOUT ? "stdout" : "stderr");
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes",
+                         RUNDIR_PATH_BYTES);
+    snprintf(path + length, RUNDIR_PATH_BYTES - length, "/%s.log",
+             stream == RUNDIR_STDOUT ? "stdout" : "stderr");
     *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (*fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));

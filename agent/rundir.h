@@ -81,7 +81,7 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
                                  enum rundir_stream stream, int *fd, char *path, struct fsdp_err *err);
 
 /** Folder of a program's rank, "<RUN>/attempt_<generation>/<local rank>" (where torchrun puts error.json); made. */
-enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank, char *path,
-                                    struct fsdp_err *err);
+enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank,
+                                    char *path, struct fsdp_err *err);
 
 #endif

@@ -54,8 +54,8 @@ struct save {
     uint32_t generation;
     int world_size;
     int64_t loaded_step;
-    struct collection *collecting;       /* of this generation, at most one */
-    struct collection *ready;            /* complete, waiting for the thread */
+    struct collection *collecting; /* of this generation, at most one */
+    struct collection *ready;      /* complete, waiting for the thread */
     bool working;
     save_prepared *prepared; /* asked for, not begun or not done yet */
     void *prepared_arg;
@@ -117,7 +117,8 @@ bool save_idle(const struct save *save)
     return !save->working;
 }
 
-static void tell(struct save *save, int64_t step, const struct fsdp_err *err, uint64_t size_bytes, double seconds)
+static void tell(struct save *save, int64_t step, const struct fsdp_err *err, uint64_t size_bytes,
+                 double seconds)
 {
     struct fsdp_link_published published = { .step = step, .status = (uint32_t)err->status };
 
@@ -193,7 +194,8 @@ static double seconds_since(int64_t started_ns)
 static void publish(struct work *work)
 {
     struct collection *collection = work->collection;
-    const struct commit_fence fence = { .step = collection->step, .generation = collection->generation,
+    const struct commit_fence fence = { .step = collection->step,
+                                        .generation = collection->generation,
                                         .world_size = (uint32_t)collection->world_size };
     const char *temporary = collection->temporary;
     const struct verify_log log = { keep_line, work };
@@ -216,14 +218,15 @@ static void publish(struct work *work)
 
         if (saved->size_bytes == 0)
             continue; /* it owns no rows */
-        files[n_files++] = (struct manifest_file){ .name = saved->file, .rank = (uint32_t)rank,
+        files[n_files++] = (struct manifest_file){ .name = saved->file,
+                                                   .rank = (uint32_t)rank,
                                                    .size_bytes = saved->size_bytes,
                                                    .checksum = { saved->checksum[0], saved->checksum[1] } };
         work->size_bytes += saved->size_bytes;
     }
     if (read_head(collection->head_fd, &head, &head_length, &work->err) == FSDP_OK &&
-        commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files, &work->err) ==
-            FSDP_OK) {
+        commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files,
+                       &work->err) == FSDP_OK) {
         struct fsdp_err ignored = { 0 };
 
         work->seconds = seconds_since(started_ns);
@@ -348,7 +351,8 @@ void save_prepare(struct save *save, save_prepared *done, void *arg)
     struct io_stat stat;
 
     /* No directory, or none yet: nothing to look at, and no thread is started for it. */
-    if (save->directory[0] == '\0' || (save->io->stat(save->io, save->directory, &stat) < 0 && errno == ENOENT)) {
+    if (save->directory[0] == '\0' ||
+        (save->io->stat(save->io, save->directory, &stat) < 0 && errno == ENOENT)) {
         const struct fsdp_err fine = { 0 };
 
         done(arg, -1, &fine);
@@ -361,7 +365,8 @@ void save_prepare(struct save *save, save_prepared *done, void *arg)
 
 static struct collection *begin_collection(struct save *save, int64_t step)
 {
-    struct collection *collection = calloc(1, sizeof *collection + (size_t)save->world_size * sizeof *collection->parts);
+    struct collection *collection =
+        calloc(1, sizeof *collection + (size_t)save->world_size * sizeof *collection->parts);
 
     if (collection == NULL)
         return NULL;
@@ -392,7 +397,8 @@ static const char *add_part(struct collection *collection, int rank, const struc
     if (strcmp(collection->temporary, saved->temporary) != 0)
         return "the ranks saved into different directories";
     if ((rank == 0) != (*manifest_fd >= 0))
-        return rank == 0 ? "rank 0 sent no head of the manifest" : "a rank other than 0 sent a head of the manifest";
+        return rank == 0 ? "rank 0 sent no head of the manifest"
+                         : "a rank other than 0 sent a head of the manifest";
     if (rank == 0) {
         collection->head_fd = *manifest_fd;
         *manifest_fd = -1;
@@ -441,7 +447,8 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
     go_on(save);
 }
 
-void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved,
+               int manifest_fd)
 {
     if (generation == save->generation && rank >= 0 && rank < save->world_size)
         take(save, rank, saved, &manifest_fd);

@@ -23,8 +23,10 @@ struct save;
 struct save_handlers {
     void *arg;
     /* The verdict on a step, for every rank. On success the sizes and the time since the first rank began. */
-    void (*published)(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes, double seconds);
-    void (*line)(void *arg, const char *words); /* for a person: a checkpoint passed over, a leftover removed */
+    void (*published)(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes,
+                      double seconds);
+    void (*line)(void *arg,
+                 const char *words); /* for a person: a checkpoint passed over, a leftover removed */
 };
 
 /** `run_dir` NULL: the run has no directory, every save is refused, every prepare finds nothing. */
@@ -39,7 +41,8 @@ void save_begin(struct save *save, uint32_t generation, int world_size, int64_t 
 void save_abandon(struct save *save);
 
 /** A rank's report; `manifest_fd` becomes the callee's. */
-void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
+void save_take(struct save *save, uint32_t generation, int rank, const struct fsdp_link_saved *saved,
+               int manifest_fd);
 
 /**
  * Clean up, and find the newest checkpoint that verifies with every checksum; then call `done` from the loop with

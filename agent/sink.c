@@ -30,7 +30,9 @@ void sink_init(struct sink *sink, int fd)
     } else if (S_ISFIFO(stat.st_mode) || sink->tty) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         sink->own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        sink->kind = sink->own >= 0 ? SINK_REOPENED : errno == ENXIO && S_ISFIFO(stat.st_mode) ? SINK_NONE : SINK_POLLED;
+        sink->kind = sink->own >= 0                             ? SINK_REOPENED
+                     : errno == ENXIO && S_ISFIFO(stat.st_mode) ? SINK_NONE
+                                                                : SINK_POLLED;
     } else {
         sink->kind = SINK_FILE; /* /dev/null and its like too */
     }

@@ -114,7 +114,8 @@ static void answer_waiters(struct store *store, const struct entry *entry, store
     }
 }
 
-static enum fsdp_status refuse(int fd, struct fsdp_err *err, enum fsdp_status status, const char *key, const char *why)
+static enum fsdp_status refuse(int fd, struct fsdp_err *err, enum fsdp_status status, const char *key,
+                               const char *why)
 {
     if (fd >= 0)
         close(fd);

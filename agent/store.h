@@ -29,7 +29,7 @@ struct store_value {
 /** Called for each waiter of a key that has come; `client` and `tag` are what it waited with. */
 typedef void store_answer(void *arg, void *client, uint32_t tag, const struct store_value *value);
 
-struct store *store_create(void); /* NULL: memory ran out */
+struct store *store_create(void);        /* NULL: memory ran out */
 void store_destroy(struct store *store); /* NULL is a no-op */
 
 /**

@@ -59,7 +59,8 @@ static SSL_SESSION *make_session(SSL *ssl)
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite_id);
     SSL_SESSION *session = SSL_SESSION_new();
 
-    if (session == NULL || cipher == NULL || SSL_SESSION_set1_master_key(session, tls->key, TLS_KEY_BYTES) != 1 ||
+    if (session == NULL || cipher == NULL ||
+        SSL_SESSION_set1_master_key(session, tls->key, TLS_KEY_BYTES) != 1 ||
         SSL_SESSION_set_cipher(session, cipher) != 1 ||
         SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
         SSL_SESSION_free(session);
@@ -68,7 +69,8 @@ static SSL_SESSION *make_session(SSL *ssl)
     return session;
 }
 
-static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *id_bytes, SSL_SESSION **session)
+static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *id_bytes,
+                   SSL_SESSION **session)
 {
     (void)digest; /* one suite only: it is SHA-256 */
     *session = make_session(ssl);
@@ -106,7 +108,8 @@ static SSL_CTX *make_context(bool server)
         SSL_CTX_set_psk_find_session_callback(context, find_key); /* it has no certificate to fall back on */
     } else {
         SSL_CTX_set_psk_use_session_callback(context, use_key);
-        SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL); /* offered a certificate instead, it trusts none */
+        SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
+                           NULL); /* offered a certificate instead, it trusts none */
     }
     return context;
 }
@@ -186,19 +189,22 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err)
     if (tls_established(tls))
         return FSDP_OK;
     ERR_clear_error();
-    return judge(tls, SSL_do_handshake(tls->ssl), "TLS handshake (is the secret the same on every node?)", err);
+    return judge(tls, SSL_do_handshake(tls->ssl), "TLS handshake (is the secret the same on every node?)",
+                 err);
 }
 
 enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err)
 {
     size_t written;
 
-    if (n_bytes > 0 && (BIO_write_ex(tls->incoming, ciphertext, n_bytes, &written) != 1 || written != n_bytes))
+    if (n_bytes > 0 &&
+        (BIO_write_ex(tls->incoming, ciphertext, n_bytes, &written) != 1 || written != n_bytes))
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %zu received bytes", n_bytes);
     return tls_start(tls, err);
 }
 
-enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, size_t *n_bytes, struct fsdp_err *err)
+enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, size_t *n_bytes,
+                          struct fsdp_err *err)
 {
     int result;
 

@@ -43,7 +43,8 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err);
 enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err);
 
 /** Plaintext that has arrived: up to `capacity` bytes, *n_bytes 0 when there is none. Errors as tls_feed(). */
-enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, size_t *n_bytes, struct fsdp_err *err);
+enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, size_t *n_bytes,
+                          struct fsdp_err *err);
 
 /** Encrypt `n_bytes` to be sent. Only once established. */
 enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_bytes, struct fsdp_err *err);

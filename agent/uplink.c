@@ -60,8 +60,8 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
         return status;
     if (uplink->up || start.world_size < 1 || start.first_rank < 0 ||
         start.first_rank > start.world_size - config->n_workers)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "a generation that cannot be: ranks from %d of %d", start.first_rank,
-                         start.world_size);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "a generation that cannot be: ranks from %d of %d",
+                         start.first_rank, start.world_size);
     plan.generation = (int)frame->generation;
     plan.restart_count = start.restart_count;
     plan.world_size = start.world_size;
@@ -105,7 +105,8 @@ static enum fsdp_status take_finish(struct uplink *uplink, const struct frame *f
     enum fsdp_status status = proto_read_finish(&end, frame->payload, frame->size, err);
 
     if (status == FSDP_OK)
-        end_alone(uplink, end.status & 0xff, end.words); /* with nothing running here this is the end at once */
+        end_alone(uplink, end.status & 0xff,
+                  end.words); /* with nothing running here this is the end at once */
     return status;
 }
 
@@ -136,7 +137,8 @@ static void on_message(void *arg, int node, const struct frame *frame)
             uplink->ops->stop(uplink->member, number != 0);
         break;
     case PROTO_NOTICE:
-        if ((status = proto_read_number(&notice.stop_after_step, frame->payload, frame->size, &err)) == FSDP_OK)
+        if ((status = proto_read_number(&notice.stop_after_step, frame->payload, frame->size, &err)) ==
+            FSDP_OK)
             uplink->ops->notify(uplink->member, &notice);
         break;
     case PROTO_PUBLISHED:
@@ -146,7 +148,8 @@ static void on_message(void *arg, int node, const struct frame *frame)
         status = take_finish(uplink, frame, &err);
         break;
     default:
-        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type, proto_name(frame->type));
+        status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
+                           proto_name(frame->type));
     }
     if (status != FSDP_OK) {
         snprintf(words, sizeof words, "node 0 does not talk as it should: %s", err.message);
@@ -206,11 +209,17 @@ static void join_tail(char *out, size_t size, const struct errors_tail *tail)
     }
 }
 
-void uplink_exited(struct uplink *uplink, int generation, const struct death *death, const struct errors_tail *tail)
+void uplink_exited(struct uplink *uplink, int generation, const struct death *death,
+                   const struct errors_tail *tail)
 {
-    struct proto_exited exited = { .kind = (uint32_t)death->kind, .rank = death->rank,
-                                   .local_rank = death->local_rank, .pid = death->pid, .code = death->code,
-                                   .sent_signal = death->sent_signal, .step = death->step, .phase = death->phase };
+    struct proto_exited exited = { .kind = (uint32_t)death->kind,
+                                   .rank = death->rank,
+                                   .local_rank = death->local_rank,
+                                   .pid = death->pid,
+                                   .code = death->code,
+                                   .sent_signal = death->sent_signal,
+                                   .step = death->step,
+                                   .phase = death->phase };
 
     snprintf(exited.host, sizeof exited.host, "%s", death->host);
     snprintf(exited.words, sizeof exited.words, "%s", death->words);
@@ -237,7 +246,8 @@ void uplink_event(struct uplink *uplink, int generation, int rank, const char *j
     free(payload);
 }
 
-void uplink_record(struct uplink *uplink, int generation, const char *event, const struct events_field *fields)
+void uplink_record(struct uplink *uplink, int generation, const char *event,
+                   const struct events_field *fields)
 {
     char line[EVENTS_LINE_BYTES];
     const size_t length = events_format(line, sizeof line, 0, generation, event, fields);
@@ -284,7 +294,8 @@ static void ask(struct uplink *uplink, int64_t what)
 void uplink_stop(struct uplink *uplink, int signal, bool now)
 {
     if (now && uplink->up)
-        uplink->ops->stop(uplink->member, true); /* ours at once; the others when the coordinator hears of it */
+        uplink->ops->stop(uplink->member,
+                          true); /* ours at once; the others when the coordinator hears of it */
     ask(uplink, signal | (now ? UPLINK_ASK_NOW : 0));
 }
 

@@ -25,10 +25,12 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
 void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 
 /* Reports, as of struct world_listener. */
-void uplink_exited(struct uplink *uplink, int generation, const struct death *death, const struct errors_tail *tail);
+void uplink_exited(struct uplink *uplink, int generation, const struct death *death,
+                   const struct errors_tail *tail);
 void uplink_stopped(struct uplink *uplink, int generation);
 void uplink_event(struct uplink *uplink, int generation, int rank, const char *json, size_t length);
-void uplink_record(struct uplink *uplink, int generation, const char *event, const struct events_field *fields);
+void uplink_record(struct uplink *uplink, int generation, const char *event,
+                   const struct events_field *fields);
 void uplink_saved(struct uplink *uplink, int generation, int rank, const struct fsdp_link_saved *saved);
 void uplink_put(struct uplink *uplink, int generation, const char *key, const void *value, size_t size_bytes);
 

@@ -18,7 +18,8 @@ enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank
     if (output->redirects != NULL && (output->redirects[local_rank] & stream) != 0 &&
         (output->tees == NULL || (output->tees[local_rank] & stream) == 0))
         return LOGS_FILE;
-    if (config->job_json != NULL || output->prefix || (output->tees != NULL && (output->tees[local_rank] & stream) != 0))
+    if (config->job_json != NULL || output->prefix ||
+        (output->tees != NULL && (output->tees[local_rank] & stream) != 0))
         return shown ? LOGS_TEE : LOGS_FILE;
     return shown ? LOGS_INHERIT : LOGS_FILE;
 }
@@ -39,7 +40,8 @@ static void system_refused(struct death *death, const char *what, const char *wh
     snprintf(death->words, sizeof death->words, "cannot start a worker: %.60s: %.150s", what, why);
 }
 
-static void fill_hello(struct fsdp_link_hello *hello, const struct worker_context *context, const struct worker *worker)
+static void fill_hello(struct fsdp_link_hello *hello, const struct worker_context *context,
+                       const struct worker *worker)
 {
     const struct world_plan *plan = context->plan;
 
@@ -61,49 +63,66 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
     memcpy(hello->token, plan->token, sizeof hello->token);
 }
 
-static bool open_stream(const struct worker_context *context, const struct worker *worker, enum rundir_stream stream,
-                        int *fd, struct fsdp_err *err)
+static bool open_stream(const struct worker_context *context, const struct worker *worker,
+                        enum rundir_stream stream, int *fd, struct fsdp_err *err)
 {
     const struct agent_config *config = context->config;
-    struct logs_names names = { .rank = worker->rank, .local_rank = worker->local_rank,
-                                .generation = context->plan->generation, .role_name = config->role,
-                                .host = context->host, .stream = stream };
-    struct logs_spec spec = { .generation = context->plan->generation, .rank = worker->rank,
-                              .local_rank = worker->local_rank, .stream = stream };
+    struct logs_names names = { .rank = worker->rank,
+                                .local_rank = worker->local_rank,
+                                .generation = context->plan->generation,
+                                .role_name = config->role,
+                                .host = context->host,
+                                .stream = stream };
+    struct logs_spec spec = { .generation = context->plan->generation,
+                              .rank = worker->rank,
+                              .local_rank = worker->local_rank,
+                              .stream = stream };
     char prefix[256];
 
     *fd = -1;
-    spec.mode = worker_log_mode(config, worker->local_rank, stream == RUNDIR_STDOUT ? AGENT_STDOUT : AGENT_STDERR);
+    spec.mode =
+        worker_log_mode(config, worker->local_rank, stream == RUNDIR_STDOUT ? AGENT_STDOUT : AGENT_STDERR);
     if (spec.mode == LOGS_INHERIT || context->logs == NULL)
         return true;
     spec.prefix = logs_prefix(prefix, sizeof prefix, config->output.prefix_template, &names);
     return logs_open(context->logs, &spec, fd, err) == FSDP_OK;
 }
 
-static bool spawn(struct worker *worker, const struct worker_context *context, int link_fd, const int streams[2])
+static bool spawn(struct worker *worker, const struct worker_context *context, int link_fd,
+                  const int streams[2])
 {
     const struct agent_config *config = context->config;
     const struct world_plan *plan = context->plan;
     char folder[RUNDIR_PATH_BYTES], error_file[RUNDIR_PATH_BYTES + 16];
     struct worker_identity identity = {
-        .rank = worker->rank, .world_size = plan->world_size,
-        .local_rank = worker->local_rank, .local_world_size = config->n_workers,
-        .node_rank = plan->node_rank, .n_nodes = plan->n_nodes,
-        .virtual_local_rank = config->virtual_local_rank, .role = config->role, .run_id = config->run_id,
-        .master_address = plan->master_address, .master_port = plan->master_port,
-        .restart_count = plan->restart_count, .max_restarts = config->max_restarts,
-        .threads = context->threads, .link_fd = link_fd,
+        .rank = worker->rank,
+        .world_size = plan->world_size,
+        .local_rank = worker->local_rank,
+        .local_world_size = config->n_workers,
+        .node_rank = plan->node_rank,
+        .n_nodes = plan->n_nodes,
+        .virtual_local_rank = config->virtual_local_rank,
+        .role = config->role,
+        .run_id = config->run_id,
+        .master_address = plan->master_address,
+        .master_port = plan->master_port,
+        .restart_count = plan->restart_count,
+        .max_restarts = config->max_restarts,
+        .threads = context->threads,
+        .link_fd = link_fd,
         .run_dir = context->rundir == NULL ? NULL : rundir_path(context->rundir),
     };
-    struct os_spawn request = { .path = context->program, .directory = config->directory, .keep_fd = link_fd,
+    struct os_spawn request = { .path = context->program,
+                                .directory = config->directory,
+                                .keep_fd = link_fd,
                                 .baseline = context->baseline };
     struct os_spawn_failure failure;
     char **environment, **argv;
     bool started = false;
 
     if (context->rundir != NULL && config->job_json == NULL &&
-        rundir_rank_folder(context->rundir, plan->generation, worker->rank, worker->local_rank, folder, NULL) ==
-            FSDP_OK) {
+        rundir_rank_folder(context->rundir, plan->generation, worker->rank, worker->local_rank, folder,
+                           NULL) == FSDP_OK) {
         snprintf(error_file, sizeof error_file, "%s/error.json", folder);
         identity.error_file = error_file;
     }
@@ -137,11 +156,15 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
     *worker = (struct worker){ .rank = context->plan->first_rank + local_rank,
                                .local_rank = local_rank,
                                .child = { .pidfd = -1 } };
-    worker->death = (struct death){ .rank = worker->rank, .local_rank = local_rank,
-                                    .node_rank = context->plan->node_rank, .step = -1, .phase = -1 };
+    worker->death = (struct death){ .rank = worker->rank,
+                                    .local_rank = local_rank,
+                                    .node_rank = context->plan->node_rank,
+                                    .step = -1,
+                                    .phase = -1 };
     snprintf(worker->death.host, sizeof worker->death.host, "%s", context->host);
     fill_hello(&hello, context, worker);
-    if (link_server_add(context->links, local_rank, &hello, context->config->job_json, &link_fd, &err) != FSDP_OK)
+    if (link_server_add(context->links, local_rank, &hello, context->config->job_json, &link_fd, &err) !=
+        FSDP_OK)
         system_refused(&worker->death, "link", err.message);
     else if (!open_stream(context, worker, RUNDIR_STDOUT, &streams[0], &err) ||
              !open_stream(context, worker, RUNDIR_STDERR, &streams[1], &err))
@@ -158,8 +181,8 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
     return worker->live;
 }
 
-void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed, const struct fsdp_progress *page,
-                  int64_t now_ns)
+void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
+                  const struct fsdp_progress *page, int64_t now_ns)
 {
     struct death *death = &worker->death;
 
@@ -168,7 +191,8 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed, co
     death->sent_signal = worker->sent_signal;
     death->code = info->si_status;
     if (info->si_code == CLD_EXITED)
-        death->kind = info->si_status == 0 || (noticed && info->si_status == FSDP_EXIT_NOTICE) ? DEATH_NONE : DEATH_EXIT;
+        death->kind = info->si_status == 0 || (noticed && info->si_status == FSDP_EXIT_NOTICE) ? DEATH_NONE
+                                                                                               : DEATH_EXIT;
     else
         death->kind = DEATH_SIGNAL;
     /* A program that never touches its page has no step to name. */

@@ -21,7 +21,7 @@ struct world_plan {
     int generation, restart_count;
     int world_size, first_rank; /* this node has first_rank ... first_rank + config->n_workers - 1 */
     int n_nodes, node_rank;
-    int64_t resume_step;        /* -1: from initial weights */
+    int64_t resume_step; /* -1: from initial weights */
     char master_address[256], node_address[256];
     int master_port;
     unsigned char token[32];
@@ -34,8 +34,8 @@ struct worker {
     int sent_signal;       /* the strongest of TERM and KILL */
     uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
     int64_t changed_ns;
-    struct death death;    /* kind DEATH_NONE while it lives, and after a good end */
-    uv_poll_t poll;        /* on the pidfd; `data` is the worker */
+    struct death death; /* kind DEATH_NONE while it lives, and after a good end */
+    uv_poll_t poll;     /* on the pidfd; `data` is the worker */
     bool polled;
     void *world;
 };
@@ -50,7 +50,7 @@ struct worker_context {
     struct rundir *rundir; /* NULL: none */
     struct logs *logs;     /* NULL: nothing is captured */
     char *const *environment;
-    const char *program;   /* resolved */
+    const char *program; /* resolved */
     int threads;
     const char *host;
 };
@@ -62,8 +62,8 @@ struct worker_context {
 bool worker_start(struct worker *worker, const struct worker_context *context, int local_rank);
 
 /** Note how it ended. `noticed`: it had been asked to save and stop, so that 77 is a good end. */
-void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed, const struct fsdp_progress *page,
-                  int64_t now_ns);
+void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
+                  const struct fsdp_progress *page, int64_t now_ns);
 
 /** Signal its group, if it lives, and remember it. */
 void worker_signal(struct worker *worker, const struct agent_os *os, int signal);

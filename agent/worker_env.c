@@ -110,7 +110,8 @@ char **worker_env_build(char *const *parent, const struct worker_identity *ident
 {
     const size_t text_bytes = TEXT_BYTES + (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
                               (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
-                              strlen(identity->run_id) + strlen(identity->role) + strlen(identity->master_address);
+                              strlen(identity->run_id) + strlen(identity->role) +
+                              strlen(identity->master_address);
     struct ours ours = { .size = text_bytes };
     size_t n_parent = 0, n = 0;
     char **out;

@@ -17,10 +17,10 @@ struct worker_identity {
     const char *master_address;
     int master_port;
     int restart_count, max_restarts;
-    int threads;             /* OMP_NUM_THREADS where the parent does not set it */
-    const char *error_file;  /* TORCHELASTIC_ERROR_FILE; NULL: empty */
-    const char *run_dir;     /* FSDP_RUN_DIR; NULL: not set */
-    int link_fd;             /* FSDP_LINK_FD; -1: not set */
+    int threads;            /* OMP_NUM_THREADS where the parent does not set it */
+    const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */
+    const char *run_dir;    /* FSDP_RUN_DIR; NULL: not set */
+    int link_fd;            /* FSDP_LINK_FD; -1: not set */
 };
 
 /**

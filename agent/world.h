@@ -32,7 +32,8 @@ struct world_listener {
     void (*stopped)(void *arg, int generation);
     void (*event)(void *arg, int generation, int rank, const char *json, size_t length);
     void (*saved)(void *arg, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd);
-    void (*put)(void *arg, int generation, const char *key, const void *value, size_t size_bytes); /* optional */
+    void (*put)(void *arg, int generation, const char *key, const void *value,
+                size_t size_bytes); /* optional */
     /* A line for events.jsonl about this node. */
     void (*record)(void *arg, int generation, const char *event, const struct events_field *fields);
     void (*ended)(void *arg); /* after world_end(): every handle is closed; world_destroy() may be called */

@@ -38,8 +38,8 @@ static const struct rule {
     [WS_STOPPING][WE_FAILED] = { WS_STOPPING, WA_NONE },
     [WS_STOPPING][WE_PEER_LOST] = { WS_STOPPING, WA_NONE },
     [WS_STOPPING][WE_NOTICE] = { WS_STOPPING, WA_NONE },
-    [WS_STOPPING][WE_STOP] = { WS_STOPPING, WA_NONE },     /* a second SIGTERM changes nothing */
-    [WS_STOPPING][WE_STOP_NOW] = { WS_KILLING, WA_KILL },  /* a second Ctrl-C does not wait */
+    [WS_STOPPING][WE_STOP] = { WS_STOPPING, WA_NONE },    /* a second SIGTERM changes nothing */
+    [WS_STOPPING][WE_STOP_NOW] = { WS_KILLING, WA_KILL }, /* a second Ctrl-C does not wait */
     [WS_STOPPING][WE_DEADLINE] = { WS_KILLING, WA_KILL },
     [WS_STOPPING][WE_REAPED] = { WS_SWEEPING, WA_SWEEP },
 
@@ -82,9 +82,10 @@ bool world_fsm_step(enum world_state *state, enum world_event event, enum world_
 const char *world_state_name(enum world_state state)
 {
     static const char *const names[WS_COUNT] = {
-        [WS_UNSET] = "unset",       [WS_DOWN] = "down",       [WS_RUNNING] = "running",   [WS_BLAMING] = "blaming",
-        [WS_LEAVING] = "leaving",   [WS_STOPPING] = "stopping", [WS_KILLING] = "killing", [WS_DRAINING] = "draining",
-        [WS_SWEEPING] = "sweeping", [WS_OVER] = "over",
+        [WS_UNSET] = "unset",     [WS_DOWN] = "down",         [WS_RUNNING] = "running",
+        [WS_BLAMING] = "blaming", [WS_LEAVING] = "leaving",   [WS_STOPPING] = "stopping",
+        [WS_KILLING] = "killing", [WS_DRAINING] = "draining", [WS_SWEEPING] = "sweeping",
+        [WS_OVER] = "over",
     };
 
     return state < WS_COUNT && names[state] != NULL ? names[state] : "?";
@@ -93,9 +94,10 @@ const char *world_state_name(enum world_state state)
 const char *world_event_name(enum world_event event)
 {
     static const char *const names[WE_COUNT] = {
-        [WE_UNSET] = "unset",       [WE_FORM] = "form",         [WE_FAILED] = "failed", [WE_PEER_LOST] = "peer_lost",
-        [WE_NOTICE] = "notice",     [WE_STOP] = "stop",         [WE_STOP_NOW] = "stop_now",
-        [WE_DEADLINE] = "deadline", [WE_REAPED] = "reaped",     [WE_SWEPT] = "swept",   [WE_END] = "end",
+        [WE_UNSET] = "unset",         [WE_FORM] = "form",         [WE_FAILED] = "failed",
+        [WE_PEER_LOST] = "peer_lost", [WE_NOTICE] = "notice",     [WE_STOP] = "stop",
+        [WE_STOP_NOW] = "stop_now",   [WE_DEADLINE] = "deadline", [WE_REAPED] = "reaped",
+        [WE_SWEPT] = "swept",         [WE_END] = "end",
     };
 
     return event < WE_COUNT && names[event] != NULL ? names[event] : "?";

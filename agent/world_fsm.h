@@ -9,7 +9,7 @@
 
 enum world_state {
     WS_UNSET,
-    WS_DOWN,     /* nothing of this node is alive; the coordinator says what comes next */
+    WS_DOWN, /* nothing of this node is alive; the coordinator says what comes next */
     WS_RUNNING,
     WS_BLAMING,  /* workers left because a peer went: for a moment we wait to see who went first */
     WS_LEAVING,  /* asked to save and stop */

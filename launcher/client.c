@@ -56,7 +56,8 @@ static int connect_to_agent(struct client *client)
     socklen_t size = sizeof peer;
 
     if (client->socket_path[0] == '\0' || strlen(client->socket_path) >= sizeof address.sun_path)
-        return fail(FSDP_EXIT_USAGE, "--agent: a socket's path has 1 to %zu bytes", sizeof address.sun_path - 1);
+        return fail(FSDP_EXIT_USAGE, "--agent: a socket's path has 1 to %zu bytes",
+                    sizeof address.sun_path - 1);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", client->socket_path);
     client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (client->fd < 0 || connect(client->fd, (struct sockaddr *)&address, sizeof address) < 0)
@@ -103,7 +104,8 @@ static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const i
             bytes += n;
             n_bytes -= (size_t)n;
             stdio = NULL;
-        } else if ((n < 0 && errno != EAGAIN && errno != EINTR) || (poll(&writable, 1, 50) < 0 && errno != EINTR)) {
+        } else if ((n < 0 && errno != EAGAIN && errno != EINTR) ||
+                   (poll(&writable, 1, 50) < 0 && errno != EINTR)) {
             return false;
         }
         if (n_bytes > 0 && now_ms() > deadline) {
@@ -114,7 +116,8 @@ static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const i
     return true;
 }
 
-static bool send_frame(int fd, enum control_type type, const unsigned char *payload, size_t n_bytes, const int *stdio)
+static bool send_frame(int fd, enum control_type type, const unsigned char *payload, size_t n_bytes,
+                       const int *stdio)
 {
     const struct frame frame = { .type = (uint16_t)type, .size = (uint32_t)n_bytes };
     unsigned char head[FRAME_HEAD_BYTES];
@@ -132,7 +135,8 @@ static bool choose_stdio(const struct agent_config *config, bool detach, int std
     if (*null_fd < 0)
         return false;
     for (int i = 0; i < 3; i++)
-        stdio[i] = detach || config->stdio[i] < 0 || fcntl(config->stdio[i], F_GETFD) < 0 ? *null_fd : config->stdio[i];
+        stdio[i] = detach || config->stdio[i] < 0 || fcntl(config->stdio[i], F_GETFD) < 0 ? *null_fd
+                                                                                          : config->stdio[i];
     return true;
 }
 
@@ -215,7 +219,8 @@ static int open_signals(const struct os_baseline *baseline)
 
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (sigismember(&baseline->ignored, wanted[i]) != 1) /* what was ignored when we were started stays so */
+        if (sigismember(&baseline->ignored, wanted[i]) !=
+            1) /* what was ignored when we were started stays so */
             sigaddset(&set, wanted[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -241,7 +246,8 @@ static int pass_signals_on(struct client *client)
     return -1;
 }
 
-static int take_frame(struct client *client, const struct agent_config *config, bool detach, const struct frame *frame)
+static int take_frame(struct client *client, const struct agent_config *config, bool detach,
+                      const struct frame *frame)
 {
     char words[CONTROL_WORDS_BYTES + 1];
     uint32_t number;
@@ -251,14 +257,16 @@ static int take_frame(struct client *client, const struct agent_config *config, 
         if (!detach)
             return -1;
         if (!config->quiet)
-            fprintf(stderr, "fsdprun: job %u runs under the agent at %s, in %s\n", number, client->socket_path,
-                    config->run_dir);
+            fprintf(stderr, "fsdprun: job %u runs under the agent at %s, in %s\n", number,
+                    client->socket_path, config->run_dir);
         return 0;
     }
     if (frame->type == CONTROL_REFUSED &&
         control_decode_words(frame->payload, frame->size, &number, words, sizeof words))
-        return fail(number > 0 && number < 256 ? (int)number : FSDP_EXIT_PEER, "the agent refuses: %s", words);
-    if (frame->type == CONTROL_EXITED && control_decode_number(frame->payload, frame->size, &number) && number < 256)
+        return fail(number > 0 && number < 256 ? (int)number : FSDP_EXIT_PEER, "the agent refuses: %s",
+                    words);
+    if (frame->type == CONTROL_EXITED && control_decode_number(frame->payload, frame->size, &number) &&
+        number < 256)
         return (int)number;
     return fail(FSDP_EXIT_LINK, "the agent at %s says what no agent says", client->socket_path);
 }
@@ -291,7 +299,8 @@ static int take_bytes(struct client *client, const struct agent_config *config, 
 static int wait_for_end(struct client *client, const struct agent_config *config, bool detach)
 {
     for (;;) {
-        struct pollfd fds[2] = { { .fd = client->fd, .events = POLLIN }, { .fd = client->signals, .events = POLLIN } };
+        struct pollfd fds[2] = { { .fd = client->fd, .events = POLLIN },
+                                 { .fd = client->signals, .events = POLLIN } };
         int status = -1;
 
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
@@ -314,7 +323,8 @@ int client_run(const char *socket_path, const struct agent_config *config, bool 
     os_baseline_capture(&baseline);
     frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
     client.signals = open_signals(&baseline);
-    status = client.signals < 0 ? fail(FSDP_EXIT_BUG, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
+    status =
+        client.signals < 0 ? fail(FSDP_EXIT_BUG, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
     if (status == 0)
         status = send_job(&client, config, detach, &baseline);
     if (status == 0)

@@ -25,8 +25,8 @@ static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *er
     if (!S_ISREG(info.st_mode))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: not a regular file", path);
     if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: others may use it (mode %03o); chmod 600 it", path,
-                         (unsigned)(info.st_mode & 0777));
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: others may use it (mode %03o); chmod 600 it",
+                         path, (unsigned)(info.st_mode & 0777));
     if (info.st_size > SECRET_MAX_BYTES)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: a secret has at most %d bytes", path,
                          SECRET_MAX_BYTES);
@@ -72,7 +72,8 @@ enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsd
             status = check_length(secret, file, err);
     } else if (text != NULL) {
         if (strlen(text) > sizeof secret->bytes)
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "FSDPRUN_SECRET: a secret has at most %d bytes", SECRET_MAX_BYTES);
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "FSDPRUN_SECRET: a secret has at most %d bytes",
+                             SECRET_MAX_BYTES);
         secret->n_bytes = strlen(text);
         memcpy(secret->bytes, text, secret->n_bytes);
         status = check_length(secret, "FSDPRUN_SECRET", err);

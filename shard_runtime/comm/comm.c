@@ -48,7 +48,8 @@ static void describe(const struct comm_call *call, char *out, size_t out_bytes)
                  call->size_bytes, dtype);
         break;
     case COMM_BROADCAST:
-        snprintf(out + n, out_bytes - (size_t)n, " of %" PRIu64 " bytes from rank %u", call->size_bytes, call->root);
+        snprintf(out + n, out_bytes - (size_t)n, " of %" PRIu64 " bytes from rank %u", call->size_bytes,
+                 call->root);
         break;
     default:
         break;
@@ -58,8 +59,12 @@ static void describe(const struct comm_call *call, char *out, size_t out_bytes)
 struct comm_call comm_call_of(const struct fsdp_comm *comm, enum comm_kind kind, size_t size_bytes,
                               enum fsdp_dtype dtype, enum fsdp_reduce_op op, int root)
 {
-    return (struct comm_call){ .sequence = comm->sequence, .size_bytes = size_bytes, .kind = kind,
-                               .dtype = dtype, .op = op, .root = (uint32_t)root };
+    return (struct comm_call){ .sequence = comm->sequence,
+                               .size_bytes = size_bytes,
+                               .kind = kind,
+                               .dtype = dtype,
+                               .op = op,
+                               .root = (uint32_t)root };
 }
 
 enum fsdp_status comm_call_compare(const struct comm_call *mine, int rank, const struct comm_call *theirs,
@@ -71,8 +76,9 @@ enum fsdp_status comm_call_compare(const struct comm_call *mine, int rank, const
         return FSDP_OK;
     describe(mine, a, sizeof a);
     describe(theirs, b, sizeof b);
-    return fsdp_fail(err, FSDP_ERR_MISMATCH, "ranks do not call the same collective: rank %d is at %s, rank %d at %s",
-                     rank, a, their_rank, b);
+    return fsdp_fail(err, FSDP_ERR_MISMATCH,
+                     "ranks do not call the same collective: rank %d is at %s, rank %d at %s", rank, a,
+                     their_rank, b);
 }
 
 /* --- opening --------------------------------------------------------------------------------------------- */
@@ -82,7 +88,8 @@ static int member(const struct comm_config *config, int index)
     return config->ranks == NULL ? index : config->ranks[index];
 }
 
-enum fsdp_status comm_place(struct comm_places *places, const struct comm_config *config, struct fsdp_err *err)
+enum fsdp_status comm_place(struct comm_places *places, const struct comm_config *config,
+                            struct fsdp_err *err)
 {
     const struct fsdp_link_hello *hello = link_hello(config->link);
     const int per_node = (int)hello->local_world_size;
@@ -92,10 +99,12 @@ enum fsdp_status comm_place(struct comm_places *places, const struct comm_config
     /* Ranks are given out node by node, as many on each: what every launcher of this family promises. */
     if (hello->world_size != hello->n_nodes * hello->local_world_size ||
         hello->rank != hello->node_rank * hello->local_world_size + hello->local_rank)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "group %s: %u ranks on %u nodes, rank %u being number %u on node %u: every node must run "
-                         "equally many, in order", config->name, hello->world_size, hello->n_nodes, hello->rank,
-                         hello->local_rank, hello->node_rank);
+        return fsdp_fail(
+            err, FSDP_ERR_UNSUPPORTED,
+            "group %s: %u ranks on %u nodes, rank %u being number %u on node %u: every node must run "
+            "equally many, in order",
+            config->name, hello->world_size, hello->n_nodes, hello->rank, hello->local_rank,
+            hello->node_rank);
     *places = (struct comm_places){ 0 };
     for (int i = 0; i < config->size && even; i++) {
         if (i == 0 || member(config, i) / per_node != member(config, i - 1) / per_node) {
@@ -108,7 +117,8 @@ enum fsdp_status comm_place(struct comm_places *places, const struct comm_config
             places->per_node = run;
     }
     if (!even || run != places->per_node)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "group %s: not equally many ranks on each node", config->name);
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "group %s: not equally many ranks on each node",
+                         config->name);
     return FSDP_OK;
 }
 
@@ -122,9 +132,10 @@ static enum fsdp_status check_config(const struct comm_config *config, struct fs
                          COMM_NAME_BYTES - 1);
     hello = link_hello(config->link);
     if (config->size < 1 || config->rank < 0 || config->rank >= config->size ||
-        (config->ranks == NULL && (config->size != (int)hello->world_size || config->rank != (int)hello->rank)))
-        return fsdp_fail(err, FSDP_ERR_ARG, "group %s: rank %d of %d is not this process's place", config->name,
-                         config->rank, config->size);
+        (config->ranks == NULL &&
+         (config->size != (int)hello->world_size || config->rank != (int)hello->rank)))
+        return fsdp_fail(err, FSDP_ERR_ARG, "group %s: rank %d of %d is not this process's place",
+                         config->name, config->rank, config->size);
     for (int i = 0; config->ranks != NULL && i < config->size; i++)
         if (config->ranks[i] < 0 || config->ranks[i] >= (int)hello->world_size ||
             (i > 0 && config->ranks[i] <= config->ranks[i - 1]) ||
@@ -216,8 +227,8 @@ static enum fsdp_status begin(struct fsdp_comm *comm, uint32_t *phase, struct fs
     return FSDP_OK;
 }
 
-static enum fsdp_status end(struct fsdp_comm *comm, uint32_t phase, enum fsdp_status status, struct fsdp_err *own,
-                            struct fsdp_err *err)
+static enum fsdp_status end(struct fsdp_comm *comm, uint32_t phase, enum fsdp_status status,
+                            struct fsdp_err *own, struct fsdp_err *err)
 {
     struct fsdp_progress *page = link_progress(comm->link);
 
@@ -243,14 +254,17 @@ static enum fsdp_status check_blocks(const struct fsdp_comm *comm, const void *w
 {
     size_t part_bytes, whole_bytes;
 
-    if (comm == NULL || (unsigned)dtype >= FSDP_DTYPE_COUNT || (n_elems > 0 && (whole == NULL || part == NULL)))
+    if (comm == NULL || (unsigned)dtype >= FSDP_DTYPE_COUNT ||
+        (n_elems > 0 && (whole == NULL || part == NULL)))
         return fsdp_fail(err, FSDP_ERR_ARG, "no group, no buffer or no known dtype");
     if (!checked_mul(n_elems, fsdp_dtype_size(dtype), &part_bytes) ||
         !checked_mul(part_bytes, (size_t)comm->size, &whole_bytes) || whole_bytes > PTRDIFF_MAX)
-        return fsdp_fail(err, FSDP_ERR_ARG, "%zu elements on each of %d ranks are too many", n_elems, comm->size);
+        return fsdp_fail(err, FSDP_ERR_ARG, "%zu elements on each of %d ranks are too many", n_elems,
+                         comm->size);
     if (n_elems > 0 && overlap(whole, whole_bytes, part, part_bytes) &&
         (uintptr_t)part != (uintptr_t)whole + (size_t)comm->rank * part_bytes)
-        return fsdp_fail(err, FSDP_ERR_ARG, "the two buffers overlap, and not as block %d of the large one", comm->rank);
+        return fsdp_fail(err, FSDP_ERR_ARG, "the two buffers overlap, and not as block %d of the large one",
+                         comm->rank);
     return FSDP_OK;
 }
 
@@ -270,8 +284,8 @@ enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void 
 }
 
 enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct device_stream *stream,
-                                     struct fsdp_err *err)
+                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                     struct device_stream *stream, struct fsdp_err *err)
 {
     enum fsdp_status status = check_blocks(comm, send, recv, n_elems, dtype, err);
     struct fsdp_err own = { 0 };

@@ -14,11 +14,11 @@
 struct link;
 
 struct comm_config {
-    const char *name;      /* of the group, unique in the generation: "world" */
-    struct link *link;     /* bootstrap: put/get of segments and addresses; outlives the communicator */
-    const int *ranks;      /* (size) global ranks of the members in order; NULL: all of the world */
-    int rank, size;        /* of this process in the group */
-    size_t chunk_bytes;    /* 0: the back end's own */
+    const char *name;   /* of the group, unique in the generation: "world" */
+    struct link *link;  /* bootstrap: put/get of segments and addresses; outlives the communicator */
+    const int *ranks;   /* (size) global ranks of the members in order; NULL: all of the world */
+    int rank, size;     /* of this process in the group */
+    size_t chunk_bytes; /* 0: the back end's own */
 };
 
 struct comm_ops {
@@ -29,8 +29,8 @@ struct comm_ops {
                                    enum fsdp_dtype dtype, struct fsdp_err *err);
     enum fsdp_status (*reduce_scatter)(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
-    enum fsdp_status (*all_reduce)(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                   enum fsdp_reduce_op op, struct fsdp_err *err);
+    enum fsdp_status (*all_reduce)(struct fsdp_comm *comm, void *buffer, size_t n_elems,
+                                   enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
     enum fsdp_status (*broadcast)(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
                                   struct fsdp_err *err);
     enum fsdp_status (*barrier)(struct fsdp_comm *comm, struct fsdp_err *err);

@@ -15,9 +15,9 @@ struct fsdp_comm {
     struct link *link; /* borrowed */
     int rank, size;
     char name[COMM_NAME_BYTES];
-    uint64_t sequence;       /* collectives begun so far, the running one included */
-    struct fsdp_err broken;  /* status other than FSDP_OK: the first failure, sticky */
-    void *state;             /* the back end's own */
+    uint64_t sequence;      /* collectives begun so far, the running one included */
+    struct fsdp_err broken; /* status other than FSDP_OK: the first failure, sticky */
+    void *state;            /* the back end's own */
 };
 
 enum comm_kind { COMM_BARRIER = 1, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST };
@@ -41,12 +41,13 @@ enum fsdp_status comm_call_compare(const struct comm_call *mine, int rank, const
 
 /* A placement of the members on nodes that the back ends can work with. */
 struct comm_places {
-    int n_nodes;    /* on which members are */
-    int per_node;   /* members on each of them */
+    int n_nodes;  /* on which members are */
+    int per_node; /* members on each of them */
 };
 
 /** Which node each member is on: ranks come node by node, equally many on each (FSDP_ERR_UNSUPPORTED otherwise). */
-enum fsdp_status comm_place(struct comm_places *places, const struct comm_config *config, struct fsdp_err *err);
+enum fsdp_status comm_place(struct comm_places *places, const struct comm_config *config,
+                            struct fsdp_err *err);
 
 extern const struct comm_ops comm_self_ops;
 extern const struct comm_ops comm_shm_ops;

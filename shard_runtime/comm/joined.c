@@ -22,9 +22,9 @@ struct state {
     struct watch *watch;
     struct shm *shm;
     struct tcp_mesh *mesh;
-    int N, L;           /* nodes, ranks on each */
-    int node, local;    /* this one's */
-    float *partial;     /* PARTIAL_BYTES */
+    int N, L;        /* nodes, ranks on each */
+    int node, local; /* this one's */
+    float *partial;  /* PARTIAL_BYTES */
 };
 
 static void joined_close(struct fsdp_comm *comm)
@@ -41,7 +41,8 @@ static void joined_close(struct fsdp_comm *comm)
     comm->state = NULL;
 }
 
-static enum fsdp_status joined_open(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err)
+static enum fsdp_status joined_open(struct fsdp_comm *comm, const struct comm_config *config,
+                                    struct fsdp_err *err)
 {
     struct state *state = calloc(1, sizeof *state);
     struct comm_places places;
@@ -62,17 +63,27 @@ static enum fsdp_status joined_open(struct fsdp_comm *comm, const struct comm_co
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "the group's partial sums");
         goto done;
     }
-    status = watch_create(&state->watch, config->link, config->name, state->node * state->L, state->L, comm->rank, err);
+    status = watch_create(&state->watch, config->link, config->name, state->node * state->L, state->L,
+                          comm->rank, err);
     if (status == FSDP_OK) {
-        const struct shm_config shm = { .name = config->name, .link = config->link, .watch = state->watch,
-                                        .node = state->node, .first = state->node * state->L, .n = state->L,
-                                        .self = state->local, .chunk_bytes = config->chunk_bytes };
+        const struct shm_config shm = { .name = config->name,
+                                        .link = config->link,
+                                        .watch = state->watch,
+                                        .node = state->node,
+                                        .first = state->node * state->L,
+                                        .n = state->L,
+                                        .self = state->local,
+                                        .chunk_bytes = config->chunk_bytes };
 
         status = shm_create(&state->shm, &shm, err);
     }
     if (status == FSDP_OK) {
-        const struct tcp_mesh_config mesh = { .name = config->name, .link = config->link, .watch = state->watch,
-                                              .n = state->N, .self = state->node, .rail = state->local,
+        const struct tcp_mesh_config mesh = { .name = config->name,
+                                              .link = config->link,
+                                              .watch = state->watch,
+                                              .n = state->N,
+                                              .self = state->node,
+                                              .rail = state->local,
                                               .rails = state->L };
 
         status = tcp_mesh_create(&state->mesh, &mesh, err);
@@ -111,7 +122,8 @@ static enum fsdp_status leave(struct state *state, enum fsdp_status status, stru
 }
 
 /* First the rail brings this local rank's block of every node, then the node's ranks share what each has brought. */
-static enum fsdp_status gather(struct state *state, const void *send, char *recv, size_t bytes, struct fsdp_err *err)
+static enum fsdp_status gather(struct state *state, const void *send, char *recv, size_t bytes,
+                               struct fsdp_err *err)
 {
     const size_t node_bytes = (size_t)state->L * bytes, own = (size_t)state->local * bytes;
     enum fsdp_status status;
@@ -120,12 +132,13 @@ static enum fsdp_status gather(struct state *state, const void *send, char *recv
         memcpy(recv + (size_t)state->node * node_bytes + own, send, bytes);
     status = tcp_gather(state->mesh, send, recv + own, node_bytes, bytes, err);
     for (int b = 0; b < state->N && status == FSDP_OK; b++)
-        status = shm_gather(state->shm, recv + (size_t)b * node_bytes + own, recv + (size_t)b * node_bytes, bytes, err);
+        status = shm_gather(state->shm, recv + (size_t)b * node_bytes + own, recv + (size_t)b * node_bytes,
+                            bytes, err);
     return status;
 }
 
-static enum fsdp_status joined_all_gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                          enum fsdp_dtype dtype, struct fsdp_err *err)
+static enum fsdp_status joined_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
+                                          size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct state *state = enter(comm, comm_call_of(comm, COMM_ALL_GATHER, bytes, dtype, 0, 0));
@@ -151,14 +164,15 @@ static enum fsdp_status reduce_scatter(struct state *state, const char *send, ch
             status = shm_reduce_rows(state->shm, send + (size_t)b * node_bytes + at * size, n_elems,
                                      state->partial + (size_t)b * piece, FSDP_F32, n, dtype, part_op, 1, err);
         if (status == FSDP_OK)
-            status = tcp_reduce_rows(state->mesh, state->partial, piece, recv + at * size, dtype, n, FSDP_F32, op,
-                                     divisor, err);
+            status = tcp_reduce_rows(state->mesh, state->partial, piece, recv + at * size, dtype, n, FSDP_F32,
+                                     op, divisor, err);
     }
     return status;
 }
 
-static enum fsdp_status joined_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                              enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status joined_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
+                                              size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                              struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct state *state = enter(comm, comm_call_of(comm, COMM_REDUCE_SCATTER, bytes, dtype, op, 0));
@@ -182,18 +196,19 @@ static enum fsdp_status all_reduce(struct state *state, char *buffer, size_t n_e
     at = at < n_elems ? at : n_elems;
     status = shm_reduce_all(state->shm, buffer, n_elems, dtype, part_op, 1, err);
     if (status == FSDP_OK)
-        status = tcp_reduce_all(state->mesh, buffer + at * size, part < n_elems - at ? part : n_elems - at, dtype, op,
-                                divisor, err);
+        status = tcp_reduce_all(state->mesh, buffer + at * size, part < n_elems - at ? part : n_elems - at,
+                                dtype, op, divisor, err);
     for (int l = 0; l < state->L && status == FSDP_OK && !small; l++) {
         at = (size_t)l * part;
         at = at < n_elems ? at : n_elems;
-        status = shm_spread(state->shm, buffer + at * size, (part < n_elems - at ? part : n_elems - at) * size, l, err);
+        status = shm_spread(state->shm, buffer + at * size,
+                            (part < n_elems - at ? part : n_elems - at) * size, l, err);
     }
     return status;
 }
 
-static enum fsdp_status joined_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                          enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status joined_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
+                                          enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct state *state = enter(comm, comm_call_of(comm, COMM_ALL_REDUCE, bytes, dtype, op, 0));

@@ -17,9 +17,14 @@
 /* A world of one: what the agent would have said. */
 static enum fsdp_status open_alone(struct link *link, struct fsdp_err *err)
 {
-    link->hello = (struct fsdp_link_hello){ .world_size = 1, .local_world_size = 1, .n_nodes = 1, .threads = 1,
-                                            .resume_step = -1, .node_address = "127.0.0.1" };
-    link->progress = mmap(NULL, FSDP_PROGRESS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    link->hello = (struct fsdp_link_hello){ .world_size = 1,
+                                            .local_world_size = 1,
+                                            .n_nodes = 1,
+                                            .threads = 1,
+                                            .resume_step = -1,
+                                            .node_address = "127.0.0.1" };
+    link->progress =
+        mmap(NULL, FSDP_PROGRESS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (link->progress == MAP_FAILED) {
         link->progress = NULL;
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a progress page: %s", strerror(errno));
@@ -52,9 +57,10 @@ static enum fsdp_status map_progress(struct link *link, struct fsdp_err *err)
 /* The numbers a worker divides by and indexes with, and the strings it prints. */
 static bool hello_is_sound(const struct fsdp_link_hello *h)
 {
-    return h->world_size >= 1 && h->world_size <= INT_MAX && h->rank < h->world_size && h->local_world_size >= 1 &&
-           h->local_world_size <= h->world_size && h->local_rank < h->local_world_size && h->n_nodes >= 1 &&
-           h->n_nodes <= h->world_size && h->node_rank < h->n_nodes && h->threads >= 1 && h->threads <= INT_MAX &&
+    return h->world_size >= 1 && h->world_size <= INT_MAX && h->rank < h->world_size &&
+           h->local_world_size >= 1 && h->local_world_size <= h->world_size &&
+           h->local_rank < h->local_world_size && h->n_nodes >= 1 && h->n_nodes <= h->world_size &&
+           h->node_rank < h->n_nodes && h->threads >= 1 && h->threads <= INT_MAX &&
            h->generation <= INT_MAX && memchr(h->run_dir, '\0', sizeof h->run_dir) != NULL &&
            memchr(h->node_address, '\0', sizeof h->node_address) != NULL;
 }
@@ -197,8 +203,10 @@ enum fsdp_status link_event(struct link *link, const char *json_object, struct f
 {
     size_t length = json_object == NULL ? 0 : strlen(json_object);
 
-    if (length < 2 || length > FSDP_LINK_EVENT_BYTES || json_object[0] != '{' || json_object[length - 1] != '}')
-        return fsdp_fail(err, FSDP_ERR_ARG, "an event is a JSON object of at most %d bytes", FSDP_LINK_EVENT_BYTES);
+    if (length < 2 || length > FSDP_LINK_EVENT_BYTES || json_object[0] != '{' ||
+        json_object[length - 1] != '}')
+        return fsdp_fail(err, FSDP_ERR_ARG, "an event is a JSON object of at most %d bytes",
+                         FSDP_LINK_EVENT_BYTES);
     if (link->fd < 0)
         return FSDP_OK;
     return link_send(link, FSDP_LINK_EVENT, 0, json_object, length, NULL, 0, -1, err);
@@ -208,7 +216,8 @@ enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *sav
                             struct fsdp_err *err)
 {
     if (link->fd < 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "there is no agent to publish a checkpoint: the caller does it itself");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "there is no agent to publish a checkpoint: the caller does it itself");
     return link_send(link, FSDP_LINK_SAVED, 0, saved, sizeof *saved, NULL, 0, manifest_fd, err);
 }
 
@@ -234,7 +243,8 @@ enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_lin
     enum fsdp_status status;
 
     if (link->fd < 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "there is no agent to publish a checkpoint: the caller does it itself");
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "there is no agent to publish a checkpoint: the caller does it itself");
     for (;;) {
         status = link_check(link, err);
         if (take_verdict(link, step, published))

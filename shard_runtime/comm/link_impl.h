@@ -51,7 +51,8 @@ struct link {
 };
 
 /** The first failure sticks: `words` become the answer to every later call. Returns the status that stuck. */
-enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words, struct fsdp_err *err);
+enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words,
+                            struct fsdp_err *err);
 
 /** One packet into link->packet, without waiting; *got is false when none is there. What it held before is dropped. */
 enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err);
@@ -60,7 +61,8 @@ void link_drop_fd(struct packet *packet);
 
 /** `head` and `body` as one packet; `fd` >= 0 goes along. Waits while the socket is full. */
 enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t tag, const void *head,
-                           size_t head_bytes, const void *body, size_t body_bytes, int fd, struct fsdp_err *err);
+                           size_t head_bytes, const void *body, size_t body_bytes, int fd,
+                           struct fsdp_err *err);
 
 /** Put away link->packet, which nobody waits for at this moment. */
 enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err);

@@ -16,8 +16,8 @@ static struct entry *find_entry(const struct link *link, const char *key)
     return entry;
 }
 
-static enum fsdp_status put_alone(struct link *link, const char *key, const void *value, size_t size_bytes, int fd,
-                                  struct fsdp_err *err)
+static enum fsdp_status put_alone(struct link *link, const char *key, const void *value, size_t size_bytes,
+                                  int fd, struct fsdp_err *err)
 {
     struct entry *entry;
 
@@ -67,12 +67,12 @@ enum fsdp_status link_put(struct link *link, const char *key, const void *value,
 }
 
 /* Hand a value to the caller of link_get(); *fd_in is closed unless it is taken. */
-static enum fsdp_status give_value(const char *key, const void *from, size_t from_bytes, int *fd_in, void *value,
-                                   size_t *size_bytes, int *fd, struct fsdp_err *err)
+static enum fsdp_status give_value(const char *key, const void *from, size_t from_bytes, int *fd_in,
+                                   void *value, size_t *size_bytes, int *fd, struct fsdp_err *err)
 {
     if (from_bytes > *size_bytes)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "key %s: a value of %zu bytes where at most %zu were expected", key,
-                         from_bytes, *size_bytes);
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "key %s: a value of %zu bytes where at most %zu were expected",
+                         key, from_bytes, *size_bytes);
     if (from_bytes > 0)
         memcpy(value, from, from_bytes);
     *size_bytes = from_bytes;
@@ -83,15 +83,16 @@ static enum fsdp_status give_value(const char *key, const void *from, size_t fro
     return FSDP_OK;
 }
 
-static enum fsdp_status get_alone(struct link *link, const char *key, void *value, size_t *size_bytes, int *fd,
-                                  struct fsdp_err *err)
+static enum fsdp_status get_alone(struct link *link, const char *key, void *value, size_t *size_bytes,
+                                  int *fd, struct fsdp_err *err)
 {
     const struct entry *entry = find_entry(link, key);
     enum fsdp_status status;
     int copy = -1;
 
     if (entry == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "key %s was not put, and there is nobody else to put it", key);
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "key %s was not put, and there is nobody else to put it",
+                         key);
     if (fd != NULL && entry->fd >= 0 && (copy = fcntl(entry->fd, F_DUPFD_CLOEXEC, 3)) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "key %s: copying its descriptor: %s", key, strerror(errno));
     status = give_value(key, entry->value, entry->size, &copy, value, size_bytes, fd, err);
@@ -142,8 +143,8 @@ enum fsdp_status link_get(struct link *link, const char *key, void *value, size_
         fsdp_wrap(err, "waiting for %s", key);
         return status;
     }
-    status = give_value(key, link->packet->payload, link->packet->header.size, &link->packet->fd, value, size_bytes,
-                        fd, err);
+    status = give_value(key, link->packet->payload, link->packet->header.size, &link->packet->fd, value,
+                        size_bytes, fd, err);
     link_drop_fd(link->packet);
     return status;
 }

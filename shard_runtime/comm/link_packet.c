@@ -21,7 +21,8 @@ static enum fsdp_status link_say_broken(const struct link *link, struct fsdp_err
     return fsdp_fail(err, link->broken.status, "%s", link->broken.message);
 }
 
-enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words, struct fsdp_err *err)
+enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words,
+                            struct fsdp_err *err)
 {
     if (link->broken.status == FSDP_OK)
         fsdp_fail(&link->broken, status, "%s", words);
@@ -67,12 +68,15 @@ static bool take_descriptors(struct msghdr *message, int *fd)
 enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err)
 {
     struct packet *packet = link->packet;
-    struct iovec parts[2] = { { &packet->header, sizeof packet->header }, { packet->payload, sizeof packet->payload } };
+    struct iovec parts[2] = { { &packet->header, sizeof packet->header },
+                              { packet->payload, sizeof packet->payload } };
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(4 * sizeof(int))];
     } control;
-    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2, .msg_control = control.bytes,
+    struct msghdr message = { .msg_iov = parts,
+                              .msg_iovlen = 2,
+                              .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
     bool one_descriptor;
     ssize_t n;
@@ -96,16 +100,19 @@ enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err
     if ((message.msg_flags & MSG_TRUNC) != 0)
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is too long", err);
     if ((size_t)n < sizeof packet->header || packet->header.magic != FSDP_LINK_MAGIC)
-        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is not of the link's protocol", err);
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet that is not of the link's protocol",
+                          err);
     if (packet->header.version != FSDP_LINK_VERSION) {
         char words[128];
 
-        snprintf(words, sizeof words, "the agent speaks version %d of the link's protocol, this library version %d",
+        snprintf(words, sizeof words,
+                 "the agent speaks version %d of the link's protocol, this library version %d",
                  packet->header.version, FSDP_LINK_VERSION);
         return link_break(link, FSDP_ERR_FORMAT, words, err);
     }
     if (packet->header.size != (size_t)n - sizeof packet->header)
-        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet whose size is not what it says", err);
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet whose size is not what it says",
+                          err);
     *got = true;
     return FSDP_OK;
 }
@@ -122,10 +129,14 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
                            size_t head_bytes, const void *body, size_t body_bytes, int fd,
                            struct fsdp_err *err)
 {
-    struct fsdp_link_header header = { .magic = FSDP_LINK_MAGIC, .version = FSDP_LINK_VERSION,
-                                       .type = (uint16_t)type, .tag = tag,
+    struct fsdp_link_header header = { .magic = FSDP_LINK_MAGIC,
+                                       .version = FSDP_LINK_VERSION,
+                                       .type = (uint16_t)type,
+                                       .tag = tag,
                                        .size = (uint32_t)(head_bytes + body_bytes) };
-    struct iovec parts[3] = { { &header, sizeof header }, { (void *)head, head_bytes }, { (void *)body, body_bytes } };
+    struct iovec parts[3] = { { &header, sizeof header },
+                              { (void *)head, head_bytes },
+                              { (void *)body, body_bytes } };
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -188,7 +199,8 @@ static enum fsdp_status read_job(struct link *link, struct fsdp_err *err)
     if (fd < 0 || link->job != NULL || link->packet->header.size != 0)
         return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job packet that is not one", err);
     if (fstat(fd, &st) < 0 || st.st_size < 0 || st.st_size > JOB_BYTES_MAX)
-        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job that is no file of a sensible size", err);
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a job that is no file of a sensible size",
+                          err);
     text = malloc((size_t)st.st_size + 1);
     if (text == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a job of %lld bytes", (long long)st.st_size);
@@ -224,7 +236,8 @@ enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err)
         if (packet->header.size != sizeof(struct fsdp_link_notice))
             return link_break(link, FSDP_ERR_FORMAT, "the agent sent a notice of a wrong size", err);
         status = keep(link, err);
-        if (status == FSDP_OK && ((const struct fsdp_link_notice *)packet->payload)->kind == FSDP_NOTICE_ABORT)
+        if (status == FSDP_OK &&
+            ((const struct fsdp_link_notice *)packet->payload)->kind == FSDP_NOTICE_ABORT)
             return link_break(link, FSDP_ERR_PEER, "another rank is gone, says the agent", err);
         return status;
     case FSDP_LINK_PUBLISHED:
@@ -232,7 +245,8 @@ enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err)
             return link_break(link, FSDP_ERR_FORMAT, "the agent sent a verdict of a wrong size", err);
         return keep(link, err);
     default:
-        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet of a kind that workers do not get", err);
+        return link_break(link, FSDP_ERR_FORMAT, "the agent sent a packet of a kind that workers do not get",
+                          err);
     }
 }
 

@@ -41,23 +41,23 @@ static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t
 
 /* The same four loops for each type of running sum. x != x is true of NaN alone. */
 /* NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes no parentheses. */
-#define LOOPS(T, suffix)                                                                  \
-    static void add_##suffix(T *restrict sum, const T *restrict x, size_t n)              \
-    {                                                                                     \
-        for (size_t i = 0; i < n; i++)                                                    \
-            sum[i] += x[i];                                                               \
-    }                                                                                     \
-    static void max_##suffix(T *restrict sum, const T *restrict x, size_t n)              \
-    {                                                                                     \
-        for (size_t i = 0; i < n; i++)                                                    \
-            sum[i] = ((x[i] > sum[i]) | (x[i] != x[i])) ? x[i] : sum[i];                  \
-    }                                                                                     \
-    static void combine_##suffix(T *sum, const T *x, size_t n, enum fsdp_reduce_op op)    \
-    {                                                                                     \
-        if (op == FSDP_MAX)                                                               \
-            max_##suffix(sum, x, n);                                                      \
-        else                                                                              \
-            add_##suffix(sum, x, n);                                                      \
+#define LOOPS(T, suffix)                                                                                     \
+    static void add_##suffix(T *restrict sum, const T *restrict x, size_t n)                                 \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            sum[i] += x[i];                                                                                  \
+    }                                                                                                        \
+    static void max_##suffix(T *restrict sum, const T *restrict x, size_t n)                                 \
+    {                                                                                                        \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            sum[i] = ((x[i] > sum[i]) | (x[i] != x[i])) ? x[i] : sum[i];                                     \
+    }                                                                                                        \
+    static void combine_##suffix(T *sum, const T *x, size_t n, enum fsdp_reduce_op op)                       \
+    {                                                                                                        \
+        if (op == FSDP_MAX)                                                                                  \
+            max_##suffix(sum, x, n);                                                                         \
+        else                                                                                                 \
+            add_##suffix(sum, x, n);                                                                         \
     }
 /* NOLINTEND(bugprone-macro-parentheses) */
 
@@ -74,8 +74,9 @@ static void combine_i64(int64_t *sum, const int64_t *x, size_t n, enum fsdp_redu
     }
 }
 
-static void reduce_to_f32(void *out, enum fsdp_dtype out_dtype, const void *const *sources, enum fsdp_dtype dtype,
-                          int n_sources, size_t first, size_t n, enum fsdp_reduce_op op, int divisor)
+static void reduce_to_f32(void *out, enum fsdp_dtype out_dtype, const void *const *sources,
+                          enum fsdp_dtype dtype, int n_sources, size_t first, size_t n,
+                          enum fsdp_reduce_op op, int divisor)
 {
     float sum[BLOCK], x[BLOCK];
 

@@ -5,7 +5,8 @@
 
 #include "shard_runtime/comm/comm_impl.h"
 
-static enum fsdp_status self_open(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err)
+static enum fsdp_status self_open(struct fsdp_comm *comm, const struct comm_config *config,
+                                  struct fsdp_err *err)
 {
     (void)comm, (void)config, (void)err;
     return FSDP_OK;
@@ -30,16 +31,17 @@ static enum fsdp_status self_all_gather(struct fsdp_comm *comm, const void *send
     return FSDP_OK;
 }
 
-static enum fsdp_status self_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                            enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status self_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
+                                            size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                            struct fsdp_err *err)
 {
     (void)comm, (void)op, (void)err;
     copy_block(send, recv, n_elems, dtype);
     return FSDP_OK;
 }
 
-static enum fsdp_status self_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                        enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status self_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
+                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     (void)comm, (void)buffer, (void)n_elems, (void)dtype, (void)op, (void)err;
     return FSDP_OK;

@@ -33,9 +33,13 @@ static enum fsdp_status shm_backend_open(struct fsdp_comm *comm, const struct co
     comm->state = state;
     status = watch_create(&state->watch, config->link, config->name, 0, comm->size, comm->rank, err);
     if (status == FSDP_OK) {
-        const struct shm_config shm = { .name = config->name, .link = config->link, .watch = state->watch,
-                                        .node = (int)link_hello(config->link)->node_rank, .n = comm->size,
-                                        .self = comm->rank, .chunk_bytes = config->chunk_bytes };
+        const struct shm_config shm = { .name = config->name,
+                                        .link = config->link,
+                                        .watch = state->watch,
+                                        .node = (int)link_hello(config->link)->node_rank,
+                                        .n = comm->size,
+                                        .self = comm->rank,
+                                        .chunk_bytes = config->chunk_bytes };
 
         status = shm_create(&state->shm, &shm, err);
     }
@@ -57,8 +61,8 @@ static enum fsdp_status leave(struct shm *shm, enum fsdp_status status, struct f
     return status == FSDP_OK ? shm_leave(shm, err) : status;
 }
 
-static enum fsdp_status shm_backend_all_gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                               enum fsdp_dtype dtype, struct fsdp_err *err)
+static enum fsdp_status shm_backend_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
+                                               size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct shm *shm = enter(comm, comm_call_of(comm, COMM_ALL_GATHER, bytes, dtype, 0, 0));
@@ -67,17 +71,19 @@ static enum fsdp_status shm_backend_all_gather(struct fsdp_comm *comm, const voi
 }
 
 static enum fsdp_status shm_backend_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
-                                                   size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                                   struct fsdp_err *err)
+                                                   size_t n_elems, enum fsdp_dtype dtype,
+                                                   enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct shm *shm = enter(comm, comm_call_of(comm, COMM_REDUCE_SCATTER, bytes, dtype, op, 0));
 
-    return leave(shm, shm_reduce_rows(shm, send, n_elems, recv, dtype, n_elems, dtype, op, comm->size, err), err);
+    return leave(shm, shm_reduce_rows(shm, send, n_elems, recv, dtype, n_elems, dtype, op, comm->size, err),
+                 err);
 }
 
 static enum fsdp_status shm_backend_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
-                                               enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+                                               enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                               struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct shm *shm = enter(comm, comm_call_of(comm, COMM_ALL_REDUCE, bytes, dtype, op, 0));
@@ -85,8 +91,8 @@ static enum fsdp_status shm_backend_all_reduce(struct fsdp_comm *comm, void *buf
     return leave(shm, shm_reduce_all(shm, buffer, n_elems, dtype, op, comm->size, err), err);
 }
 
-static enum fsdp_status shm_backend_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
-                                              struct fsdp_err *err)
+static enum fsdp_status shm_backend_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes,
+                                              int root, struct fsdp_err *err)
 {
     struct shm *shm = enter(comm, comm_call_of(comm, COMM_BROADCAST, size_bytes, FSDP_U8, 0, root));
 

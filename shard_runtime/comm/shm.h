@@ -21,7 +21,7 @@
 struct shm;
 
 struct shm_config {
-    const char *name;    /* of the group */
+    const char *name; /* of the group */
     struct link *link;
     struct watch *watch; /* over the same ranks; borrowed, outlives the segment */
     int node;            /* which host: the segment's key is made of it */
@@ -50,7 +50,8 @@ void shm_fail(struct shm *shm, enum fsdp_status status, const char *words);
  */
 
 /** recv (n, bytes): every member's `send` (bytes); `send` may be its own block. */
-enum fsdp_status shm_gather(struct shm *shm, const void *send, void *recv, size_t bytes, struct fsdp_err *err);
+enum fsdp_status shm_gather(struct shm *shm, const void *send, void *recv, size_t bytes,
+                            struct fsdp_err *err);
 
 /**
  * recv (n_elems) of out_dtype = reduction of row `self` of every member's `send`, whose n rows begin `stride`

@@ -92,7 +92,8 @@ static enum fsdp_status compare_calls(struct shm *shm, struct fsdp_err *err)
 {
     for (int r = 0; r < shm->n; r++) {
         const struct comm_call *theirs = &shm->marks[r].calls[shm->n_calls & 1];
-        enum fsdp_status status = comm_call_compare(&shm->call, shm->first + shm->self, theirs, shm->first + r, err);
+        enum fsdp_status status =
+            comm_call_compare(&shm->call, shm->first + shm->self, theirs, shm->first + r, err);
 
         if (status != FSDP_OK)
             return status;
@@ -131,7 +132,8 @@ void shm_fail(struct shm *shm, enum fsdp_status status, const char *words)
         return;
     /* What only this process suffers from is for the others a peer that left. */
     head->failed_status = status == FSDP_ERR_MISMATCH ? FSDP_ERR_MISMATCH : FSDP_ERR_PEER;
-    snprintf(head->failed_words, sizeof head->failed_words, "rank %d left: %s", shm->first + shm->self, words);
+    snprintf(head->failed_words, sizeof head->failed_words, "rank %d left: %s", shm->first + shm->self,
+             words);
     atomic_store(&head->failed, SHM_FAILED);
     wake_all(head);
 }

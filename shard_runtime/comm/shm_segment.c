@@ -82,7 +82,8 @@ static enum fsdp_status make_segment(int *fd, size_t bytes, struct fsdp_err *err
 }
 
 /* The segment's descriptor, made or fetched, and checked to be as large as it must stay. */
-static enum fsdp_status share_segment(const struct shm_config *config, size_t bytes, int *fd, struct fsdp_err *err)
+static enum fsdp_status share_segment(const struct shm_config *config, size_t bytes, int *fd,
+                                      struct fsdp_err *err)
 {
     char key[FSDP_LINK_KEY_BYTES];
     enum fsdp_status status;
@@ -100,7 +101,8 @@ static enum fsdp_status share_segment(const struct shm_config *config, size_t by
     if (*fd < 0 || fstat(*fd, &st) < 0 || (fcntl(*fd, F_GET_SEALS) & F_SEAL_SHRINK) == 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is no sealed segment", key);
     if ((size_t)st.st_size != bytes)
-        return fsdp_fail(err, FSDP_ERR_MISMATCH, "%s has %lld bytes and not %zu: not the same chunk on all ranks", key,
+        return fsdp_fail(err, FSDP_ERR_MISMATCH,
+                         "%s has %lld bytes and not %zu: not the same chunk on all ranks", key,
                          (long long)st.st_size, bytes);
     return FSDP_OK;
 }

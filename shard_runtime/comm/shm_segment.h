@@ -21,13 +21,15 @@ struct shm_head {
     uint32_t magic;
     uint32_t n;
     uint64_t chunk_bytes;
-    _Atomic uint64_t cpus[SHM_CPUS / 64]; /* a bit for each that some rank may use; whole after the first meeting */
+    _Atomic uint64_t
+        cpus[SHM_CPUS / 64]; /* a bit for each that some rank may use; whole after the first meeting */
 
-    alignas(64) _Atomic uint32_t arrived;  /* ranks that have come to a meeting, all meetings together; wraps */
+    alignas(
+        64) _Atomic uint32_t arrived; /* ranks that have come to a meeting, all meetings together; wraps */
     alignas(64) _Atomic uint32_t released; /* meetings that are over; wraps; the futex word */
     _Atomic uint32_t sleepers;             /* ranks that may be asleep on it; too high does no harm */
 
-    alignas(64) _Atomic uint32_t failed;   /* enum shm_failed; what follows is set once it is SHM_FAILED */
+    alignas(64) _Atomic uint32_t failed; /* enum shm_failed; what follows is set once it is SHM_FAILED */
     uint32_t failed_status;
     char failed_words[SHM_WORDS_BYTES];
 };
@@ -49,11 +51,11 @@ struct shm {
     struct watch *watch;
     int first, n, self;
     int n_spins, n_yields; /* looks at the counter before a wait sleeps; one of them is 0 */
-    uint32_t meeting;    /* meetings this rank has come to */
-    uint32_t n_chunks;   /* chunks staged so far: the parity picks the slot */
-    uint32_t n_calls;    /* collectives entered: the parity picks the mark */
+    uint32_t meeting;      /* meetings this rank has come to */
+    uint32_t n_chunks;     /* chunks staged so far: the parity picks the slot */
+    uint32_t n_calls;      /* collectives entered: the parity picks the mark */
     struct comm_call call;
-    bool call_pending;   /* not compared yet */
+    bool call_pending;    /* not compared yet */
     const void **sources; /* (n) scratch of the reductions */
 };
 

@@ -90,16 +90,16 @@ enum fsdp_status shm_reduce_rows(struct shm *shm, const void *send, size_t strid
 
         for (int r = 0; r < shm->n; r++)
             if (r != shm->self)
-                stage(shm_slot(shm, shm->self) + (size_t)r * row_bytes, from + ((size_t)r * stride + at) * size,
-                      n * size);
+                stage(shm_slot(shm, shm->self) + (size_t)r * row_bytes,
+                      from + ((size_t)r * stride + at) * size, n * size);
         status = shm_meet(shm, err);
         if (status != FSDP_OK)
             return status;
         for (int r = 0; r < shm->n; r++)
             shm->sources[r] = shm_slot(shm, r) + (size_t)shm->self * row_bytes;
         shm->sources[shm->self] = from + ((size_t)shm->self * stride + at) * size;
-        reduce_sources((char *)recv + at * fsdp_dtype_size(out_dtype), out_dtype, shm->sources, dtype, shm->n, n, op,
-                       divisor);
+        reduce_sources((char *)recv + at * fsdp_dtype_size(out_dtype), out_dtype, shm->sources, dtype, shm->n,
+                       n, op, divisor);
         shm->n_chunks++;
     }
     return FSDP_OK;
@@ -160,7 +160,8 @@ enum fsdp_status shm_reduce_all(struct shm *shm, void *buffer, size_t n_elems, e
     if (n_elems > 0 && n_elems * size <= least(SMALL_BYTES, shm->chunk_bytes))
         return reduce_small(shm, buffer, n_elems, dtype, op, divisor, err);
     for (size_t at = 0; at < n_elems && status == FSDP_OK; at += per_chunk)
-        status = reduce_chunk(shm, (char *)buffer + at * size, least(n_elems - at, per_chunk), dtype, op, divisor, err);
+        status = reduce_chunk(shm, (char *)buffer + at * size, least(n_elems - at, per_chunk), dtype, op,
+                              divisor, err);
     return status;
 }
 

@@ -23,7 +23,8 @@ static void tcp_close(struct fsdp_comm *comm)
     comm->state = NULL;
 }
 
-static enum fsdp_status tcp_open(struct fsdp_comm *comm, const struct comm_config *config, struct fsdp_err *err)
+static enum fsdp_status tcp_open(struct fsdp_comm *comm, const struct comm_config *config,
+                                 struct fsdp_err *err)
 {
     struct state *state = calloc(1, sizeof *state);
     enum fsdp_status status;
@@ -33,8 +34,12 @@ static enum fsdp_status tcp_open(struct fsdp_comm *comm, const struct comm_confi
     comm->state = state;
     status = watch_create(&state->watch, config->link, config->name, comm->rank, 1, comm->rank, err);
     if (status == FSDP_OK) {
-        const struct tcp_mesh_config mesh = { .name = config->name, .link = config->link, .watch = state->watch,
-                                              .n = comm->size, .self = comm->rank, .rails = 1 };
+        const struct tcp_mesh_config mesh = { .name = config->name,
+                                              .link = config->link,
+                                              .watch = state->watch,
+                                              .n = comm->size,
+                                              .self = comm->rank,
+                                              .rails = 1 };
 
         status = tcp_mesh_create(&state->mesh, &mesh, err);
     }
@@ -63,8 +68,9 @@ static enum fsdp_status tcp_all_gather(struct fsdp_comm *comm, const void *send,
     return tcp_gather(mesh, send, recv, bytes, bytes, err);
 }
 
-static enum fsdp_status tcp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                           enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status tcp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
+                                           size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                           struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct tcp_mesh *mesh = enter(comm, comm_call_of(comm, COMM_REDUCE_SCATTER, bytes, dtype, op, 0));
@@ -72,8 +78,8 @@ static enum fsdp_status tcp_reduce_scatter(struct fsdp_comm *comm, const void *s
     return tcp_reduce_rows(mesh, send, n_elems, recv, dtype, n_elems, dtype, op, comm->size, err);
 }
 
-static enum fsdp_status tcp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                       enum fsdp_reduce_op op, struct fsdp_err *err)
+static enum fsdp_status tcp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
+                                       enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     struct tcp_mesh *mesh = enter(comm, comm_call_of(comm, COMM_ALL_REDUCE, bytes, dtype, op, 0));

@@ -23,7 +23,7 @@ enum { SMALL_BYTES = 16 << 10 };
 enum { CUT_MS = 2500 };
 
 struct conn {
-    int fd;                       /* -1: this node itself */
+    int fd; /* -1: this node itself */
     struct comm_call call_out, call_in;
     size_t call_out_at, call_in_at; /* bytes of the calls that have gone and come; whole: nothing to do */
     const char *out;
@@ -36,10 +36,10 @@ struct tcp_mesh {
     struct watch *watch;
     int n, self, rail, rails;
     struct comm_call call;
-    struct conn *conns;      /* (n) */
-    struct pollfd *polls;    /* (n) */
-    const void **sources;    /* (n) */
-    char *staging;           /* (n, CHUNK_BYTES): a chunk of each node, while it is summed */
+    struct conn *conns;   /* (n) */
+    struct pollfd *polls; /* (n) */
+    const void **sources; /* (n) */
+    char *staging;        /* (n, CHUNK_BYTES): a chunk of each node, while it is summed */
 };
 
 static int rank_of(const struct tcp_mesh *mesh, int node)
@@ -49,7 +49,8 @@ static int rank_of(const struct tcp_mesh *mesh, int node)
 
 /* --- opening --------------------------------------------------------------------------------------------- */
 
-enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config, struct fsdp_err *err)
+enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config,
+                                 struct fsdp_err *err)
 {
     const size_t n = (size_t)config->n;
     struct tcp_mesh *mesh = calloc(1, sizeof *mesh);
@@ -75,7 +76,8 @@ enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_co
     mesh->rail = config->rail;
     mesh->rails = config->rails;
     for (int i = 0; i < config->n; i++)
-        mesh->conns[i] = (struct conn){ .fd = -1, .call_out_at = sizeof(struct comm_call),
+        mesh->conns[i] = (struct conn){ .fd = -1,
+                                        .call_out_at = sizeof(struct comm_call),
                                         .call_in_at = sizeof(struct comm_call) };
     status = tcp_open_all(fds, config, err);
     for (int i = 0; i < config->n; i++)
@@ -113,7 +115,8 @@ void tcp_fail(struct tcp_mesh *mesh)
 
 /* --- the exchange ---------------------------------------------------------------------------------------- */
 
-static enum fsdp_status peer_gone(const struct tcp_mesh *mesh, int node, const char *why, struct fsdp_err *err)
+static enum fsdp_status peer_gone(const struct tcp_mesh *mesh, int node, const char *why,
+                                  struct fsdp_err *err)
 {
     return fsdp_fail(err, FSDP_ERR_PEER, "the connection to rank %d is broken: %s", rank_of(mesh, node), why);
 }
@@ -132,8 +135,9 @@ static bool send_some(struct conn *c)
     size_t n = 1;
 
     while (c->call_out_at < sizeof c->call_out && n > 0) {
-        if (!moved(send(c->fd, (const char *)&c->call_out + c->call_out_at, sizeof c->call_out - c->call_out_at,
-                        MSG_NOSIGNAL), &n))
+        if (!moved(send(c->fd, (const char *)&c->call_out + c->call_out_at,
+                        sizeof c->call_out - c->call_out_at, MSG_NOSIGNAL),
+                   &n))
             return false;
         c->call_out_at += n;
     }
@@ -151,7 +155,8 @@ static bool receive_some(struct conn *c)
     size_t n;
 
     if (c->call_in_at < sizeof c->call_in) {
-        if (!moved(recv(c->fd, (char *)&c->call_in + c->call_in_at, sizeof c->call_in - c->call_in_at, 0), &n))
+        if (!moved(recv(c->fd, (char *)&c->call_in + c->call_in_at, sizeof c->call_in - c->call_in_at, 0),
+                   &n))
             return false;
         c->call_in_at += n;
         return true; /* data is not taken before the call has been compared */
@@ -208,8 +213,8 @@ static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, st
     if (wants_in(c) && (revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         alive = receive_some(c);
     if (!call_was_here && c->call_in_at == sizeof c->call_in) {
-        enum fsdp_status status = comm_call_compare(&mesh->call, rank_of(mesh, mesh->self), &c->call_in,
-                                                    rank_of(mesh, node), err);
+        enum fsdp_status status =
+            comm_call_compare(&mesh->call, rank_of(mesh, mesh->self), &c->call_in, rank_of(mesh, node), err);
 
         if (status != FSDP_OK)
             return status;
@@ -314,9 +319,9 @@ enum fsdp_status tcp_gather(struct tcp_mesh *mesh, const void *send, void *recv,
 }
 
 /* Take chunk after chunk of (n_elems) from every node and sum it with `own` into `recv`. What goes out is planned. */
-static enum fsdp_status reduce_incoming(struct tcp_mesh *mesh, const char *own, char *recv, enum fsdp_dtype out_dtype,
-                                        size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op, int divisor,
-                                        struct fsdp_err *err)
+static enum fsdp_status reduce_incoming(struct tcp_mesh *mesh, const char *own, char *recv,
+                                        enum fsdp_dtype out_dtype, size_t n_elems, enum fsdp_dtype dtype,
+                                        enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
 {
     const size_t size = fsdp_dtype_size(dtype), per_chunk = CHUNK_BYTES / size;
     enum fsdp_status status = FSDP_OK;
@@ -331,8 +336,8 @@ static enum fsdp_status reduce_incoming(struct tcp_mesh *mesh, const char *own, 
         mesh->sources[mesh->self] = own + at * size;
         status = exchange(mesh, false, err);
         if (status == FSDP_OK)
-            reduce_sources(recv + at * fsdp_dtype_size(out_dtype), out_dtype, mesh->sources, dtype, mesh->n, n, op,
-                           divisor);
+            reduce_sources(recv + at * fsdp_dtype_size(out_dtype), out_dtype, mesh->sources, dtype, mesh->n,
+                           n, op, divisor);
     }
     return status;
 }
@@ -347,13 +352,14 @@ enum fsdp_status tcp_reduce_rows(struct tcp_mesh *mesh, const void *send, size_t
 
     for (int i = 0; i < mesh->n; i++)
         plan_out(mesh, i, rows + (size_t)i * stride * size, n_elems * size);
-    status = reduce_incoming(mesh, rows + (size_t)mesh->self * stride * size, recv, out_dtype, n_elems, dtype, op,
-                             divisor, err);
+    status = reduce_incoming(mesh, rows + (size_t)mesh->self * stride * size, recv, out_dtype, n_elems, dtype,
+                             op, divisor, err);
     return status == FSDP_OK ? exchange(mesh, true, err) : status;
 }
 
-static enum fsdp_status reduce_small(struct tcp_mesh *mesh, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
-                                     enum fsdp_reduce_op op, int divisor, struct fsdp_err *err)
+static enum fsdp_status reduce_small(struct tcp_mesh *mesh, void *buffer, size_t n_elems,
+                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op, int divisor,
+                                     struct fsdp_err *err)
 {
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     enum fsdp_status status;

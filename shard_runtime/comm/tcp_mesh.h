@@ -15,7 +15,7 @@
 struct tcp_mesh;
 
 struct tcp_mesh_config {
-    const char *name;    /* of the group */
+    const char *name; /* of the group */
     struct link *link;
     struct watch *watch; /* borrowed, outlives the mesh */
     int n, self;         /* nodes, and this one among them */
@@ -23,7 +23,8 @@ struct tcp_mesh_config {
 };
 
 /** Connect all to all; collective over the rail. Nothing listens any more when it returns. */
-enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config, struct fsdp_err *err);
+enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config,
+                                 struct fsdp_err *err);
 void tcp_mesh_destroy(struct tcp_mesh *mesh);
 
 /**
@@ -55,6 +56,7 @@ enum fsdp_status tcp_reduce_all(struct tcp_mesh *mesh, void *buffer, size_t n_el
                                 enum fsdp_reduce_op op, int divisor, struct fsdp_err *err);
 
 /** buffer of node `root` to all. */
-enum fsdp_status tcp_spread(struct tcp_mesh *mesh, void *buffer, size_t bytes, int root, struct fsdp_err *err);
+enum fsdp_status tcp_spread(struct tcp_mesh *mesh, void *buffer, size_t bytes, int root,
+                            struct fsdp_err *err);
 
 #endif

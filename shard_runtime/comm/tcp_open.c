@@ -45,9 +45,9 @@ enum stage { VACANT, CONNECTING, AWAIT_CHALLENGE, AWAIT_PROOF, AWAIT_OPENING };
 struct door {
     int fd;
     enum stage stage;
-    int node;          /* connecting end: to which */
+    int node; /* connecting end: to which */
     int attempts;
-    int64_t since_ms;  /* accepting end: when it came; connecting end, vacant: when to try again */
+    int64_t since_ms; /* accepting end: when it came; connecting end, vacant: when to try again */
     size_t got;
     union {
         unsigned char bytes[sizeof(struct opening)];
@@ -63,7 +63,7 @@ struct opener {
     const struct tcp_mesh_config *config;
     const struct fsdp_link_hello *hello;
     int *fds;
-    int n_open;   /* of fds */
+    int n_open; /* of fds */
     int listener;
     struct sockaddr_storage *addresses; /* (self) of the nodes before this one */
     socklen_t *address_bytes;
@@ -84,8 +84,8 @@ static uint32_t rank_of(const struct tcp_mesh_config *config, int node)
     return (uint32_t)(node * config->rails + config->rail);
 }
 
-static bool prove(const struct opener *o, const char *word, const struct door *door, const struct opening *opening,
-                  unsigned char mac[MAC_BYTES])
+static bool prove(const struct opener *o, const char *word, const struct door *door,
+                  const struct opening *opening, unsigned char mac[MAC_BYTES])
 {
     struct statement s = { .generation = o->hello->generation, .from = opening->from, .to = opening->to };
     unsigned int length = 0;
@@ -94,8 +94,9 @@ static bool prove(const struct opener *o, const char *word, const struct door *d
     snprintf(s.group, sizeof s.group, "%s", o->config->name);
     memcpy(s.challenge, door->challenge, NONCE_BYTES);
     memcpy(s.nonce, opening->nonce, NONCE_BYTES);
-    return HMAC(EVP_sha256(), o->hello->token, sizeof o->hello->token, (const unsigned char *)&s, sizeof s, mac,
-                &length) != NULL && length == MAC_BYTES;
+    return HMAC(EVP_sha256(), o->hello->token, sizeof o->hello->token, (const unsigned char *)&s, sizeof s,
+                mac, &length) != NULL &&
+           length == MAC_BYTES;
 }
 
 /* --- addresses ------------------------------------------------------------------------------------------- */
@@ -119,7 +120,8 @@ static enum fsdp_status listen_here(struct opener *o, struct fsdp_err *err)
     o->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (o->listener < 0 || bind(o->listener, found->ai_addr, found->ai_addrlen) < 0 ||
         listen(o->listener, STRANGERS + o->config->n) < 0)
-        status = fsdp_fail(err, FSDP_ERR_IO, "listening on this node's address %s: %s", host, strerror(errno));
+        status =
+            fsdp_fail(err, FSDP_ERR_IO, "listening on this node's address %s: %s", host, strerror(errno));
     freeaddrinfo(found);
     return status;
 }
@@ -214,7 +216,8 @@ static enum fsdp_status start_connecting(struct opener *o, struct door *door, st
     tune(door->fd);
     door->stage = CONNECTING;
     door->got = 0;
-    if (connect(door->fd, address, o->address_bytes[door->node]) < 0 && errno != EINPROGRESS && errno != EINTR)
+    if (connect(door->fd, address, o->address_bytes[door->node]) < 0 && errno != EINPROGRESS &&
+        errno != EINTR)
         shut(door); /* counted as an attempt, tried again below */
     door->since_ms = now_ms() + RETRY_MS;
     return FSDP_OK;
@@ -249,7 +252,8 @@ static void accept_all(struct opener *o)
 static bool answer_challenge(const struct opener *o, struct door *door)
 {
     memcpy(door->challenge, door->in.challenge, NONCE_BYTES);
-    door->sent = (struct opening){ .from = rank_of(o->config, o->config->self), .to = rank_of(o->config, door->node) };
+    door->sent =
+        (struct opening){ .from = rank_of(o->config, o->config->self), .to = rank_of(o->config, door->node) };
     return getrandom(door->sent.nonce, NONCE_BYTES, 0) == NONCE_BYTES &&
            prove(o, "open", door, &door->sent, door->sent.mac) &&
            send(door->fd, &door->sent, sizeof door->sent, MSG_NOSIGNAL) == sizeof door->sent;
@@ -290,7 +294,9 @@ static void judge_proof(struct opener *o, struct door *door)
 
 static size_t awaited_bytes(enum stage stage)
 {
-    return stage == AWAIT_OPENING ? sizeof(struct opening) : stage == AWAIT_CHALLENGE ? NONCE_BYTES : MAC_BYTES;
+    return stage == AWAIT_OPENING     ? sizeof(struct opening)
+           : stage == AWAIT_CHALLENGE ? NONCE_BYTES
+                                      : MAC_BYTES;
 }
 
 /* Something happened at a door. Not one byte more is read than its stage awaits. */
@@ -346,7 +352,8 @@ static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
             enum fsdp_status status = FSDP_OK;
 
             if (door->attempts == ATTEMPTS)
-                return fsdp_fail(err, FSDP_ERR_PEER, "rank %u does not take the connection: it is gone, or of another job",
+                return fsdp_fail(err, FSDP_ERR_PEER,
+                                 "rank %u does not take the connection: it is gone, or of another job",
                                  rank_of(o->config, door->node));
             if (now >= door->since_ms)
                 status = start_connecting(o, door, err);
@@ -386,7 +393,10 @@ static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
 
 enum fsdp_status tcp_open_all(int *fds, const struct tcp_mesh_config *config, struct fsdp_err *err)
 {
-    struct opener o = { .config = config, .hello = link_hello(config->link), .fds = fds, .listener = -1,
+    struct opener o = { .config = config,
+                        .hello = link_hello(config->link),
+                        .fds = fds,
+                        .listener = -1,
                         .n_doors = config->self + STRANGERS };
     enum fsdp_status status;
 

@@ -36,8 +36,8 @@ static enum fsdp_status publish_self(struct link *link, const char *name, int se
     return status;
 }
 
-enum fsdp_status watch_create(struct watch **out, struct link *link, const char *name, int first, int n, int self,
-                              struct fsdp_err *err)
+enum fsdp_status watch_create(struct watch **out, struct link *link, const char *name, int first, int n,
+                              int self, struct fsdp_err *err)
 {
     enum fsdp_status status;
     struct watch *watch;
@@ -61,7 +61,8 @@ enum fsdp_status watch_create(struct watch **out, struct link *link, const char 
         pid_key(key, name, first + i);
         status = link_get(link, key, NULL, &nothing, &watch->peers[i].fd, err);
         if (status == FSDP_OK && watch->peers[i].fd < 0)
-            status = fsdp_fail(err, FSDP_ERR_FORMAT, "rank %d's process came without its descriptor", first + i);
+            status =
+                fsdp_fail(err, FSDP_ERR_FORMAT, "rank %d's process came without its descriptor", first + i);
     }
     if (status != FSDP_OK) {
         watch_destroy(watch);

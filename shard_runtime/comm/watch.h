@@ -19,8 +19,8 @@ enum { WATCH_SLICE_MS = 5 };
  *   self      this process's rank in the group
  * A descriptor is made by the process that it names, so that no reuse of a pid can mislead.
  */
-enum fsdp_status watch_create(struct watch **out, struct link *link, const char *name, int first, int n, int self,
-                              struct fsdp_err *err);
+enum fsdp_status watch_create(struct watch **out, struct link *link, const char *name, int first, int n,
+                              int self, struct fsdp_err *err);
 void watch_destroy(struct watch *watch);
 
 /** FSDP_ERR_PEER when waiting is in vain; never blocks. */

@@ -276,7 +276,8 @@ static void read_event(struct reader *reader, const yaml_event_t *event)
         break;
     case YAML_MAPPING_END_EVENT:
     case YAML_SEQUENCE_END_EVENT:
-        assert(reader->depth > 0); /* the parser ends what it began, and what we did not open has stopped us */
+        assert(reader->depth >
+               0); /* the parser ends what it began, and what we did not open has stopped us */
         if (--reader->depth > 0)
             reader->frames[reader->depth - 1].label = NULL;
         break;

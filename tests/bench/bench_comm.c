@@ -99,8 +99,8 @@ static enum fsdp_status once(struct fsdp_comm *comm, enum op op, size_t bytes, f
     return FSDP_OK;
 }
 
-static enum fsdp_status obey(struct fsdp_comm *comm, const struct order *order, float *a, float *b, struct span *span,
-                             struct fsdp_err *err)
+static enum fsdp_status obey(struct fsdp_comm *comm, const struct order *order, float *a, float *b,
+                             struct span *span, struct fsdp_err *err)
 {
     enum fsdp_status status = fsdp_barrier(comm, err);
 
@@ -128,7 +128,8 @@ static int rank_main(int rank, void *arg)
         if (r != rank)
             close(pipes.orders[r][0]), close(pipes.spans[r][1]);
     }
-    if (link_open(&link, &err) != FSDP_OK || (config.link = link, comm_create(&comm, &config, &err)) != FSDP_OK) {
+    if (link_open(&link, &err) != FSDP_OK ||
+        (config.link = link, comm_create(&comm, &config, &err)) != FSDP_OK) {
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
@@ -173,7 +174,8 @@ static void start_ours(struct worker *workers, int W)
     }
     for (int r = 0; r < W; r++) {
         close(pipes.orders[r][0]), close(pipes.spans[r][1]);
-        workers[r] = (struct worker){ .pid = r == 0 ? pid : 0, .orders = pipes.orders[r][1],
+        workers[r] = (struct worker){ .pid = r == 0 ? pid : 0,
+                                      .orders = pipes.orders[r][1],
                                       .spans = pipes.spans[r][0] };
     }
 }
@@ -294,8 +296,8 @@ static void stop(struct worker *workers, int W)
             waitpid(workers[r].pid, NULL, 0);
 }
 
-static void measure(struct report *report, struct worker *ours, struct worker *gloo, bool with_gloo, int W, enum op op,
-                    size_t bytes)
+static void measure(struct report *report, struct worker *ours, struct worker *gloo, bool with_gloo, int W,
+                    enum op op, size_t bytes)
 {
     const int n = RUNS, n_warm = 3;
     double us[RUNS], limit[RUNS], peer[RUNS];
@@ -309,12 +311,18 @@ static void measure(struct report *report, struct worker *ours, struct worker *g
         if (with_gloo)
             peer[at] = 1e-9 * (double)bytes / run_gloo(gloo, W, op, bytes);
     }
-    snprintf(what, sizeof what, "%s, %zu MiB, %d processes", op == ALL_GATHER ? "all-gather" : "reduce-scatter",
-             bytes >> 20, W);
-    report_add(report, &(struct report_row){ .what = what, .unit = "GB/s", .higher_is_better = true, .ours = us,
-                                             .peer = with_gloo ? peer : NULL, .limit = limit, .n = n,
-                                             .peer_name = "gloo (PyTorch)",
-                                             .limit_name = "as many processes copying the same bytes at once" });
+    snprintf(what, sizeof what, "%s, %zu MiB, %d processes",
+             op == ALL_GATHER ? "all-gather" : "reduce-scatter", bytes >> 20, W);
+    report_add(report,
+               &(struct report_row){ .what = what,
+                                     .unit = "GB/s",
+                                     .higher_is_better = true,
+                                     .ours = us,
+                                     .peer = with_gloo ? peer : NULL,
+                                     .limit = limit,
+                                     .n = n,
+                                     .peer_name = "gloo (PyTorch)",
+                                     .limit_name = "as many processes copying the same bytes at once" });
 }
 
 int main(int argc, char **argv)

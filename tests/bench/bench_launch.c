@@ -107,8 +107,9 @@ static double run_ours(void)
 
 static double run_torchrun(void)
 {
-    char *const argv[] = { (char *)python, "-m", "torch.distributed.run", "--nproc-per-node", "8", "--no-python",
-                           (char *)worker, times_path, NULL };
+    char *const argv[] = { (char *)python,     "-m",       "torch.distributed.run",
+                           "--nproc-per-node", "8",        "--no-python",
+                           (char *)worker,     times_path, NULL };
     const double begun = report_now();
     pid_t pid = start(python, argv);
     const double last = last_arrival();
@@ -156,8 +157,8 @@ static pid_t only_child(pid_t pid)
 
 static double run_memory(void)
 {
-    char *const argv[] = { (char *)fsdprun,  "--nproc-per-node", "8", "--", (char *)worker, times_path,
-                           hold_path, NULL };
+    char *const argv[] = { (char *)fsdprun, "--nproc-per-node", "8",       "--",
+                           (char *)worker,  times_path,         hold_path, NULL };
     int hold = open(hold_path, O_RDWR | O_CLOEXEC);
     pid_t pid = start(fsdprun, argv);
     double sum;
@@ -206,17 +207,25 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < PEER_RUNS && python != NULL; i++)
         peer[i] = 1e3 * run_torchrun();
-    report_add(&report, &(struct report_row){ .what = "start to last of 8 workers in main()", .unit = "ms",
-                                              .ours = ours, .limit = limit, .n = RUNS, .limit_name = "bare posix_spawn",
-                                              .peer = python != NULL ? peer : NULL, .n_peer = PEER_RUNS,
+    report_add(&report, &(struct report_row){ .what = "start to last of 8 workers in main()",
+                                              .unit = "ms",
+                                              .ours = ours,
+                                              .limit = limit,
+                                              .n = RUNS,
+                                              .limit_name = "bare posix_spawn",
+                                              .peer = python != NULL ? peer : NULL,
+                                              .n_peer = PEER_RUNS,
                                               .peer_name = "torchrun" });
     printf("target: under 2 x limit + 5 ms = %.3f ms\n", 2 * report_quantile(limit, RUNS, 0.5) + 5);
     for (int i = 0; i < RUNS; i++) {
         memory[i] = run_memory();
         memory_limit[i] = memory_limit_mb;
     }
-    report_add(&report, &(struct report_row){ .what = "PSS of both launcher processes, 8 workers", .unit = "MB",
-                                              .ours = memory, .limit = memory_limit, .n = RUNS,
+    report_add(&report, &(struct report_row){ .what = "PSS of both launcher processes, 8 workers",
+                                              .unit = "MB",
+                                              .ours = memory,
+                                              .limit = memory_limit,
+                                              .n = RUNS,
                                               .limit_name = "what they may hold" });
     clean_up();
     return report_end(&report) ? 0 : 1;

@@ -71,7 +71,8 @@ static inline bool report_begin(struct report *report, const char *json_path)
         return false;
     }
     printf("%s, %ld cores\n", cpu, sysconf(_SC_NPROCESSORS_ONLN));
-    printf("%-48s | %10s | %10s | %10s | %9s | %10s\n", "what", "ours", "peer", "limit", "ours/peer", "ours/limit");
+    printf("%-48s | %10s | %10s | %10s | %9s | %10s\n", "what", "ours", "peer", "limit", "ours/peer",
+           "ours/limit");
     fprintf(report->json, "{\"machine\": {\"cpu\": \"%s\", \"cores\": %ld}, \"rows\": [", cpu,
             sysconf(_SC_NPROCESSORS_ONLN));
     return true;
@@ -111,8 +112,8 @@ static inline void report_add(struct report *report, const struct report_row *ro
     report_cell(row->limit, row->n, ours, true);
     printf("   n %d, p99 %.3f\n", row->n, p99);
     fflush(stdout);
-    fprintf(report->json, "%s\n  {\"what\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g", report->n_rows++ == 0 ? "" : ",",
-            row->what, row->unit, ours);
+    fprintf(report->json, "%s\n  {\"what\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g",
+            report->n_rows++ == 0 ? "" : ",", row->what, row->unit, ours);
     report_number(report->json, "peer", row->peer, n_peer);
     fprintf(report->json, ", \"peer_name\": %s%s%s", row->peer == NULL ? "null" : "\"",
             row->peer == NULL ? "" : row->peer_name, row->peer == NULL ? "" : "\"");

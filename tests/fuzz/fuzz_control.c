@@ -46,7 +46,8 @@ static void check_request(const unsigned char *payload, size_t n)
     }
     if (job.config.argv[0] == NULL || job.config.n_workers < 1 || job.config.directory[0] != '/')
         abort();
-    if (control_encode_job(&job, &again, &n_again, NULL) != FSDP_OK || n_again != n || memcmp(again, payload, n) != 0)
+    if (control_encode_job(&job, &again, &n_again, NULL) != FSDP_OK || n_again != n ||
+        memcmp(again, payload, n) != 0)
         abort();
     free(again);
     control_job_free(&job);

@@ -22,7 +22,8 @@ static size_t find_ends(const char *text, size_t n, size_t piece, size_t *ends)
         size_t length, consumed, n_searched = 0;
 
         seen = n - seen < piece ? n : seen + piece;
-        while (searched < seen && line_end(text + searched, seen - searched, &length, &consumed, &n_searched)) {
+        while (searched < seen &&
+               line_end(text + searched, seen - searched, &length, &consumed, &n_searched)) {
             if (length >= consumed || consumed > seen - searched)
                 abort();
             searched += consumed;

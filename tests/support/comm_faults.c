@@ -48,10 +48,19 @@ static int until_peer_rank(int r, void *arg)
         const size_t n = draw(&state) % 20000;
 
         switch (draw(&state) % 4) {
-        case 0: status = fsdp_all_gather(comm, data + (size_t)r * n, data, n, FSDP_F32, NULL, &err); break;
-        case 1: status = fsdp_reduce_scatter(comm, data, data + (size_t)r * n, n, FSDP_F32, FSDP_MEAN, NULL, &err); break;
-        case 2: status = fsdp_all_reduce(comm, data, n, FSDP_F32, FSDP_SUM, NULL, &err); break;
-        default: status = fsdp_barrier(comm, &err); break;
+        case 0:
+            status = fsdp_all_gather(comm, data + (size_t)r * n, data, n, FSDP_F32, NULL, &err);
+            break;
+        case 1:
+            status =
+                fsdp_reduce_scatter(comm, data, data + (size_t)r * n, n, FSDP_F32, FSDP_MEAN, NULL, &err);
+            break;
+        case 2:
+            status = fsdp_all_reduce(comm, data, n, FSDP_F32, FSDP_SUM, NULL, &err);
+            break;
+        default:
+            status = fsdp_barrier(comm, &err);
+            break;
         }
     } while (status == FSDP_OK);
     if (status == FSDP_ERR_PEER && fsdp_barrier(comm, &err) != FSDP_ERR_PEER)
@@ -73,7 +82,8 @@ static int kill_in_time(struct mini_agent *a)
         plot.stage = 1;
     }
     if (plot.stage != 1)
-        return plot.stage == 2 && mini_now() > plot.killed_s + DEADLINE_S ? (mini_die("a rank hangs"), 0) : 100;
+        return plot.stage == 2 && mini_now() > plot.killed_s + DEADLINE_S ? (mini_die("a rank hangs"), 0)
+                                                                          : 100;
     left = plot.act_s - mini_now();
     if (left > 0.002)
         return (int)(left * 1000);
@@ -181,11 +191,21 @@ static int last_rank(int r, void *arg)
         poll(NULL, 0, 100); /* longer than anybody waits before looking who has ended */
     if (status == FSDP_OK)
         switch (which) {
-        case 0: status = fsdp_broadcast(comm, data, sizeof *data, 0, NULL, &err); break;
-        case 1: status = fsdp_all_reduce(comm, data, 4, FSDP_F32, FSDP_SUM, NULL, &err); break;
-        case 2: status = fsdp_reduce_scatter(comm, data, data + (size_t)r * 4, 4, FSDP_F32, FSDP_SUM, NULL, &err); break;
-        case 3: status = fsdp_all_gather(comm, data + (size_t)r * 4, data, 4, FSDP_F32, NULL, &err); break;
-        default: status = fsdp_barrier(comm, &err); break;
+        case 0:
+            status = fsdp_broadcast(comm, data, sizeof *data, 0, NULL, &err);
+            break;
+        case 1:
+            status = fsdp_all_reduce(comm, data, 4, FSDP_F32, FSDP_SUM, NULL, &err);
+            break;
+        case 2:
+            status = fsdp_reduce_scatter(comm, data, data + (size_t)r * 4, 4, FSDP_F32, FSDP_SUM, NULL, &err);
+            break;
+        case 3:
+            status = fsdp_all_gather(comm, data + (size_t)r * 4, data, 4, FSDP_F32, NULL, &err);
+            break;
+        default:
+            status = fsdp_barrier(comm, &err);
+            break;
         }
     free(data);
     if (status != FSDP_OK)
@@ -270,15 +290,24 @@ static enum fsdp_status differ(int which, bool odd, float *data)
     const size_t n = odd ? 3000 : 4000;
 
     switch (which) {
-    case 0: return fsdp_all_gather(comm, data + (size_t)rank * n, data, n, FSDP_F32, NULL, &err);
-    case 1: return odd ? fsdp_barrier(comm, &err) : fsdp_all_reduce(comm, data, 5000, FSDP_F32, FSDP_SUM, NULL, &err);
-    case 2: return fsdp_all_reduce(comm, data, 10, FSDP_F32, odd ? FSDP_MAX : FSDP_SUM, NULL, &err);
-    case 3: return fsdp_all_reduce(comm, data, odd ? 5 : 10, odd ? FSDP_F64 : FSDP_F32, FSDP_SUM, NULL, &err);
-    case 4: return fsdp_broadcast(comm, data, 30000, odd ? 1 : 0, NULL, &err);
-    case 5: return fsdp_reduce_scatter(comm, data, data + (size_t)rank * n, odd ? n : 0, FSDP_F32, FSDP_SUM, NULL, &err);
+    case 0:
+        return fsdp_all_gather(comm, data + (size_t)rank * n, data, n, FSDP_F32, NULL, &err);
+    case 1:
+        return odd ? fsdp_barrier(comm, &err)
+                   : fsdp_all_reduce(comm, data, 5000, FSDP_F32, FSDP_SUM, NULL, &err);
+    case 2:
+        return fsdp_all_reduce(comm, data, 10, FSDP_F32, odd ? FSDP_MAX : FSDP_SUM, NULL, &err);
+    case 3:
+        return fsdp_all_reduce(comm, data, odd ? 5 : 10, odd ? FSDP_F64 : FSDP_F32, FSDP_SUM, NULL, &err);
+    case 4:
+        return fsdp_broadcast(comm, data, 30000, odd ? 1 : 0, NULL, &err);
+    case 5:
+        return fsdp_reduce_scatter(comm, data, data + (size_t)rank * n, odd ? n : 0, FSDP_F32, FSDP_SUM, NULL,
+                                   &err);
     default:
         return odd ? fsdp_all_gather(comm, data + (size_t)rank * n, data, n, FSDP_F32, NULL, &err)
-                   : fsdp_reduce_scatter(comm, data, data + (size_t)rank * n, n, FSDP_F32, FSDP_SUM, NULL, &err);
+                   : fsdp_reduce_scatter(comm, data, data + (size_t)rank * n, n, FSDP_F32, FSDP_SUM, NULL,
+                                         &err);
     }
 }
 

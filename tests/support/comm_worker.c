@@ -31,7 +31,8 @@ static bool whole(const unsigned char *at, size_t bytes)
 
 static size_t draw_size(uint64_t *state)
 {
-    static const size_t sizes[] = { 0, 1, 2, 3, 7, 15, 16, 17, 63, 64, 65, 100, 127, 128, 129, 1000, 1023, 1024, 1025 };
+    static const size_t sizes[] = { 0,  1,   2,   3,   7,   15,   16,   17,   63,  64,
+                                    65, 100, 127, 128, 129, 1000, 1023, 1024, 1025 };
     uint64_t x = draw(state);
 
     if (x % 8 == 0)
@@ -127,11 +128,20 @@ static int one_broadcast(int round, uint64_t *state)
 static int one_round(int round, uint64_t *state)
 {
     switch (draw(state) % 9) {
-    case 0: case 1: return one_gather(round, state);
-    case 2: case 3: return one_scatter(round, state);
-    case 4: case 5: return one_reduce(round, state);
-    case 6: case 7: return one_broadcast(round, state);
-    default: return fsdp_barrier(comm, &err) == FSDP_OK ? 0 : failed("barrier");
+    case 0:
+    case 1:
+        return one_gather(round, state);
+    case 2:
+    case 3:
+        return one_scatter(round, state);
+    case 4:
+    case 5:
+        return one_reduce(round, state);
+    case 6:
+    case 7:
+        return one_broadcast(round, state);
+    default:
+        return fsdp_barrier(comm, &err) == FSDP_OK ? 0 : failed("barrier");
     }
 }
 

@@ -39,17 +39,19 @@ struct mini_asked {
 
 struct mini_agent {
     int W, n_nodes;
-    bool abort_on_death;       /* as a real agent: the others are told */
-    bool bad_token;            /* every rank gets a token of its own */
-    const char *node_address;  /* NULL: 127.0.0.1 */
+    bool abort_on_death;      /* as a real agent: the others are told */
+    bool bad_token;           /* every rank gets a token of its own */
+    const char *node_address; /* NULL: 127.0.0.1 */
     void (*on_event)(struct mini_agent *agent, int rank, const char *text);
-    void (*on_put)(struct mini_agent *agent, int rank, const char *key, const char *value); /* before others see it */
-    int (*next_ms)(struct mini_agent *agent); /* optional: called in each turn; how long the next may wait, -1: for ever */
+    void (*on_put)(struct mini_agent *agent, int rank, const char *key,
+                   const char *value); /* before others see it */
+    int (*next_ms)(struct mini_agent
+                       *agent); /* optional: called in each turn; how long the next may wait, -1: for ever */
     void *user;
 
     pid_t pids[MINI_RANKS];
-    int socks[MINI_RANKS];     /* -1: has ended */
-    int statuses[MINI_RANKS];  /* of waitpid */
+    int socks[MINI_RANKS];    /* -1: has ended */
+    int statuses[MINI_RANKS]; /* of waitpid */
     double ended_s[MINI_RANKS];
     struct fsdp_progress *pages[MINI_RANKS];
     struct mini_value values[MINI_KEYS];
@@ -74,7 +76,8 @@ static inline void mini_die(const char *what)
 
 static inline bool mini_send(int sock, int type, uint32_t tag, const void *payload, size_t size, int fd)
 {
-    struct fsdp_link_header header = { FSDP_LINK_MAGIC, FSDP_LINK_VERSION, (uint16_t)type, tag, (uint32_t)size };
+    struct fsdp_link_header header = { FSDP_LINK_MAGIC, FSDP_LINK_VERSION, (uint16_t)type, tag,
+                                       (uint32_t)size };
     struct iovec parts[2] = { { &header, sizeof header }, { (void *)payload, size } };
     char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = { 0 };
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
@@ -97,7 +100,8 @@ static inline int mini_node(const struct mini_agent *agent, int rank)
     return rank / (agent->W / agent->n_nodes);
 }
 
-static inline void mini_answer(struct mini_agent *agent, const struct mini_value *value, int rank, uint32_t tag)
+static inline void mini_answer(struct mini_agent *agent, const struct mini_value *value, int rank,
+                               uint32_t tag)
 {
     int fd = value->node == mini_node(agent, rank) ? value->fd : -1;
 
@@ -162,8 +166,9 @@ static inline void mini_receive(struct mini_agent *agent, int rank)
     struct fsdp_link_header header;
     struct iovec parts[2] = { { &header, sizeof header }, { payload, sizeof payload - 1 } };
     char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2, .msg_control = control,
-                              .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = parts, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof control
+    };
     ssize_t n = recvmsg(agent->socks[rank], &message, MSG_CMSG_CLOEXEC);
     int fd = -1;
 
@@ -186,11 +191,15 @@ static inline void mini_start_rank(struct mini_agent *agent, int rank, const int
                                    int (*rank_main)(int rank, void *arg), void *arg)
 {
     const int per_node = agent->W / agent->n_nodes;
-    struct fsdp_link_hello hello = { .rank = (uint32_t)rank, .world_size = (uint32_t)agent->W,
+    struct fsdp_link_hello hello = { .rank = (uint32_t)rank,
+                                     .world_size = (uint32_t)agent->W,
                                      .local_rank = (uint32_t)(rank % per_node),
                                      .local_world_size = (uint32_t)per_node,
-                                     .node_rank = (uint32_t)(rank / per_node), .n_nodes = (uint32_t)agent->n_nodes,
-                                     .threads = 1, .resume_step = -1, .token = "0123456789abcdef0123456789abcde" };
+                                     .node_rank = (uint32_t)(rank / per_node),
+                                     .n_nodes = (uint32_t)agent->n_nodes,
+                                     .threads = 1,
+                                     .resume_step = -1,
+                                     .token = "0123456789abcdef0123456789abcde" };
     int page = memfd_create("page", MFD_CLOEXEC);
     char text[16];
 

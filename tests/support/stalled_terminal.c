@@ -61,7 +61,8 @@ int main(int argc, char **argv)
             ended = 1;
     }
     flags = fcntl(slave, F_GETFL);
-    printf("\nexit=%d stalled=%s\nnonblocking=%s\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-           stalled ? "yes" : "no", (flags & O_NONBLOCK) != 0 ? "yes" : "no");
+    printf("\nexit=%d stalled=%s\nnonblocking=%s\n",
+           WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), stalled ? "yes" : "no",
+           (flags & O_NONBLOCK) != 0 ? "yes" : "no");
     return 0;
 }

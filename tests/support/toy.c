@@ -110,7 +110,8 @@ static void show_limits(void)
     getrlimit(RLIMIT_NOFILE, &files);
     getrlimit(RLIMIT_CORE, &core);
     printf("umask=%03o nofile=%llu:%llu core=%llu:%llu\n", (unsigned)mask, (unsigned long long)files.rlim_cur,
-           (unsigned long long)files.rlim_max, (unsigned long long)core.rlim_cur, (unsigned long long)core.rlim_max);
+           (unsigned long long)files.rlim_max, (unsigned long long)core.rlim_cur,
+           (unsigned long long)core.rlim_max);
 }
 
 static void show_mask(void)

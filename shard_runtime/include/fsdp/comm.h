@@ -34,8 +34,8 @@ FSDP_API int fsdp_comm_size(const struct fsdp_comm *comm);
  *   recv     (W, n_elems)
  *   n_elems  elements per rank, equal on every rank; 0 is legal and does nothing
  */
-FSDP_API enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                          enum fsdp_dtype dtype, struct device_stream *stream,
+FSDP_API enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
+                                          size_t n_elems, enum fsdp_dtype dtype, struct device_stream *stream,
                                           struct fsdp_err *err);
 
 /**
@@ -44,8 +44,8 @@ FSDP_API enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *se
  *   send     (W, n_elems) of `dtype` (FSDP_F32 or FSDP_BF16, summed in fp32)
  *   recv     (n_elems); exactly block `rank` of `send`, or disjoint from it
  */
-FSDP_API enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                              enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+FSDP_API enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
+                                              size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
                                               struct device_stream *stream, struct fsdp_err *err);
 
 /** Reduce `n_elems` of `dtype` (F32, F64, I64) in place, the same bits on every rank. */

@@ -11,15 +11,7 @@
 
 FSDP_BEGIN_DECLS
 
-enum fsdp_dtype {
-    FSDP_F32,
-    FSDP_BF16,
-    FSDP_F64,
-    FSDP_I64,
-    FSDP_I32,
-    FSDP_U8,
-    FSDP_DTYPE_COUNT
-};
+enum fsdp_dtype { FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_DTYPE_COUNT };
 
 /** Bytes per element. */
 FSDP_API size_t fsdp_dtype_size(enum fsdp_dtype dtype);

@@ -24,7 +24,7 @@
 enum {
     FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
     FSDP_LINK_VERSION = 1,
-    FSDP_LINK_KEY_BYTES = 128,    /* a key with its terminating zero */
+    FSDP_LINK_KEY_BYTES = 128, /* a key with its terminating zero */
     FSDP_LINK_VALUE_BYTES = 65536,
     FSDP_LINK_EVENT_BYTES = 3072,
     FSDP_LINK_NAME_BYTES = 256,
@@ -34,9 +34,9 @@ enum {
 enum fsdp_link_type {
     FSDP_LINK_HELLO = 1,
     FSDP_LINK_JOB,
-    FSDP_LINK_PUT,       /* struct fsdp_link_put, then the value; optionally a descriptor. A key is put once. */
-    FSDP_LINK_GET,       /* struct fsdp_link_get. Answered by VALUE when the key is there, however late. */
-    FSDP_LINK_VALUE,     /* the value; its descriptor if it was put with one on this host; same `tag` as the GET */
+    FSDP_LINK_PUT,   /* struct fsdp_link_put, then the value; optionally a descriptor. A key is put once. */
+    FSDP_LINK_GET,   /* struct fsdp_link_get. Answered by VALUE when the key is there, however late. */
+    FSDP_LINK_VALUE, /* the value; its descriptor if it was put with one on this host; same `tag` as the GET */
     FSDP_LINK_EVENT,     /* a JSON object for events.jsonl: {"event": "resume", "step": 7, ...} */
     FSDP_LINK_SAVED,     /* struct fsdp_link_saved: this rank's part of a checkpoint is on disk, or failed */
     FSDP_LINK_PUBLISHED, /* struct fsdp_link_published: all ranks' parts made a checkpoint, or did not */
@@ -56,12 +56,12 @@ struct fsdp_link_hello {
     uint32_t local_rank, local_world_size;
     uint32_t node_rank, n_nodes;
     uint32_t generation;
-    uint32_t threads;           /* compute threads this worker may use, at least 1 */
-    int64_t resume_step;        /* the checkpoint every rank loads; -1: start from initial weights */
-    int64_t first_step_ns;      /* CLOCK_MONOTONIC when this generation was begun */
-    char run_dir[4096];         /* absolute; empty when the run has none */
-    char node_address[256];     /* where other nodes reach this one; "127.0.0.1" on a single node */
-    unsigned char token[32];    /* opens worker-to-worker TCP of this generation: key of an HMAC-SHA256 */
+    uint32_t threads;        /* compute threads this worker may use, at least 1 */
+    int64_t resume_step;     /* the checkpoint every rank loads; -1: start from initial weights */
+    int64_t first_step_ns;   /* CLOCK_MONOTONIC when this generation was begun */
+    char run_dir[4096];      /* absolute; empty when the run has none */
+    char node_address[256];  /* where other nodes reach this one; "127.0.0.1" on a single node */
+    unsigned char token[32]; /* opens worker-to-worker TCP of this generation: key of an HMAC-SHA256 */
 };
 
 struct fsdp_link_put {
@@ -81,10 +81,10 @@ struct fsdp_link_get {
 struct fsdp_link_saved {
     int64_t step;
     uint32_t status;
-    uint32_t keep;           /* retention: complete checkpoints to keep, 0 for all */
-    uint64_t size_bytes;     /* of the file; 0 when this rank owns no rows and wrote none */
-    uint64_t checksum[2];    /* XXH3-128 of the whole file: low, high */
-    int64_t started_ns;      /* CLOCK_MONOTONIC */
+    uint32_t keep;        /* retention: complete checkpoints to keep, 0 for all */
+    uint64_t size_bytes;  /* of the file; 0 when this rank owns no rows and wrote none */
+    uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
+    int64_t started_ns;   /* CLOCK_MONOTONIC */
     char temporary[FSDP_LINK_NAME_BYTES];
     char file[FSDP_LINK_NAME_BYTES];
     char words[FSDP_LINK_WORDS_BYTES];

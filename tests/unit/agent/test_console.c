@@ -130,8 +130,12 @@ static void on_shown(void *data)
 static void open_file(struct file *file, const char *prefix, enum console_sink sink)
 {
     const struct console_source_spec spec = {
-        .fd = file->fd = memfd_create("log", MFD_CLOEXEC), .path = "/x/stdout.log", .prefix = prefix, .sink = sink,
-        .shown = on_shown, .data = file,
+        .fd = file->fd = memfd_create("log", MFD_CLOEXEC),
+        .path = "/x/stdout.log",
+        .prefix = prefix,
+        .sink = sink,
+        .shown = on_shown,
+        .data = file,
     };
 
     file->size = 0;
@@ -201,8 +205,9 @@ static void many_writers(size_t length, int n_lines)
     }
     for (int l = 0; l < n_lines; l++)
         for (size_t at = 0; at < length + 1;) {
-            const size_t piece = 4000 + (at * 7 + (size_t)l) % 9000 < length + 1 - at ? 4000 + (at * 7 + (size_t)l) % 9000
-                                                                                     : length + 1 - at;
+            const size_t piece = 4000 + (at * 7 + (size_t)l) % 9000 < length + 1 - at
+                                     ? 4000 + (at * 7 + (size_t)l) % 9000
+                                     : length + 1 - at;
 
             for (int i = 0; i < WRITERS; i++) {
                 memset(line, 'a' + i, length);
@@ -269,7 +274,8 @@ Test(console, longer_lines_are_cut_and_say_where_the_rest_is, .fini = stop)
 
     n = snprintf(mark, sizeof mark, "... [cut: %zu bytes in /x/stdout.log]\n> short\n> xxx",
                  20 * sizeof line + CONSOLE_LINE_BYTES + 1);
-    cr_assert(strncmp(got[0] + 2 + CONSOLE_LINE_BYTES, mark, n) == 0, "%.100s", got[0] + 2 + CONSOLE_LINE_BYTES);
+    cr_assert(strncmp(got[0] + 2 + CONSOLE_LINE_BYTES, mark, n) == 0, "%.100s",
+              got[0] + 2 + CONSOLE_LINE_BYTES);
     snprintf(mark, sizeof mark, "x... [cut: %d bytes in /x/stdout.log]\n", CONSOLE_LINE_BYTES + 7);
     cr_assert_str_eq(got[0] + n_got[0] - strlen(mark), mark);
 }

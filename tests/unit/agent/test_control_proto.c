@@ -175,7 +175,8 @@ Test(control_proto, only_signals_of_a_terminal_or_scheduler_pass)
         n += control_signal_allowed(number);
 
     cr_assert(n == 8);
-    cr_assert(control_signal_allowed(SIGTERM) && !control_signal_allowed(SIGKILL) && !control_signal_allowed(SIGSTOP));
+    cr_assert(control_signal_allowed(SIGTERM) && !control_signal_allowed(SIGKILL) &&
+              !control_signal_allowed(SIGSTOP));
 }
 
 Test(control_proto, the_default_socket_follows_the_session)

@@ -69,7 +69,8 @@ Test(coordinator_fsm, ended_is_entered_once_with_end)
             enum coordinator_action action;
 
             if (coordinator_fsm_step(&state, (enum coordinator_event)e, &action) && state == CS_ENDED)
-                cr_expect((action == CA_END) == (s != CS_ENDED), "%s, %s", coordinator_state_name((enum coordinator_state)s),
+                cr_expect((action == CA_END) == (s != CS_ENDED), "%s, %s",
+                          coordinator_state_name((enum coordinator_state)s),
                           coordinator_event_name((enum coordinator_event)e));
         }
 }

@@ -15,7 +15,12 @@ static struct errors_report killed(void)
     return (struct errors_report){
         .class = ERRORS_SIGNAL,
         .status = 139,
-        .cause = { .rank = 3, .local_rank = 1, .host = "n1", .pid = 4242, .exit_code = -1, .signal = SIGSEGV },
+        .cause = { .rank = 3,
+                   .local_rank = 1,
+                   .host = "n1",
+                   .pid = 4242,
+                   .exit_code = -1,
+                   .signal = SIGSEGV },
         .phase = "forward",
         .step = 17,
         .generation = 2,
@@ -58,7 +63,10 @@ Test(errors, every_class_has_a_name_and_a_line_that_fits)
 Test(errors, a_program_that_cannot_start_says_why)
 {
     struct errors_report report = {
-        .class = ERRORS_EXEC, .cause = { .rank = 0, .exit_code = 126 }, .step = -1, .message = "./x: Permission denied",
+        .class = ERRORS_EXEC,
+        .cause = { .rank = 0, .exit_code = 126 },
+        .step = -1,
+        .message = "./x: Permission denied",
     };
     char line[256];
 
@@ -97,7 +105,8 @@ Test(errors, json_holds_cause_and_collateral)
     cr_assert_str_eq(cJSON_GetObjectItem(cause, "signal_name")->valuestring, "SIGSEGV");
     cr_assert(cJSON_IsNull(cJSON_GetObjectItem(cause, "exit_code")));
     cr_assert(cJSON_GetObjectItem(cause, "pid")->valueint == 4242);
-    cr_assert_str_eq(cJSON_GetArrayItem(cJSON_GetObjectItem(cause, "stderr"), 0)->valuestring, "bad \xef\xbf\xbd byte");
+    cr_assert_str_eq(cJSON_GetArrayItem(cJSON_GetObjectItem(cause, "stderr"), 0)->valuestring,
+                     "bad \xef\xbf\xbd byte");
     cr_assert(cJSON_GetObjectItem(cJSON_GetObjectItem(json, "collateral"), "count")->valueint == 2);
     rank = cJSON_GetArrayItem(cJSON_GetObjectItem(cJSON_GetObjectItem(json, "collateral"), "ranks"), 1);
     cr_assert(cJSON_IsNull(cJSON_GetObjectItem(rank, "local_rank")));
@@ -153,5 +162,6 @@ Test(errors, the_tail_of_long_lines_stays_small)
     cr_assert(strlen(got) == ERRORS_TAIL_BYTES + 1, "one endless line: its end");
     memcpy(text + 19000, "\nend", 4);
     got = tail_of(text, 0);
-    cr_assert(strncmp(got, "endx", 4) == 0 && strlen(got) == 1000, "a line that does not begin in sight is left out");
+    cr_assert(strncmp(got, "endx", 4) == 0 && strlen(got) == 1000,
+              "a line that does not begin in sight is left out");
 }

@@ -44,24 +44,26 @@ Test(events, a_line_has_its_keys_in_order)
 {
     char line[512];
     const struct events_field fields[] = {
-        EVENT_INT("rank", 3),          EVENT_TEXT("why", "a \"b\"\n"), EVENT_TEXT("host", NULL),
-        EVENT_REAL("seconds", 0.25),   EVENT_REAL("loss", NAN),        EVENT_BOOL("ok", true),
+        EVENT_INT("rank", 3),         EVENT_TEXT("why", "a \"b\"\n"),
+        EVENT_TEXT("host", NULL),     EVENT_REAL("seconds", 0.25),
+        EVENT_REAL("loss", NAN),      EVENT_BOOL("ok", true),
         EVENT_JSON("list", "[1, 2]"), EVENT_END,
     };
 
     size_t n = events_format(line, sizeof line, 1763733600000123, 2, "spawn", fields);
 
-    cr_assert_str_eq(line, "{\"time\": 1763733600.000123, \"event\": \"spawn\", \"generation\": 2, \"rank\": 3, "
-                           "\"why\": \"a \\\"b\\\"\\n\", \"host\": null, \"seconds\": 0.25, \"loss\": null, "
-                           "\"ok\": true, \"list\": [1, 2]}\n");
+    cr_assert_str_eq(line,
+                     "{\"time\": 1763733600.000123, \"event\": \"spawn\", \"generation\": 2, \"rank\": 3, "
+                     "\"why\": \"a \\\"b\\\"\\n\", \"host\": null, \"seconds\": 0.25, \"loss\": null, "
+                     "\"ok\": true, \"list\": [1, 2]}\n");
     cr_assert(n == strlen(line));
 }
 
 Test(events, a_line_that_does_not_fit_is_refused_at_every_size)
 {
     char line[512], whole[512];
-    const struct events_field fields[] = { EVENT_INT("rank", 3), EVENT_TEXT("why", "words"), EVENT_REAL("s", 1.5),
-                                           EVENT_END };
+    const struct events_field fields[] = { EVENT_INT("rank", 3), EVENT_TEXT("why", "words"),
+                                           EVENT_REAL("s", 1.5), EVENT_END };
     const size_t n = events_format(whole, sizeof whole, 1, 0, "exit", fields);
 
     for (size_t size = 1; size < sizeof line; size++)
@@ -102,8 +104,9 @@ Test(events, half_a_line_of_an_earlier_run_is_dropped, .init = set_up, .fini = t
 
 Test(events, a_workers_event_is_taken_in_under_our_identity, .init = set_up, .fini = tear_down)
 {
-    static const char sent[] = "{\"event\": \"resume\", \"step\": 70000000000, \"time\": 1, \"generation\": 99, \"rank\": 7,"
-                               " \"source\": \"di\\nsk\", \"x\": {\"y\": [1.5, null]}}";
+    static const char sent[] =
+        "{\"event\": \"resume\", \"step\": 70000000000, \"time\": 1, \"generation\": 99, \"rank\": 7,"
+        " \"source\": \"di\\nsk\", \"x\": {\"y\": [1.5, null]}}";
     struct events *events;
     cJSON *line;
 
@@ -140,7 +143,13 @@ Test(events, another_nodes_agent_may_speak_of_any_rank, .init = set_up, .fini = 
 
 Test(events, what_is_no_event_is_refused, .init = set_up, .fini = tear_down)
 {
-    static const char *const bad[] = { "", "[]", "7", "{}", "{\"event\": 7}", "{\"event\": \"\"}", "{\"event\": \"x\"",
+    static const char *const bad[] = { "",
+                                       "[]",
+                                       "7",
+                                       "{}",
+                                       "{\"event\": 7}",
+                                       "{\"event\": \"\"}",
+                                       "{\"event\": \"x\"",
                                        "{\"event\": \"x\"} y" };
     struct events *events;
     char big[EVENTS_LINE_BYTES + 64];

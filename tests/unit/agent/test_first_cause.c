@@ -16,8 +16,14 @@ struct find_case {
     int want;
 };
 
-#define EXIT(c, s, t) { .kind = DEATH_EXIT, .code = (c), .sent_signal = (s), .when_ns = (t) }
-#define SIG(c, s, t) { .kind = DEATH_SIGNAL, .code = (c), .sent_signal = (s), .when_ns = (t) }
+#define EXIT(c, s, t)                                                                                        \
+    {                                                                                                        \
+        .kind = DEATH_EXIT, .code = (c), .sent_signal = (s), .when_ns = (t)                                  \
+    }
+#define SIG(c, s, t)                                                                                         \
+    {                                                                                                        \
+        .kind = DEATH_SIGNAL, .code = (c), .sent_signal = (s), .when_ns = (t)                                \
+    }
 
 static struct find_case cases[] = {
     { "nobody", { { 0 } }, 0, -1 },
@@ -33,8 +39,10 @@ static struct find_case cases[] = {
     { "our KILL is no cause", { SIG(SIGKILL, SIGKILL, 1), SIG(SIGSEGV, 0, 2) }, 2, 1 },
     { "our TERM is no cause", { SIG(SIGTERM, SIGTERM, 1), SIG(SIGABRT, SIGTERM, 2) }, 2, 1 },
     { "another's TERM is one", { SIG(SIGTERM, 0, 1), EXIT(1, SIGTERM, 2) }, 2, 0 },
-    { "a hang before its own KILL", { { .kind = DEATH_HANG, .code = SIGKILL, .when_ns = 1 }, SIG(SIGKILL, SIGKILL, 2) },
-      2, 0 },
+    { "a hang before its own KILL",
+      { { .kind = DEATH_HANG, .code = SIGKILL, .when_ns = 1 }, SIG(SIGKILL, SIGKILL, 2) },
+      2,
+      0 },
     { "a lost node", { EXIT(75, 0, 1), { .kind = DEATH_NODE, .when_ns = 2 } }, 2, 1 },
     { "only stopped ones: the first of them", { SIG(SIGTERM, SIGTERM, 4), SIG(SIGTERM, SIGTERM, 2) }, 2, 1 },
 };

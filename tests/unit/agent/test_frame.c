@@ -12,7 +12,9 @@ static size_t write_frames(unsigned char *out)
     size_t length = 0;
 
     for (int i = 0; i < N_FRAMES; i++) {
-        struct frame frame = { .type = (uint16_t)(7 + i), .generation = (uint32_t)i, .job = 0x1122334455667788u + (uint64_t)i,
+        struct frame frame = { .type = (uint16_t)(7 + i),
+                               .generation = (uint32_t)i,
+                               .job = 0x1122334455667788u + (uint64_t)i,
                                .size = sizes[i] };
 
         frame_write_head(out + length, &frame);

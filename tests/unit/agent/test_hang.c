@@ -4,7 +4,9 @@
 
 static struct hang_rank rank_of(int i)
 {
-    return (struct hang_rank){ .n_collectives = (uint64_t)(i % 3), .waits = i / 3 % 2, .still_since_ns = i / 6 % 3 };
+    return (struct hang_rank){ .n_collectives = (uint64_t)(i % 3),
+                               .waits = i / 3 % 2,
+                               .still_since_ns = i / 6 % 3 };
 }
 
 enum { N_RANKS = 18 };
@@ -43,7 +45,8 @@ Test(hang, blame_is_a_strict_order)
         for (int j = 0; j < N_RANKS; j++) {
             const struct hang_rank a = rank_of(i), b = rank_of(j);
 
-            cr_assert_eq(hang_is_blamed_before(&a, &b) + hang_is_blamed_before(&b, &a), i != j, "%d and %d", i, j);
+            cr_assert_eq(hang_is_blamed_before(&a, &b) + hang_is_blamed_before(&b, &a), i != j, "%d and %d",
+                         i, j);
             for (int k = 0; k < N_RANKS; k++) {
                 const struct hang_rank c = rank_of(k);
 

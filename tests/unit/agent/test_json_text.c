@@ -28,11 +28,26 @@ Test(json_text, utf8_is_judged_as_rfc_3629_says)
         const char *bytes;
         size_t length;
     } cases[] = {
-        { "a", 1 },           { "\xc2\x80", 2 },         { "\xdf\xbf", 2 },         { "\xe0\xa0\x80", 3 },
-        { "\xed\x9f\xbf", 3 }, { "\xee\x80\x80", 3 },     { "\xf0\x90\x80\x80", 4 }, { "\xf4\x8f\xbf\xbf", 4 },
-        { "\xc0\x80", 0 },    { "\xc1\xbf", 0 },         { "\xe0\x9f\xbf", 0 },     { "\xed\xa0\x80", 0 },
-        { "\xf0\x8f\xbf\xbf", 0 }, { "\xf4\x90\x80\x80", 0 }, { "\xf5\x80\x80\x80", 0 }, { "\x80", 0 },
-        { "\xc3", 0 },        { "\xe2\x82", 0 },         { "\xc3(", 0 },            { "\xff", 0 },
+        { "a", 1 },
+        { "\xc2\x80", 2 },
+        { "\xdf\xbf", 2 },
+        { "\xe0\xa0\x80", 3 },
+        { "\xed\x9f\xbf", 3 },
+        { "\xee\x80\x80", 3 },
+        { "\xf0\x90\x80\x80", 4 },
+        { "\xf4\x8f\xbf\xbf", 4 },
+        { "\xc0\x80", 0 },
+        { "\xc1\xbf", 0 },
+        { "\xe0\x9f\xbf", 0 },
+        { "\xed\xa0\x80", 0 },
+        { "\xf0\x8f\xbf\xbf", 0 },
+        { "\xf4\x90\x80\x80", 0 },
+        { "\xf5\x80\x80\x80", 0 },
+        { "\x80", 0 },
+        { "\xc3", 0 },
+        { "\xe2\x82", 0 },
+        { "\xc3(", 0 },
+        { "\xff", 0 },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

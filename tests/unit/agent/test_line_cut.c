@@ -14,7 +14,8 @@ static void lines_of(const char *text, size_t piece, char *out)
         size_t length, consumed, n_searched = 0;
 
         seen = seen + piece < n ? seen + piece : n;
-        while (searched < seen && line_end(text + searched, seen - searched, &length, &consumed, &n_searched)) {
+        while (searched < seen &&
+               line_end(text + searched, seen - searched, &length, &consumed, &n_searched)) {
             strncat(out, text + cursor, searched + length - cursor);
             strcat(out, "|");
             cursor = searched = searched + consumed;
@@ -77,5 +78,6 @@ Test(line_cut, a_cut_never_splits_a_character)
 
         cr_assert(line_cut_length(text, n) == want, "%zu bytes: %zu", n, line_cut_length(text, n));
     }
-    cr_assert(line_cut_length("\x80\x80\x80\x80\x80", 5) == 5, "what is no UTF-8 is cut where it was asked for");
+    cr_assert(line_cut_length("\x80\x80\x80\x80\x80", 5) == 5,
+              "what is no UTF-8 is cut where it was asked for");
 }

@@ -74,8 +74,9 @@ static bool receive(int socket, struct message *message)
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec iov = { message, sizeof message->header + sizeof message->payload };
-    struct msghdr header = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes };
+    struct msghdr header = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+    };
     struct cmsghdr *c;
     ssize_t n;
 
@@ -102,7 +103,8 @@ static bool send_raw(int socket, const void *bytes, size_t size, const int *fds,
     if (n_fds > 0) {
         header.msg_control = control.bytes;
         header.msg_controllen = CMSG_SPACE((size_t)n_fds * sizeof(int));
-        control.align = (struct cmsghdr){ .cmsg_len = CMSG_LEN((size_t)n_fds * sizeof(int)), .cmsg_level = SOL_SOCKET,
+        control.align = (struct cmsghdr){ .cmsg_len = CMSG_LEN((size_t)n_fds * sizeof(int)),
+                                          .cmsg_level = SOL_SOCKET,
                                           .cmsg_type = SCM_RIGHTS };
         memcpy(CMSG_DATA(&control.align), fds, (size_t)n_fds * sizeof(int));
     }
@@ -113,8 +115,11 @@ static bool send_message(int socket, int type, uint32_t tag, const void *payload
 {
     static struct message message;
 
-    message.header = (struct fsdp_link_header){ .magic = FSDP_LINK_MAGIC, .version = FSDP_LINK_VERSION,
-                                                .type = (uint16_t)type, .tag = tag, .size = (uint32_t)size };
+    message.header = (struct fsdp_link_header){ .magic = FSDP_LINK_MAGIC,
+                                                .version = FSDP_LINK_VERSION,
+                                                .type = (uint16_t)type,
+                                                .tag = tag,
+                                                .size = (uint32_t)size };
     memcpy(message.payload, payload, size);
     return send_raw(socket, &message, sizeof message.header + size, &fd, fd >= 0);
 }
@@ -146,15 +151,17 @@ static bool is_closed(int socket)
 
 static void open_links(void)
 {
-    const struct link_server_handlers handlers = { .saved = on_saved, .event = on_event, .broken = on_broken,
-                                                   .put = on_put };
+    const struct link_server_handlers handlers = {
+        .saved = on_saved, .event = on_event, .broken = on_broken, .put = on_put
+    };
 
     cr_assert_eq(uv_loop_init(&loop), 0);
     cr_assert_eq(link_server_create(&server, &loop, W, &handlers, NULL), FSDP_OK);
     for (int i = 0; i < W; i++) {
         struct fsdp_link_hello hello = { .rank = (uint32_t)(10 + i), .world_size = 13, .resume_step = 7 };
 
-        cr_assert_eq(link_server_add(server, i, &hello, i == 0 ? "{\"a\": 1}" : NULL, &worker[i], NULL), FSDP_OK);
+        cr_assert_eq(link_server_add(server, i, &hello, i == 0 ? "{\"a\": 1}" : NULL, &worker[i], NULL),
+                     FSDP_OK);
     }
 }
 
@@ -332,11 +339,15 @@ static const struct {
     { "a type of the agent's", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_HELLO, 0, 2, 0, "{}" },
     { "size too large", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 1, 2, 0, "{}" },
     { "size too small", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, -1, 2, 0, "{}" },
-    { "an event too long", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 0, FSDP_LINK_EVENT_BYTES + 1, 0, "{}" },
+    { "an event too long", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 0, FSDP_LINK_EVENT_BYTES + 1,
+      0, "{}" },
     { "a put without room for a key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_PUT, 0, 4, 0, "key" },
-    { "a put with an empty key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_PUT, 0, FSDP_LINK_KEY_BYTES, 0, "" },
-    { "a get with more than a key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_GET, 0, FSDP_LINK_KEY_BYTES + 1, 0, "k" },
-    { "a short report", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_SAVED, 0, sizeof(struct fsdp_link_saved) - 1, 0, "" },
+    { "a put with an empty key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_PUT, 0, FSDP_LINK_KEY_BYTES, 0,
+      "" },
+    { "a get with more than a key", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_GET, 0,
+      FSDP_LINK_KEY_BYTES + 1, 0, "k" },
+    { "a short report", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_SAVED, 0,
+      sizeof(struct fsdp_link_saved) - 1, 0, "" },
     { "two descriptors", FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_EVENT, 0, 2, 2, "{}" },
 };
 
@@ -351,11 +362,14 @@ Test(link_server, what_is_not_the_protocol_closes_that_link_only)
         memset(&message, 0, sizeof message);
         open_links();
         greet();
-        message.header = (struct fsdp_link_header){ .magic = wrong[i].magic, .version = wrong[i].version,
-                                                    .type = wrong[i].type,
-                                                    .size = (uint32_t)((int)wrong[i].payload + wrong[i].size_off) };
+        message.header =
+            (struct fsdp_link_header){ .magic = wrong[i].magic,
+                                       .version = wrong[i].version,
+                                       .type = wrong[i].type,
+                                       .size = (uint32_t)((int)wrong[i].payload + wrong[i].size_off) };
         memcpy(message.payload, wrong[i].text, strlen(wrong[i].text));
-        cr_assert(send_raw(worker[1], &message, sizeof message.header + wrong[i].payload, fds, wrong[i].n_fds));
+        cr_assert(
+            send_raw(worker[1], &message, sizeof message.header + wrong[i].payload, fds, wrong[i].n_fds));
         cr_expect(is_closed(worker[1]), "%s", wrong[i].name);
         cr_expect_eq(seen.n_broken, 1, "%s", wrong[i].name);
         cr_assert(put(worker[0], "still", "here", -1) && get(worker[2], "still", 1));

@@ -68,7 +68,10 @@ static int open_stream(int generation, int rank, enum rundir_stream stream, enum
     char prefix[64];
     const struct logs_names names = { .rank = rank };
     const struct logs_spec spec = {
-        .generation = generation, .rank = rank, .stream = stream, .mode = mode,
+        .generation = generation,
+        .rank = rank,
+        .stream = stream,
+        .mode = mode,
         .prefix = logs_prefix(prefix, sizeof prefix, NULL, &names),
     };
     int fd;
@@ -256,7 +259,8 @@ Test(logs, a_file_that_may_not_grow_loses_output_but_no_worker)
 
     text = strchr(slurp(0, 0, "stdout") + sizeof block, '\n');
     cr_assert_str_eq(text, "\n[fsdprun: 350000 bytes were lost here]\nthere is room again\n");
-    cr_assert(strstr(seen, "cannot write") != NULL && strstr(strstr(seen, "cannot write") + 1, "cannot write") == NULL,
+    cr_assert(strstr(seen, "cannot write") != NULL &&
+                  strstr(strstr(seen, "cannot write") + 1, "cannot write") == NULL,
               "said once: %s", seen);
     cr_assert_not_null(strstr(seen, "350000 bytes of output were lost"));
 }
@@ -336,7 +340,9 @@ Test(logs, descriptors_running_out_opens_nothing_and_leaks_nothing)
 
 Test(logs, a_prefix_is_made_of_its_names)
 {
-    const struct logs_names names = { .rank = 12, .local_rank = 4, .generation = 2, .host = "n1", .stream = RUNDIR_STDERR };
+    const struct logs_names names = {
+        .rank = 12, .local_rank = 4, .generation = 2, .host = "n1", .stream = RUNDIR_STDERR
+    };
     char out[64], small[8];
 
     cr_assert_str_eq(logs_prefix(out, sizeof out, NULL, &names), "[rank 12]: ");

@@ -21,7 +21,11 @@ static struct os_spawn request(const char *path, char *const *argv)
     static char *const nothing[] = { NULL };
 
     os_baseline_capture(&baseline);
-    return (struct os_spawn){ .path = path, .argv = argv, .envp = nothing, .stdio = { 0, 1, 2 }, .keep_fd = -1,
+    return (struct os_spawn){ .path = path,
+                              .argv = argv,
+                              .envp = nothing,
+                              .stdio = { 0, 1, 2 },
+                              .keep_fd = -1,
                               .baseline = &baseline };
 }
 
@@ -125,11 +129,13 @@ Test(os, programs_are_found_as_exec_would)
     cr_expect_eq(os_find_program("tool", list, NULL, path, sizeof path), EACCES);
     cr_expect_eq(os_find_program("nothing-of-that-name", list, NULL, path, sizeof path), ENOENT);
     cr_expect_eq(os_find_program("", list, NULL, path, sizeof path), ENOENT);
-    cr_expect_eq(os_find_program(directory, list, NULL, path, sizeof path), EACCES, "a directory is no program");
+    cr_expect_eq(os_find_program(directory, list, NULL, path, sizeof path), EACCES,
+                 "a directory is no program");
     chmod(file, 0755);
     cr_expect_eq(os_find_program("tool", list, NULL, path, sizeof path), 0);
     cr_expect_str_eq(path, file);
-    cr_expect_eq(os_find_program("./tool", "/bin", directory, path, sizeof path), 0, "from the workers' directory");
+    cr_expect_eq(os_find_program("./tool", "/bin", directory, path, sizeof path), 0,
+                 "from the workers' directory");
     cr_expect_eq(os_find_program("./tool", "/bin", "/", path, sizeof path), ENOENT);
     cr_expect_eq(os_find_program("sh", NULL, NULL, path, sizeof path), 0);
     unlink(file);

@@ -127,8 +127,10 @@ static int listen_here(struct fixture *fixture)
 {
     struct sockaddr_in address = loopback(0);
 
-    cr_assert(eq(int, peer_listen(&fixture->listener, &fixture->loop, (struct sockaddr *)&address, &fixture->server, NULL),
-                 FSDP_OK));
+    cr_assert(eq(
+        int,
+        peer_listen(&fixture->listener, &fixture->loop, (struct sockaddr *)&address, &fixture->server, NULL),
+        FSDP_OK));
     return peer_listener_port(fixture->listener);
 }
 
@@ -137,7 +139,9 @@ static void connect_to(struct fixture *fixture, int port)
     struct sockaddr_in address = loopback(port);
     struct peer *peer;
 
-    cr_assert(eq(int, peer_connect(&peer, &fixture->loop, (struct sockaddr *)&address, &fixture->client, NULL), FSDP_OK));
+    cr_assert(eq(int,
+                 peer_connect(&peer, &fixture->loop, (struct sockaddr *)&address, &fixture->client, NULL),
+                 FSDP_OK));
 }
 
 static void run(struct fixture *fixture)

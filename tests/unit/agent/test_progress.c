@@ -7,7 +7,11 @@
 
 static struct agent_progress at_step(uint64_t step)
 {
-    return (struct agent_progress){ .step = step, .total_steps = 200, .loss = 2.43121, .grad_norm = 1, .tokens_per_s = 3140,
+    return (struct agent_progress){ .step = step,
+                                    .total_steps = 200,
+                                    .loss = 2.43121,
+                                    .grad_norm = 1,
+                                    .tokens_per_s = 3140,
                                     .phase = FSDP_PHASE_FORWARD };
 }
 
@@ -33,8 +37,9 @@ Test(progress, a_wide_line_has_everything)
 
     progress.generation = 1;
 
-    cr_assert_str_eq(progress_line(line, sizeof line, 120, false, &progress, 42.4),
-                     "step 120/200  60% [##############----------]  loss 2.4312  0:42 left  3.14k tok/s  generation 1");
+    cr_assert_str_eq(
+        progress_line(line, sizeof line, 120, false, &progress, 42.4),
+        "step 120/200  60% [##############----------]  loss 2.4312  0:42 left  3.14k tok/s  generation 1");
 }
 
 Test(progress, no_width_is_exceeded_and_none_overruns)
@@ -53,7 +58,8 @@ Test(progress, no_width_is_exceeded_and_none_overruns)
 
                 cr_assert(shown_columns(line) <= columns, "%d: %s", columns, line);
                 cr_assert(strlen(line) < size && line[size] == 'x', "size %zu", size);
-                cr_assert(strchr(line, '\033') == NULL || strstr(line, "\033[0m") != NULL, "colours are ended: %s", line);
+                cr_assert(strchr(line, '\033') == NULL || strstr(line, "\033[0m") != NULL,
+                          "colours are ended: %s", line);
             }
 }
 
@@ -77,7 +83,8 @@ Test(progress, what_is_unknown_is_left_out)
     cr_assert_str_eq(progress_line(line, sizeof line, 100, false, &progress, -1), "step 0  loading");
     progress.total_steps = 3;
     progress.step = 9; /* more than all */
-    cr_assert_not_null(strstr(progress_line(line, sizeof line, 100, false, &progress, NAN), "step 9/3 100% [####"));
+    cr_assert_not_null(
+        strstr(progress_line(line, sizeof line, 100, false, &progress, NAN), "step 9/3 100% [####"));
 }
 
 Test(progress, rates_and_times_read_well)
@@ -87,8 +94,10 @@ Test(progress, rates_and_times_read_well)
         double rate, left;
         const char *want;
     } cases[] = {
-        { 0, 0, "0:00 left  0 tok/s" },        { 999, 59.6, "1:00 left  999 tok/s" },
-        { 1000, 3599, "59:59 left  1k tok/s" }, { 123456, 3600, "1:00:00 left  123k tok/s" },
+        { 0, 0, "0:00 left  0 tok/s" },
+        { 999, 59.6, "1:00 left  999 tok/s" },
+        { 1000, 3599, "59:59 left  1k tok/s" },
+        { 123456, 3600, "1:00:00 left  123k tok/s" },
         { 2.5e6, 500000, "5 d 18 h left  2.5M tok/s" },
     };
 
@@ -118,7 +127,8 @@ Test(progress, the_pace_leaves_out_the_start)
     }
     cr_assert(fabs(progress_left_s(&clock, &progress, 49 * s) - 2.0 * 190) < 1e-6);
     cr_assert(fabs(progress_left_s(&clock, &progress, 50 * s) - (2.0 * 190 - 1)) < 1e-6, "it counts down");
-    cr_assert(fabs(progress_left_s(&clock, &progress, 90 * s) - (2.0 * 190 - 2)) < 1e-6, "but not below the step");
+    cr_assert(fabs(progress_left_s(&clock, &progress, 90 * s) - (2.0 * 190 - 2)) < 1e-6,
+              "but not below the step");
 }
 
 Test(progress, a_new_generation_begins_anew)

@@ -6,7 +6,11 @@
 
 Test(proto, join_comes_back_as_it_was)
 {
-    struct proto_join join = { .version = "0.1.0 abc", .host = "n\"1\\", .node_rank = 1, .n_nodes = 2, .n_workers = 8,
+    struct proto_join join = { .version = "0.1.0 abc",
+                               .host = "n\"1\\",
+                               .node_rank = 1,
+                               .n_nodes = 2,
+                               .n_workers = 8,
                                .what = 0xfedcba9876543210u };
     struct proto_join back;
     char *text = proto_write_join(&join);
@@ -21,7 +25,9 @@ Test(proto, join_comes_back_as_it_was)
 
 Test(proto, start_carries_all_of_its_token)
 {
-    struct proto_start start = { .world_size = 4, .master_address = "10.0.0.1", .master_port = 29500, .resume_step = -1 };
+    struct proto_start start = {
+        .world_size = 4, .master_address = "10.0.0.1", .master_port = 29500, .resume_step = -1
+    };
     struct proto_start back;
     char *text;
 
@@ -37,8 +43,14 @@ Test(proto, start_carries_all_of_its_token)
 
 Test(proto, saved_keeps_64_bits)
 {
-    struct fsdp_link_saved saved = { .step = 7, .status = FSDP_ERR_IO, .keep = 3, .size_bytes = UINT64_C(1) << 60,
-                                     .checksum = { UINT64_MAX, 1 }, .temporary = ".t", .file = "f", .words = "no space" };
+    struct fsdp_link_saved saved = { .step = 7,
+                                     .status = FSDP_ERR_IO,
+                                     .keep = 3,
+                                     .size_bytes = UINT64_C(1) << 60,
+                                     .checksum = { UINT64_MAX, 1 },
+                                     .temporary = ".t",
+                                     .file = "f",
+                                     .words = "no space" };
     struct fsdp_link_saved back;
     char *text = proto_write_saved(&saved, 5);
     int rank;
@@ -73,8 +85,9 @@ Test(proto, what_is_not_exactly_a_message_is_refused)
         struct fsdp_err err = { 0 };
         struct proto_finish finish;
 
-        cr_assert(eq(int, proto_read_finish(&finish, rows[i].text, strlen(rows[i].text), &err), FSDP_ERR_FORMAT), "%s",
-                  rows[i].text);
+        cr_assert(
+            eq(int, proto_read_finish(&finish, rows[i].text, strlen(rows[i].text), &err), FSDP_ERR_FORMAT),
+            "%s", rows[i].text);
         cr_assert(eq(str, err.message, (char *)rows[i].words), "%s", rows[i].text);
     }
 }
@@ -93,8 +106,9 @@ Test(proto, a_text_too_long_for_its_place_is_refused)
 /* Every message with every byte replaced in turn: refused or read, never more. The sanitizers watch. */
 Test(proto, changed_bytes_are_survived)
 {
-    struct proto_exited exited = { .kind = 2, .rank = 3, .pid = 1234, .code = 9, .words = "m",
-                                   .stderr_tail = "a\nb\n" };
+    struct proto_exited exited = {
+        .kind = 2, .rank = 3, .pid = 1234, .code = 9, .words = "m", .stderr_tail = "a\nb\n"
+    };
     char *text = proto_write_exited(&exited);
     const size_t length = strlen(text);
     int n_read = 0, n_refused = 0;

@@ -126,9 +126,14 @@ static void set_up(struct party *party, bool (*done)(const struct party *party))
         agent->party = party;
         tls_derive_key(agent->key, "the secret of the job", 21, "id", NULL);
         agent->config = (struct rendezvous_config){
-            .host = "127.0.0.1", .port = party->port, .key = agent->key, .job = 1, .join_timeout_ms = 15000,
+            .host = "127.0.0.1",
+            .port = party->port,
+            .key = agent->key,
+            .job = 1,
+            .join_timeout_ms = 15000,
             .self = { .version = "v", .host = "h", .node_rank = i, .n_nodes = 2, .n_workers = 2, .what = 9 },
-            .handlers = handlers, .arg = agent,
+            .handlers = handlers,
+            .arg = agent,
         };
     }
 }
@@ -137,8 +142,10 @@ static void start(struct party *party, int i)
 {
     struct fsdp_err err = { 0 };
 
-    cr_assert(eq(int, rendezvous_create(&party->agents[i].rendezvous, &party->loop, &party->agents[i].config, &err),
-                 FSDP_OK), "%s", err.message);
+    cr_assert(
+        eq(int, rendezvous_create(&party->agents[i].rendezvous, &party->loop, &party->agents[i].config, &err),
+           FSDP_OK),
+        "%s", err.message);
     if (i >= party->n_agents)
         party->n_agents = i + 1;
 }

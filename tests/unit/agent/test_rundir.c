@@ -113,7 +113,8 @@ Test(rundir, a_second_live_job_is_refused_and_told_who_holds_it)
     cr_assert_not_null(strstr(err.message, words), "%s", err.message);
     cr_assert_not_null(strstr(err.message, "/r"), "%s", err.message);
     cr_assert_null(second);
-    cr_assert(open_job(&second, under("r"), false, NULL) == FSDP_OK, "a node that is no coordinator takes no lock");
+    cr_assert(open_job(&second, under("r"), false, NULL) == FSDP_OK,
+              "a node that is no coordinator takes no lock");
     rundir_close(second, false);
     rundir_close(first, false);
     cr_assert(open_job(&second, under("r"), true, NULL) == FSDP_OK, "a file left behind means nothing");
@@ -171,7 +172,8 @@ Test(rundir, a_write_replaces_the_file_and_leaves_no_other)
     cr_assert(access(under("r/.job.json.tmp"), F_OK) < 0);
 
     cr_assert(mkdir(under("r/errors.json"), 0777) == 0);
-    cr_assert(rundir_write(rundir, "errors.json", "x", 1, NULL) == FSDP_ERR_IO, "cannot be renamed over a folder");
+    cr_assert(rundir_write(rundir, "errors.json", "x", 1, NULL) == FSDP_ERR_IO,
+              "cannot be renamed over a folder");
     cr_assert(access(under("r/.errors.json.tmp"), F_OK) < 0);
     rundir_close(rundir, false);
 }
@@ -200,7 +202,8 @@ Test(rundir, an_earlier_runs_log_is_gone_on_with)
 Test(rundir, a_program_has_torchruns_layout)
 {
     struct rundir *rundir;
-    char path[RUNDIR_PATH_BYTES], log[RUNDIR_PATH_BYTES], want[RUNDIR_PATH_BYTES + 64], other[RUNDIR_PATH_BYTES];
+    char path[RUNDIR_PATH_BYTES], log[RUNDIR_PATH_BYTES], want[RUNDIR_PATH_BYTES + 64],
+        other[RUNDIR_PATH_BYTES];
     int fd;
 
     cr_assert(rundir_program_path(path, "logs/deep", "my/job", NULL) == FSDP_OK);
@@ -208,7 +211,8 @@ Test(rundir, a_program_has_torchruns_layout)
     cr_assert(strncmp(path, under("logs/deep/my_job_"), strlen(under("logs/deep/my_job_"))) == 0, "%s", path);
     cr_assert(strlen(path) == strlen(under("logs/deep/my_job_")) + 8);
     cr_assert_str_neq(path, other);
-    cr_assert(rundir_open(&rundir, &(struct rundir_spec){ .kind = RUNDIR_PROGRAM, .path = path }, NULL) == FSDP_OK);
+    cr_assert(rundir_open(&rundir, &(struct rundir_spec){ .kind = RUNDIR_PROGRAM, .path = path }, NULL) ==
+              FSDP_OK);
     cr_assert(rundir_open_log(rundir, 2, 9, 1, RUNDIR_STDOUT, &fd, log, NULL) == FSDP_OK);
     snprintf(want, sizeof want, "%s/attempt_2/1/stdout.log", path);
     cr_assert_str_eq(log, want);
@@ -227,8 +231,10 @@ Test(rundir, a_temporary_directory_goes_only_when_nothing_was_kept)
         cr_assert(rundir_program_path(path, NULL, "none", NULL) == FSDP_OK);
         snprintf(parent, sizeof parent, "%s", path);
         *strrchr(parent, '/') = '\0';
-        cr_assert(rundir_open(&rundir, &(struct rundir_spec){ .kind = RUNDIR_PROGRAM, .path = path, .temporary = true },
-                              NULL) == FSDP_OK);
+        cr_assert(
+            rundir_open(&rundir,
+                        &(struct rundir_spec){ .kind = RUNDIR_PROGRAM, .path = path, .temporary = true },
+                        NULL) == FSDP_OK);
         cr_assert(rundir_write(rundir, "job.json", "{}", 2, NULL) == FSDP_OK);
         if (with_log) {
             cr_assert(rundir_open_log(rundir, 0, 0, 0, RUNDIR_STDOUT, &fd, log, NULL) == FSDP_OK);

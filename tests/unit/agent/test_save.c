@@ -23,7 +23,8 @@ static struct {
     struct fsdp_err err;
 } seen;
 
-static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes, double seconds)
+static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes,
+                         double seconds)
 {
     (void)arg;
     (void)size_bytes;
@@ -132,7 +133,8 @@ Test(save, parts_that_are_not_there_are_refused_and_removed)
     cr_expect_not(save_idle(save));
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_expect_eq(seen.n_published, 1);
-    cr_expect(seen.published.step == 50 && seen.published.status != FSDP_OK && seen.published.words[0] != '\0');
+    cr_expect(seen.published.step == 50 && seen.published.status != FSDP_OK &&
+              seen.published.words[0] != '\0');
     cr_expect(!published_is_there() && !temporary_is_there());
 }
 

@@ -12,8 +12,10 @@ static struct pair make_pair(const char *client_secret, const char *server_secre
     unsigned char client_key[TLS_KEY_BYTES], server_key[TLS_KEY_BYTES];
     struct pair pair;
 
-    cr_assert(eq(int, tls_derive_key(client_key, client_secret, strlen(client_secret), client_job, NULL), FSDP_OK));
-    cr_assert(eq(int, tls_derive_key(server_key, server_secret, strlen(server_secret), "job", NULL), FSDP_OK));
+    cr_assert(
+        eq(int, tls_derive_key(client_key, client_secret, strlen(client_secret), client_job, NULL), FSDP_OK));
+    cr_assert(
+        eq(int, tls_derive_key(server_key, server_secret, strlen(server_secret), "job", NULL), FSDP_OK));
     cr_assert(eq(int, tls_create(&pair.client, false, client_key, NULL), FSDP_OK));
     cr_assert(eq(int, tls_create(&pair.server, true, server_key, NULL), FSDP_OK));
     return pair;

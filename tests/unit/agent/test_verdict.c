@@ -17,14 +17,38 @@ struct verdict_case {
     struct verdict want;
 };
 
-#define EXIT(c, s, t) { .kind = DEATH_EXIT, .code = (c), .sent_signal = (s), .when_ns = (t) }
-#define SIG(c, s, t) { .kind = DEATH_SIGNAL, .code = (c), .sent_signal = (s), .when_ns = (t) }
-#define LEFT(c) { .kind = DEATH_NONE, .code = (c) }
-#define WELL { .event = CE_DOWN_OK }
-#define AGAIN { .event = CE_DOWN_RETRY, .failed = true }
-#define FAILED(s) { .event = CE_DOWN_FINAL, .failed = true, .status = (s) }
-#define STOPPED(s) { .event = CE_DOWN_FINAL, .class = ERRORS_STOPPED, .status = 128 + (s) }
-#define NOTICED { .event = CE_DOWN_FINAL, .class = ERRORS_NOTICE, .status = FSDP_EXIT_NOTICE }
+#define EXIT(c, s, t)                                                                                        \
+    {                                                                                                        \
+        .kind = DEATH_EXIT, .code = (c), .sent_signal = (s), .when_ns = (t)                                  \
+    }
+#define SIG(c, s, t)                                                                                         \
+    {                                                                                                        \
+        .kind = DEATH_SIGNAL, .code = (c), .sent_signal = (s), .when_ns = (t)                                \
+    }
+#define LEFT(c)                                                                                              \
+    {                                                                                                        \
+        .kind = DEATH_NONE, .code = (c)                                                                      \
+    }
+#define WELL                                                                                                 \
+    {                                                                                                        \
+        .event = CE_DOWN_OK                                                                                  \
+    }
+#define AGAIN                                                                                                \
+    {                                                                                                        \
+        .event = CE_DOWN_RETRY, .failed = true                                                               \
+    }
+#define FAILED(s)                                                                                            \
+    {                                                                                                        \
+        .event = CE_DOWN_FINAL, .failed = true, .status = (s)                                                \
+    }
+#define STOPPED(s)                                                                                           \
+    {                                                                                                        \
+        .event = CE_DOWN_FINAL, .class = ERRORS_STOPPED, .status = 128 + (s)                                 \
+    }
+#define NOTICED                                                                                              \
+    {                                                                                                        \
+        .event = CE_DOWN_FINAL, .class = ERRORS_NOTICE, .status = FSDP_EXIT_NOTICE                           \
+    }
 
 /* Deaths and their number, restarts so far and allowed, a signal to stop, a notice, our own trainer? */
 static struct verdict_case cases[] = {
@@ -32,21 +56,69 @@ static struct verdict_case cases[] = {
     { "no restarts", { EXIT(3, 0, 1), LEFT(0) }, 2, 0, 0, 0, 0, false, FAILED(3) },
     { "one restart is left", { SIG(SIGSEGV, 0, 1) }, 1, 1, 2, 0, 0, false, AGAIN },
     { "none is left", { SIG(SIGSEGV, 0, 1) }, 1, 2, 2, 0, 0, false, FAILED(139) },
-    { "ranks that blame each other start again", { EXIT(75, 0, 1), EXIT(75, 0, 2) }, 2, 0, 1, 0, 0, false, AGAIN },
+    { "ranks that blame each other start again",
+      { EXIT(75, 0, 1), EXIT(75, 0, 2) },
+      2,
+      0,
+      1,
+      0,
+      0,
+      false,
+      AGAIN },
     { "and fail when they may not", { EXIT(75, 0, 1), EXIT(75, 0, 2) }, 2, 0, 0, 0, 0, false, FAILED(75) },
     { "a program's 66 may go away", { EXIT(66, 0, 1) }, 1, 0, 1, 0, 0, false, AGAIN },
-    { "the trainer's does not", { EXIT(FSDP_EXIT_INPUT, 0, 1) }, 1, 0, 1, 0, 0, true, FAILED(FSDP_EXIT_INPUT) },
+    { "the trainer's does not",
+      { EXIT(FSDP_EXIT_INPUT, 0, 1) },
+      1,
+      0,
+      1,
+      0,
+      0,
+      true,
+      FAILED(FSDP_EXIT_INPUT) },
     { "a lost node", { { .kind = DEATH_NODE } }, 1, 0, 9, 0, 0, false, FAILED(FSDP_EXIT_LINK) },
     { "no such program", { { .kind = DEATH_SPAWN, .code = 127 } }, 1, 0, 9, 0, 0, false, FAILED(127) },
     { "a signal, and all left well", { LEFT(0) }, 1, 0, 0, SIGINT, 0, false, STOPPED(SIGINT) },
-    { "a signal, and all were stopped", { SIG(SIGTERM, SIGTERM, 1) }, 1, 0, 0, SIGTERM, 0, false, STOPPED(SIGTERM) },
+    { "a signal, and all were stopped",
+      { SIG(SIGTERM, SIGTERM, 1) },
+      1,
+      0,
+      0,
+      SIGTERM,
+      0,
+      false,
+      STOPPED(SIGTERM) },
     { "a signal after the last failure", { EXIT(3, 0, 1) }, 1, 0, 0, SIGTERM, 0, false, FAILED(3) },
-    { "a signal where it would have gone on", { EXIT(3, 0, 1) }, 1, 0, 1, SIGTERM, 0, false, STOPPED(SIGTERM) },
+    { "a signal where it would have gone on",
+      { EXIT(3, 0, 1) },
+      1,
+      0,
+      1,
+      SIGTERM,
+      0,
+      false,
+      STOPPED(SIGTERM) },
     { "a notice, saved by all", { LEFT(77), LEFT(77) }, 2, 0, 0, 0, SIGUSR1, true, NOTICED },
     { "a notice that one rank saw", { LEFT(0), LEFT(77) }, 2, 0, 0, 0, SIGUSR1, true, NOTICED },
     { "a notice after the last step", { LEFT(0), LEFT(0) }, 2, 0, 0, 0, SIGUSR1, true, WELL },
-    { "a failure after a notice is not tried again", { EXIT(3, 0, 1) }, 1, 0, 9, 0, SIGUSR1, true, FAILED(3) },
-    { "killed when the grace was over", { SIG(SIGKILL, SIGKILL, 1) }, 1, 0, 9, 0, SIGUSR1, true, STOPPED(SIGUSR1) },
+    { "a failure after a notice is not tried again",
+      { EXIT(3, 0, 1) },
+      1,
+      0,
+      9,
+      0,
+      SIGUSR1,
+      true,
+      FAILED(3) },
+    { "killed when the grace was over",
+      { SIG(SIGKILL, SIGKILL, 1) },
+      1,
+      0,
+      9,
+      0,
+      SIGUSR1,
+      true,
+      STOPPED(SIGUSR1) },
     { "a notice, then a signal", { LEFT(77) }, 1, 0, 9, SIGTERM, SIGUSR1, true, STOPPED(SIGTERM) },
 };
 

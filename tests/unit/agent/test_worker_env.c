@@ -7,9 +7,22 @@
 #include <string.h>
 
 static const struct worker_identity rank_5_of_8 = {
-    .rank = 5, .world_size = 8, .local_rank = 1, .local_world_size = 4, .node_rank = 1, .n_nodes = 2,
-    .role = "trainer", .run_id = "job7", .master_address = "10.0.0.1", .master_port = 29501, .restart_count = 2,
-    .max_restarts = 3, .threads = 6, .error_file = "/e/error.json", .run_dir = "/r", .link_fd = 11,
+    .rank = 5,
+    .world_size = 8,
+    .local_rank = 1,
+    .local_world_size = 4,
+    .node_rank = 1,
+    .n_nodes = 2,
+    .role = "trainer",
+    .run_id = "job7",
+    .master_address = "10.0.0.1",
+    .master_port = 29501,
+    .restart_count = 2,
+    .max_restarts = 3,
+    .threads = 6,
+    .error_file = "/e/error.json",
+    .run_dir = "/r",
+    .link_fd = 11,
 };
 
 struct expected {
@@ -17,13 +30,27 @@ struct expected {
 };
 
 static struct expected wanted[] = {
-    { "RANK", "5" }, { "WORLD_SIZE", "8" }, { "LOCAL_RANK", "1" }, { "LOCAL_WORLD_SIZE", "4" },
-    { "GROUP_RANK", "1" }, { "GROUP_WORLD_SIZE", "2" }, { "ROLE_NAME", "trainer" }, { "ROLE_RANK", "5" },
-    { "ROLE_WORLD_SIZE", "8" }, { "MASTER_ADDR", "10.0.0.1" }, { "MASTER_PORT", "29501" },
-    { "TORCHELASTIC_RUN_ID", "job7" }, { "TORCHELASTIC_RESTART_COUNT", "2" }, { "TORCHELASTIC_MAX_RESTARTS", "3" },
-    { "TORCHELASTIC_USE_AGENT_STORE", "False" }, { "TORCHELASTIC_ERROR_FILE", "/e/error.json" },
-    { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1" }, { "OMP_NUM_THREADS", "6" }, { "FSDP_RUN_DIR", "/r" },
-    { "FSDP_LINK_FD", "11" }, { "HOME", "/home/me" },
+    { "RANK", "5" },
+    { "WORLD_SIZE", "8" },
+    { "LOCAL_RANK", "1" },
+    { "LOCAL_WORLD_SIZE", "4" },
+    { "GROUP_RANK", "1" },
+    { "GROUP_WORLD_SIZE", "2" },
+    { "ROLE_NAME", "trainer" },
+    { "ROLE_RANK", "5" },
+    { "ROLE_WORLD_SIZE", "8" },
+    { "MASTER_ADDR", "10.0.0.1" },
+    { "MASTER_PORT", "29501" },
+    { "TORCHELASTIC_RUN_ID", "job7" },
+    { "TORCHELASTIC_RESTART_COUNT", "2" },
+    { "TORCHELASTIC_MAX_RESTARTS", "3" },
+    { "TORCHELASTIC_USE_AGENT_STORE", "False" },
+    { "TORCHELASTIC_ERROR_FILE", "/e/error.json" },
+    { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1" },
+    { "OMP_NUM_THREADS", "6" },
+    { "FSDP_RUN_DIR", "/r" },
+    { "FSDP_LINK_FD", "11" },
+    { "HOME", "/home/me" },
 };
 
 ParameterizedTestParameters(worker_env, variable)
@@ -33,7 +60,8 @@ ParameterizedTestParameters(worker_env, variable)
 
 ParameterizedTest(struct expected *want, worker_env, variable)
 {
-    char *parent[] = { "HOME=/home/me", "RANK=77", "WORLD_SIZE=99", "FSDP_LINK_FD=3", "FSDP_RUN_DIR=/other", NULL };
+    char *parent[] = { "HOME=/home/me",       "RANK=77", "WORLD_SIZE=99", "FSDP_LINK_FD=3",
+                       "FSDP_RUN_DIR=/other", NULL };
     char **environment = worker_env_build(parent, &rank_5_of_8);
     int n = 0;
 
@@ -80,8 +108,11 @@ struct device_case {
 };
 
 static struct device_case device_cases[] = {
-    { "", 2, "2" }, { "CUDA_VISIBLE_DEVICES=4,5,6", 1, "5" }, { "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", 0, "GPU-a" },
-    { "CUDA_VISIBLE_DEVICES=4", 1, "1" }, { "CUDA_VISIBLE_DEVICES=", 1, "1" },
+    { "", 2, "2" },
+    { "CUDA_VISIBLE_DEVICES=4,5,6", 1, "5" },
+    { "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", 0, "GPU-a" },
+    { "CUDA_VISIBLE_DEVICES=4", 1, "1" },
+    { "CUDA_VISIBLE_DEVICES=", 1, "1" },
 };
 
 ParameterizedTestParameters(worker_env, virtual_local_rank)
@@ -129,13 +160,15 @@ struct argument_case {
 };
 
 static struct argument_case argument_cases[] = {
-    { "plain", "plain" }, { "${local_rank}", "12" }, { "a${local_rank}b${local_rank}", "a12b12" }, { "", "" },
-    { "$local_rank", "$local_rank" }, { "${local_ran}", "${local_ran}" }, { "$$", "$$" }, { "${local_rank", "${local_rank" },
+    { "plain", "plain" }, { "${local_rank}", "12" },          { "a${local_rank}b${local_rank}", "a12b12" },
+    { "", "" },           { "$local_rank", "$local_rank" },   { "${local_ran}", "${local_ran}" },
+    { "$$", "$$" },       { "${local_rank", "${local_rank" },
 };
 
 ParameterizedTestParameters(worker_env, argument)
 {
-    return cr_make_param_array(struct argument_case, argument_cases, sizeof argument_cases / sizeof *argument_cases);
+    return cr_make_param_array(struct argument_case, argument_cases,
+                               sizeof argument_cases / sizeof *argument_cases);
 }
 
 ParameterizedTest(struct argument_case *c, worker_env, argument)

@@ -11,15 +11,16 @@ static const struct {
 } legal[] = {
 #define E(event) (1ul << (event))
     { WS_DOWN, E(WE_FORM) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_NOTICE) | E(WE_END) },
-    { WS_RUNNING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_REAPED) },
-    { WS_BLAMING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_DEADLINE) |
-                      E(WE_REAPED) },
-    { WS_LEAVING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_DEADLINE) |
-                      E(WE_REAPED) },
-    { WS_STOPPING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_DEADLINE) |
-                       E(WE_REAPED) },
-    { WS_KILLING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_DEADLINE) |
-                      E(WE_REAPED) },
+    { WS_RUNNING,
+      E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_REAPED) },
+    { WS_BLAMING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) |
+                      E(WE_DEADLINE) | E(WE_REAPED) },
+    { WS_LEAVING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) |
+                      E(WE_DEADLINE) | E(WE_REAPED) },
+    { WS_STOPPING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) |
+                       E(WE_DEADLINE) | E(WE_REAPED) },
+    { WS_KILLING, E(WE_FAILED) | E(WE_PEER_LOST) | E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) |
+                      E(WE_DEADLINE) | E(WE_REAPED) },
     { WS_DRAINING, E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_DEADLINE) | E(WE_SWEPT) },
     { WS_SWEEPING, E(WE_NOTICE) | E(WE_STOP) | E(WE_STOP_NOW) | E(WE_DEADLINE) | E(WE_SWEPT) },
     { WS_OVER, E(WE_STOP) | E(WE_STOP_NOW) | E(WE_NOTICE) },
@@ -81,8 +82,8 @@ Test(world_fsm, every_live_state_reaches_over)
 
 Test(world_fsm, once_stopping_began_deadlines_alone_lead_down)
 {
-    static const enum world_state stopping[] = { WS_BLAMING, WS_LEAVING, WS_STOPPING, WS_KILLING, WS_DRAINING,
-                                                 WS_SWEEPING };
+    static const enum world_state stopping[] = { WS_BLAMING, WS_LEAVING,  WS_STOPPING,
+                                                 WS_KILLING, WS_DRAINING, WS_SWEEPING };
 
     for (size_t i = 0; i < sizeof stopping / sizeof *stopping; i++)
         cr_expect(reaches(stopping[i], WS_DOWN, true), "%s", world_state_name(stopping[i]));
@@ -96,8 +97,8 @@ Test(world_fsm, down_is_told_on_every_way_down)
             enum world_action action;
 
             if (s != WS_DOWN && world_fsm_step(&state, (enum world_event)e, &action) && state == WS_DOWN)
-                cr_expect(action == WA_DOWN || action == WA_ABANDON, "%s, %s", world_state_name((enum world_state)s),
-                          world_event_name((enum world_event)e));
+                cr_expect(action == WA_DOWN || action == WA_ABANDON, "%s, %s",
+                          world_state_name((enum world_state)s), world_event_name((enum world_event)e));
         }
 }
 

@@ -46,7 +46,8 @@ static int page(void)
     return fd;
 }
 
-static void say_raw(const struct fsdp_link_header *header, const void *payload, size_t size, const int *fds, int n_fds)
+static void say_raw(const struct fsdp_link_header *header, const void *payload, size_t size, const int *fds,
+                    int n_fds)
 {
     struct iovec parts[2] = { { (void *)header, sizeof *header }, { (void *)payload, size } };
     char control[CMSG_SPACE(8 * sizeof(int))] __attribute__((aligned(8))) = { 0 };
@@ -68,7 +69,8 @@ static void say_raw(const struct fsdp_link_header *header, const void *payload, 
 /* `fd` is closed: it is the worker's now. */
 static void say(int type, uint32_t tag, const void *payload, size_t size, int fd)
 {
-    const struct fsdp_link_header header = { FSDP_LINK_MAGIC, FSDP_LINK_VERSION, (uint16_t)type, tag, (uint32_t)size };
+    const struct fsdp_link_header header = { FSDP_LINK_MAGIC, FSDP_LINK_VERSION, (uint16_t)type, tag,
+                                             (uint32_t)size };
 
     say_raw(&header, payload, size, &fd, fd >= 0);
     if (fd >= 0)
@@ -77,9 +79,16 @@ static void say(int type, uint32_t tag, const void *payload, size_t size, int fd
 
 static struct fsdp_link_hello two_ranks(void)
 {
-    return (struct fsdp_link_hello){ .rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2,
-                                     .n_nodes = 1, .generation = 3, .threads = 1, .resume_step = 7,
-                                     .run_dir = "/r", .node_address = "127.0.0.1" };
+    return (struct fsdp_link_hello){ .rank = 1,
+                                     .world_size = 2,
+                                     .local_rank = 1,
+                                     .local_world_size = 2,
+                                     .n_nodes = 1,
+                                     .generation = 3,
+                                     .threads = 1,
+                                     .resume_step = 7,
+                                     .run_dir = "/r",
+                                     .node_address = "127.0.0.1" };
 }
 
 static void say_hello(void)
@@ -104,8 +113,9 @@ static size_t heard(struct fsdp_link_header *header, void *payload, size_t room,
 {
     struct iovec parts[2] = { { header, sizeof *header }, { payload, room } };
     char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2, .msg_control = control,
-                              .msg_controllen = sizeof control };
+    struct msghdr message = {
+        .msg_iov = parts, .msg_iovlen = 2, .msg_control = control, .msg_controllen = sizeof control
+    };
     ssize_t n = recvmsg(agent, &message, MSG_DONTWAIT);
 
     cr_assert(n >= (ssize_t)sizeof *header, "nothing was sent");
@@ -216,17 +226,37 @@ Test(link_client, what_is_no_hello_is_refused)
     struct fsdp_link_header header = { FSDP_LINK_MAGIC, FSDP_LINK_VERSION, FSDP_LINK_HELLO, 0, sizeof hello };
     int fds[8];
 
-    start(); close(agent); refuse("is gone", FSDP_ERR_PEER);
-    start(); say_raw(&(struct fsdp_link_header){ 1, 1, 1, 0, 0 }, NULL, 0, NULL, 0); refuse("not of the link's", FSDP_ERR_FORMAT);
-    start(); header.version++; say_raw(&header, &hello, sizeof hello, NULL, 0); refuse("version 2", FSDP_ERR_FORMAT);
+    start();
+    close(agent);
+    refuse("is gone", FSDP_ERR_PEER);
+    start();
+    say_raw(&(struct fsdp_link_header){ 1, 1, 1, 0, 0 }, NULL, 0, NULL, 0);
+    refuse("not of the link's", FSDP_ERR_FORMAT);
+    start();
+    header.version++;
+    say_raw(&header, &hello, sizeof hello, NULL, 0);
+    refuse("version 2", FSDP_ERR_FORMAT);
     header.version--;
-    start(); header.size++; say_raw(&header, &hello, sizeof hello, NULL, 0); refuse("size is not", FSDP_ERR_FORMAT);
+    start();
+    header.size++;
+    say_raw(&header, &hello, sizeof hello, NULL, 0);
+    refuse("size is not", FSDP_ERR_FORMAT);
     header.size--;
-    start(); say(FSDP_LINK_HELLO, 0, &hello, sizeof hello - 1, page()); refuse("not this version's hello", FSDP_ERR_FORMAT);
-    start(); say(FSDP_LINK_NOTICE, 0, &hello, sizeof hello, page()); refuse("not this version's hello", FSDP_ERR_FORMAT);
-    start(); say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, -1); refuse("without a progress page", FSDP_ERR_FORMAT);
-    start(); say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, file_of("x", 1)); refuse("without a progress page", FSDP_ERR_FORMAT);
-    start(); cr_assert_eq(send(agent, "abc", 3, 0), 3); refuse("not of the link's", FSDP_ERR_FORMAT);
+    start();
+    say(FSDP_LINK_HELLO, 0, &hello, sizeof hello - 1, page());
+    refuse("not this version's hello", FSDP_ERR_FORMAT);
+    start();
+    say(FSDP_LINK_NOTICE, 0, &hello, sizeof hello, page());
+    refuse("not this version's hello", FSDP_ERR_FORMAT);
+    start();
+    say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, -1);
+    refuse("without a progress page", FSDP_ERR_FORMAT);
+    start();
+    say(FSDP_LINK_HELLO, 0, &hello, sizeof hello, file_of("x", 1));
+    refuse("without a progress page", FSDP_ERR_FORMAT);
+    start();
+    cr_assert_eq(send(agent, "abc", 3, 0), 3);
+    refuse("not of the link's", FSDP_ERR_FORMAT);
     start();
     for (int i = 0; i < 8; i++)
         fds[i] = page();
@@ -268,11 +298,21 @@ Test(link_client, a_job_that_is_no_file_is_refused)
 {
     int ends[2];
 
-    start(); say_hello(); say(FSDP_LINK_JOB, 0, NULL, 0, -1); refuse("a job packet that is not one", FSDP_ERR_FORMAT);
-    start(); say_hello(); say(FSDP_LINK_JOB, 0, "x", 1, page()); refuse("a job packet that is not one", FSDP_ERR_FORMAT);
-    start(); say_hello(); say(FSDP_LINK_JOB, 0, NULL, 0, page()); say(FSDP_LINK_JOB, 0, NULL, 0, page());
+    start();
+    say_hello();
+    say(FSDP_LINK_JOB, 0, NULL, 0, -1);
     refuse("a job packet that is not one", FSDP_ERR_FORMAT);
-    start(); say_hello();
+    start();
+    say_hello();
+    say(FSDP_LINK_JOB, 0, "x", 1, page());
+    refuse("a job packet that is not one", FSDP_ERR_FORMAT);
+    start();
+    say_hello();
+    say(FSDP_LINK_JOB, 0, NULL, 0, page());
+    say(FSDP_LINK_JOB, 0, NULL, 0, page());
+    refuse("a job packet that is not one", FSDP_ERR_FORMAT);
+    start();
+    say_hello();
     ends[0] = memfd_create("huge", MFD_CLOEXEC);
     cr_assert_eq(ftruncate(ends[0], 1LL << 40), 0);
     say(FSDP_LINK_JOB, 0, NULL, 0, ends[0]);
@@ -300,7 +340,10 @@ Test(link_client, an_environment_that_names_no_link_is_refused)
 Test(link_client, put_sends_key_value_and_descriptor)
 {
     struct link *link = opened();
-    struct { struct fsdp_link_put put; char value[64]; } got;
+    struct {
+        struct fsdp_link_put put;
+        char value[64];
+    } got;
     struct fsdp_link_header header;
     char text[8] = "";
     int fd = file_of("abc", 3), came;
@@ -437,12 +480,24 @@ Test(link_client, a_hang_up_ends_every_wait)
 
         close(agent);
         switch (point) {
-        case 0: status = link_put(link, "k", "v", 1, -1, &err); break;
-        case 1: status = link_get(link, "k", value, &size, NULL, &err); break;
-        case 2: status = link_event(link, "{}", &err); break;
-        case 3: status = link_saved(link, &saved, -1, &err); break;
-        case 4: status = link_published(link, 1, &published, &err); break;
-        case 5: status = link_check(link, &err); break;
+        case 0:
+            status = link_put(link, "k", "v", 1, -1, &err);
+            break;
+        case 1:
+            status = link_get(link, "k", value, &size, NULL, &err);
+            break;
+        case 2:
+            status = link_event(link, "{}", &err);
+            break;
+        case 3:
+            status = link_saved(link, &saved, -1, &err);
+            break;
+        case 4:
+            status = link_published(link, 1, &published, &err);
+            break;
+        case 5:
+            status = link_check(link, &err);
+            break;
         }
         cr_assert_eq(status, FSDP_ERR_PEER, "point %d: %s", point, err.message);
         cr_assert_eq(link_check(link, &err), FSDP_ERR_PEER, "it sticks");
@@ -500,7 +555,9 @@ Test(link_client, the_abort_word_ends_a_wait_without_a_packet)
 
 Test(link_client, packets_that_workers_do_not_get_break_the_link)
 {
-    static const int types[] = { 0, FSDP_LINK_HELLO, FSDP_LINK_PUT, FSDP_LINK_GET, FSDP_LINK_EVENT, FSDP_LINK_SAVED, 77 };
+    static const int types[] = {
+        0, FSDP_LINK_HELLO, FSDP_LINK_PUT, FSDP_LINK_GET, FSDP_LINK_EVENT, FSDP_LINK_SAVED, 77
+    };
 
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct link *link = opened();

@@ -38,7 +38,8 @@ Test(reduce, float32_is_summed_in_the_order_given_at_every_length)
             if (i < lengths[k])
                 cr_assert(out[i] == want, "element %zu of %zu", i, lengths[k]);
             else
-                cr_assert(memcmp(&out[i], "\x5a\x5a\x5a\x5a", 4) == 0, "element %zu behind %zu", i, lengths[k]);
+                cr_assert(memcmp(&out[i], "\x5a\x5a\x5a\x5a", 4) == 0, "element %zu behind %zu", i,
+                          lengths[k]);
         }
     }
 }

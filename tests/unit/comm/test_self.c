@@ -18,8 +18,8 @@ static struct fsdp_comm *alone(void)
 
     unsetenv(FSDP_LINK_FD_ENV);
     cr_assert_eq(link_open(&link, &err), FSDP_OK);
-    cr_assert_eq(comm_create(&comm, &(struct comm_config){ .name = "world", .link = link, .size = 1 }, &err), FSDP_OK,
-                 "%s", err.message);
+    cr_assert_eq(comm_create(&comm, &(struct comm_config){ .name = "world", .link = link, .size = 1 }, &err),
+                 FSDP_OK, "%s", err.message);
     return comm;
 }
 
@@ -80,7 +80,8 @@ Test(comm_self, broken_arguments_are_refused_and_do_not_stick)
     cr_assert_eq(fsdp_all_gather(comm, a, a, 1, FSDP_DTYPE_COUNT, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_reduce_scatter(comm, a, a + 1, 4, FSDP_F32, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_reduce_scatter(comm, a, a, 1, FSDP_I64, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);
-    cr_assert_eq(fsdp_reduce_scatter(comm, a, a, 1, FSDP_F32, (enum fsdp_reduce_op)3, NULL, &err), FSDP_ERR_ARG);
+    cr_assert_eq(fsdp_reduce_scatter(comm, a, a, 1, FSDP_F32, (enum fsdp_reduce_op)3, NULL, &err),
+                 FSDP_ERR_ARG);
     cr_assert_eq(fsdp_all_reduce(comm, a, 1, FSDP_BF16, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_all_reduce(comm, a, 1, FSDP_I64, FSDP_MEAN, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_all_reduce(comm, NULL, 1, FSDP_F32, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);

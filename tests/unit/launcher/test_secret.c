@@ -55,7 +55,8 @@ Test(secret, a_file_others_may_read_is_refused)
         struct fsdp_err err = { 0 };
         struct secret secret;
 
-        cr_assert(eq(int, secret_load(&secret, make_file("0123456789abcdef\n", modes[i]), &err), FSDP_ERR_CONFIG));
+        cr_assert(
+            eq(int, secret_load(&secret, make_file("0123456789abcdef\n", modes[i]), &err), FSDP_ERR_CONFIG));
         cr_assert(eq(sz, secret.n_bytes, 0));
         cr_assert_not_null(strstr(err.message, "others may use it"), "%s", err.message);
         unlink(path);
