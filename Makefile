@@ -165,10 +165,13 @@ unit: $(BUILD)/test/unit
 system: tests-build
 	BUILD=$(BUILD) tests/run system
 
-# The long campaigns, of which `make test` takes a sample.
+# The long campaigns, of which `make test` takes a sample, the sanitizers over the system tests, and fuzzing.
 .PHONY: nightly
 nightly: tests-build
 	FSDP_NIGHTLY=1 FSDP_TEST_TIMEOUT_S=7200 BUILD=$(BUILD) tests/run unit system parity
+	FSDP_TEST_TIMEOUT_S=3600 $(MAKE) asan
+	$(MAKE) tsan
+	$(MAKE) fuzz FUZZ_RUNS=2000000
 
 # A bench: one program, one table on stdout, the same as build/bench/NAME.json.
 $(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a
