@@ -252,8 +252,8 @@ lint: compile_commands.json
 	cppcheck --quiet --enable=warning,portability,performance --error-exitcode=1 --inline-suppr --std=c11 \
 	  --suppress=missingIncludeSystem -DISA=base -I. -Ishard_runtime/include launcher agent shard_runtime
 compile_commands.json: Makefile
-	@{ echo '['; sep=; for f in $(C_FILES); do case $$f in *.c) printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' \
-	  "$$sep" '$(CURDIR)' "$$f" "$(CC) $(subst ",\",$(CPPFLAGS)) $(CFLAGS) $(OPENMP) -DISA=base -c $$f"; sep=$$',\n';; esac; done; echo ']'; } > $@
+	@{ echo '['; for f in $(filter %.c,$(C_FILES)); do printf '{"directory": "%s", "file": "%s", "command": "%s"},\n' \
+	  '$(CURDIR)' "$$f" "$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -DISA=base -c $$f"; done | sed '$$ s/,$$//'; echo ']'; } > $@
 
 # Pages made from the tables of options and keys; tests/unit/launcher/test_docs.c holds them against the tables.
 DOC_PAGES := docs/config.md docs/man/fsdprun.1 docs/man/fsdp.yaml.5
