@@ -18,10 +18,10 @@ on_terminal() { # NAME=VALUE..., then options of fsdprun
   "$TOY/stalled_terminal" "$WORK/now" env "$1" "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/run-$n_runs" "${@:2}" "$WORK/job.yaml"
 }
 
-on_terminal TERM=xterm > "$WORK/tty"
+on_terminal TERM=xterm --set train.steps=600 > "$WORK/tty" # long enough for a time left on a fast machine
 check_match "a job runs on a terminal" "exit=0" "$(tail -n 2 "$WORK/tty")"
 tr '\r' '\n' < "$WORK/tty" > "$WORK/lines"
-check_match "the progress line is drawn" "step [0-9]+/120 +[0-9]+% \[" "$(cat "$WORK/lines")"
+check_match "the progress line is drawn" "step [0-9]+/600 +[0-9]+% \[" "$(cat "$WORK/lines")"
 check_match "with colours" $'\033\\[32m#' "$(cat "$WORK/lines")"
 check_match "loss and time left" "loss [0-9.]+  [0-9:]+ left" "$(cat "$WORK/lines")"
 check_eq "no wider than the terminal" "" "$(grep 'step ' "$WORK/lines" | grep -v '^.*rank 0' | sed -E $'s/\033\\[[0-9]*[mK]//g' | awk 'length($0) > 80')"
