@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 {
     struct fsdp_optimizer_options adamw = fsdp_optimizer_defaults();
     struct fsdp_model_options options = { .seq = SEQ, .seed = 1234 };
-    struct fsdp_module *root = fsdp_module_create(model_forward, NULL);
+    struct fsdp_module *root = NULL;
     struct fsdp_optimizer *optimizer = NULL;
     struct fsdp_context *context = NULL;
     struct fsdp_model *model = NULL;
@@ -121,10 +121,13 @@ int main(int argc, char **argv)
 
     if (length < SEQ + 1) {
         fprintf(stderr, "usage: %s TEXT, a file of at least %d bytes\n", argv[0], SEQ + 1);
+        if (file != NULL)
+            fclose(file);
         return 2;
     }
     fclose(file);
     adamw.lr = 3e-3;
+    root = fsdp_module_create(model_forward, NULL);
     if (fsdp_context_create(&context, NULL, &err) != FSDP_OK || build(root, &err) != FSDP_OK)
         goto done;
     options.batch = GLOBAL_BATCH / (size_t)fsdp_context_world_size(context);
