@@ -3,12 +3,12 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh
 cat "$SOURCE"/agent/*.c > "$WORK/text"
-# A small model, and a checkpoint after every step: slow enough to be seen, whatever the machine does besides.
+# A small model, a checkpoint after every step, and enough of them: slow enough to be seen on a fast machine too.
 cat > "$WORK/job.yaml" << 'YAML'
 run: {name: small, log_every: 10}
 data: {path: text}
 model: {layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
-train: {steps: 120, batch: 1}
+train: {steps: 600, batch: 1}
 checkpoint: {every: 1, keep: 1}
 YAML
 : > "$WORK/now"
@@ -18,7 +18,7 @@ on_terminal() { # NAME=VALUE..., then options of fsdprun
   "$TOY/stalled_terminal" "$WORK/now" env "$1" "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/run-$n_runs" "${@:2}" "$WORK/job.yaml"
 }
 
-on_terminal TERM=xterm --set train.steps=600 > "$WORK/tty" # long enough for a time left on a fast machine
+on_terminal TERM=xterm > "$WORK/tty"
 check_match "a job runs on a terminal" "exit=0" "$(tail -n 2 "$WORK/tty")"
 tr '\r' '\n' < "$WORK/tty" > "$WORK/lines"
 check_match "the progress line is drawn" "step [0-9]+/600 +[0-9]+% \[" "$(cat "$WORK/lines")"
@@ -36,5 +36,5 @@ on_terminal TERM=dumb > "$WORK/tty"
 check_eq "TERM=dumb: no line at all" "0 0" "$(grep -c '% \[' "$WORK/tty") $(grep -c $'\033' "$WORK/tty")"
 "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/piped" "$WORK/job.yaml" 2>&1 | cat > "$WORK/pipe"
 check_eq "piped: plain lines only" "0 0" "$(grep -c $'\r' "$WORK/pipe") $(grep -c $'\033' "$WORK/pipe")"
-check_match "one every log_every steps" "^\[rank 0\]: .*120/120" "$(grep 'step 120/120' "$WORK/pipe")"
+check_match "one every log_every steps" "^\[rank 0\]: .*600/600" "$(grep 'step 600/600' "$WORK/pipe")"
 exit $((n_failed > 0))
