@@ -15,7 +15,12 @@
 #include "agent/guard.h"
 #include "agent/run.h"
 
-enum { DEFAULT_GRACE_MS = 30000, DEFAULT_HANG_TIMEOUT_MS = 600000 };
+enum {
+    DEFAULT_GRACE_MS = 30000,
+    DEFAULT_HANG_TIMEOUT_MS = 600000,
+    DEFAULT_JOIN_TIMEOUT_MS = 600000,
+    DEFAULT_LAST_CALL_MS = 30000
+};
 
 static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP };
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
@@ -38,6 +43,12 @@ void agent_config_init(struct agent_config *config)
     config->role = "default";
     config->n_workers = 1;
     config->n_nodes = 1;
+    config->min_nodes = 1;
+    config->join_timeout_ms = DEFAULT_JOIN_TIMEOUT_MS;
+    config->last_call_timeout_ms = DEFAULT_LAST_CALL_MS;
+    config->stop_signals =
+        UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP | UINT64_C(1) << SIGQUIT;
+    config->stop_signals_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
     config->grace_ms = DEFAULT_GRACE_MS;
     config->hang_timeout_ms = DEFAULT_HANG_TIMEOUT_MS;
 }

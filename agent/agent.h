@@ -31,6 +31,19 @@ struct agent_output {
     bool bar;          /* a job on a terminal: draw the progress line (agent/progress.h) */
     const char *prefix_template; /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */
     bool no_files;               /* keep no log files (as torchrun with the null device as its directory) */
+    /* Teed lines with any of these in them are also kept in one file a generation; zero-terminated lists, NULL: none. */
+    char *const *stdout_filters, *const *stderr_filters;
+    uint64_t file_limit_bytes; /* a log file that has reached this is rotated; 0: never */
+    int n_rotated;             /* rotated files that are kept beside it; 0: it is cut instead */
+};
+
+/* Which CPUs a worker runs on, from where its GPU (or its share of the machine) is. torchrun's --numa-binding. */
+enum agent_numa {
+    AGENT_NUMA_NONE,
+    AGENT_NUMA_NODE,
+    AGENT_NUMA_SOCKET,
+    AGENT_NUMA_EXCLUSIVE,
+    AGENT_NUMA_CORE_COMPLEX
 };
 
 /* One look at the run, from the progress pages; what the progress line shows. Doubles are NaN until reported. */
@@ -70,14 +83,23 @@ struct agent_config {
     const char *run_id; /* TORCHELASTIC_RUN_ID; "none" is torchrun's default */
     const char *role;   /* ROLE_NAME; "default" */
     int n_workers;      /* on this node, at least 1 */
-    int n_nodes, node_rank;
-    int threads; /* compute threads a worker; 0: cores really available / workers */
+    int n_nodes,
+        node_rank; /* node_rank -1: whichever is free; the node that can listen at the endpoint is 0 */
+    int min_nodes; /* so many may form a world of fewer than n_nodes; n_nodes: none is ever smaller */
+    int64_t join_timeout_ms;      /* how long a world is waited for */
+    int64_t last_call_timeout_ms; /* with min_nodes there, how much longer others are */
+    int threads;                  /* compute threads a worker; 0: cores really available / workers */
     int max_restarts;
     int64_t grace_ms;        /* between TERM and KILL */
     int64_t hang_timeout_ms; /* a rank that beat and then makes no progress for so long; 0: never */
     unsigned
         save_on_signal; /* set of enum agent_save_signal: these ask for a checkpoint, then stop with 77 */
     bool virtual_local_rank; /* LOCAL_RANK 0 for all, one device each */
+    enum agent_numa numa;
+    /* Sets of signals, bit s for signal s. Those that end the run: workers are stopped with that very signal. And
+     * those that are passed on to the workers and end nothing. Disjoint; what is in neither keeps its meaning. */
+    uint64_t stop_signals, forward_signals;
+    const char *stop_signals_text; /* as it was given: TORCHELASTIC_SIGNALS_TO_HANDLE */
 
     /* More than one node (all NULL or 0 on one): who is met where. */
     const char *rendezvous_host;

@@ -8,7 +8,8 @@
 
 #include "shard_runtime/core/version.h"
 
-enum { CONFIG_BYTES = 272 }; /* sizeof(struct agent_config) where pointers have 8 bytes */
+enum { CONFIG_BYTES = 352 };  /* sizeof(struct agent_config) where pointers have 8 bytes */
+enum { CONTROL_N_LISTS = 4 }; /* argv, environment and the two of filters */
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
@@ -75,6 +76,14 @@ static void put_list(struct writer *writer, char *const *list)
         put_bytes(writer, list[i], strlen(list[i]));
 }
 
+/* A list that may be missing. */
+static void put_filters(struct writer *writer, char *const *list)
+{
+    put_number(writer, list != NULL);
+    if (list != NULL)
+        put_list(writer, list);
+}
+
 static void put_array(struct writer *writer, const void *array, int n)
 {
     put_number(writer, array != NULL);
@@ -87,7 +96,7 @@ static void put_array(struct writer *writer, const void *array, int n)
 struct reader {
     char *bytes; /* our copy: texts are pointed at where they stand */
     size_t n, at;
-    char **lists[2]; /* memory of the lists, freed with the job */
+    char **lists[CONTROL_N_LISTS]; /* memory of the lists, freed with the job */
     int n_lists;
     const char *wrong; /* what was wrong first; NULL: nothing */
 };
@@ -172,6 +181,11 @@ static char **get_list(struct reader *reader, uint64_t at_least, const char *wha
     return list;
 }
 
+static char **get_filters(struct reader *reader, const char *what)
+{
+    return get_number(reader, 0, 1, what) != 0 ? get_list(reader, 0, what) : NULL;
+}
+
 static void *get_array(struct reader *reader, int n, unsigned char highest, const char *what)
 {
     size_t n_bytes;
@@ -209,13 +223,20 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_text(writer, config->role);
     put_number(writer, (uint64_t)config->n_workers);
     put_number(writer, (uint64_t)config->n_nodes);
-    put_number(writer, (uint64_t)config->node_rank);
+    put_number(writer, (uint64_t)(config->node_rank + 1)); /* -1: any */
+    put_number(writer, (uint64_t)config->min_nodes);
+    put_number(writer, (uint64_t)config->join_timeout_ms);
+    put_number(writer, (uint64_t)config->last_call_timeout_ms);
     put_number(writer, (uint64_t)config->threads);
     put_number(writer, (uint64_t)config->max_restarts);
     put_number(writer, (uint64_t)config->grace_ms);
     put_number(writer, (uint64_t)config->hang_timeout_ms);
     put_number(writer, config->save_on_signal);
     put_number(writer, config->virtual_local_rank);
+    put_number(writer, config->numa);
+    put_number(writer, config->stop_signals);
+    put_number(writer, config->forward_signals);
+    put_text(writer, config->stop_signals_text);
     put_text(writer, config->rendezvous_host);
     put_number(writer, (uint64_t)config->rendezvous_port);
     put_array(writer, config->secret, (int)config->secret_bytes);
@@ -232,6 +253,10 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_number(writer, config->output.bar);
     put_text(writer, config->output.prefix_template);
     put_number(writer, config->output.no_files);
+    put_filters(writer, config->output.stdout_filters);
+    put_filters(writer, config->output.stderr_filters);
+    put_number(writer, config->output.file_limit_bytes);
+    put_number(writer, (uint64_t)config->output.n_rotated);
     put_number(writer, config->quiet);
 }
 
@@ -250,7 +275,11 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->role = get_text(reader, true, "role");
     config->n_workers = (int)get_number(reader, 1, CONTROL_MAX_WORKERS, "n_workers");
     config->n_nodes = (int)get_number(reader, 1, INT_MAX, "n_nodes");
-    config->node_rank = (int)get_number(reader, 0, INT_MAX, "node_rank");
+    config->node_rank = (int)get_number(reader, 0, INT_MAX, "node_rank") - 1;
+    config->min_nodes = (int)get_number(reader, 1, (uint64_t)config->n_nodes, "min_nodes");
+    config->join_timeout_ms = (int64_t)get_number(reader, 0, INT64_MAX / 2000000, "join_timeout_ms");
+    config->last_call_timeout_ms =
+        (int64_t)get_number(reader, 0, INT64_MAX / 2000000, "last_call_timeout_ms");
     config->threads = (int)get_number(reader, 0, INT_MAX, "threads");
     config->max_restarts = (int)get_number(reader, 0, INT_MAX, "max_restarts");
     config->grace_ms = (int64_t)get_number(reader, 0, INT64_MAX / 2000000, "grace_ms");
@@ -258,6 +287,10 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->save_on_signal =
         (unsigned)get_number(reader, 0, AGENT_SAVE_TERM | AGENT_SAVE_USR1, "save_on_signal");
     config->virtual_local_rank = get_number(reader, 0, 1, "virtual_local_rank") != 0;
+    config->numa = (enum agent_numa)get_number(reader, 0, AGENT_NUMA_CORE_COMPLEX, "numa");
+    config->stop_signals = get_number(reader, 0, UINT64_MAX, "stop_signals");
+    config->forward_signals = get_number(reader, 0, UINT64_MAX, "forward_signals");
+    config->stop_signals_text = get_text(reader, false, "stop_signals_text");
     config->rendezvous_host = get_text(reader, false, "rendezvous_host");
     config->rendezvous_port = (int)get_number(reader, 0, 65535, "rendezvous_port");
     if (get_number(reader, 0, 1, "secret") != 0)
@@ -276,6 +309,10 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->output.bar = get_number(reader, 0, 1, "bar") != 0;
     config->output.prefix_template = get_text(reader, false, "prefix_template");
     config->output.no_files = get_number(reader, 0, 1, "no_files") != 0;
+    config->output.stdout_filters = get_filters(reader, "stdout_filters");
+    config->output.stderr_filters = get_filters(reader, "stderr_filters");
+    config->output.file_limit_bytes = get_number(reader, 0, INT64_MAX, "file_limit_bytes");
+    config->output.n_rotated = (int)get_number(reader, 0, 1000, "n_rotated");
     config->quiet = get_number(reader, 0, 1, "quiet") != 0;
     if (config->node_rank >= config->n_nodes)
         wrong(reader, "node_rank");
@@ -318,7 +355,7 @@ enum fsdp_status control_encode_job(const struct control_job *job, unsigned char
 
 struct owned {
     char *bytes;
-    char **lists[2];
+    char **lists[CONTROL_N_LISTS];
 };
 
 static void free_reader(struct reader *reader)
@@ -384,8 +421,8 @@ void control_job_free(struct control_job *job)
     struct owned *owned = job->owned;
 
     if (owned != NULL) {
-        free(owned->lists[0]);
-        free(owned->lists[1]);
+        for (int i = 0; i < CONTROL_N_LISTS; i++)
+            free(owned->lists[i]);
         free(owned->bytes);
         free(owned);
     }

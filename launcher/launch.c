@@ -81,6 +81,7 @@ static int set_nodes(struct launch *launch, const struct options *options, int n
     int node_rank = (int)options_number(options, OPT_NODE_RANK, 0), status;
 
     launch->config.n_nodes = n_nodes;
+    launch->config.min_nodes = n_nodes;
     launch->config.node_rank = node_rank;
     if (node_rank >= n_nodes) {
         fsdp_fail(err, FSDP_ERR_CONFIG, "%s: there is no node %d of %d (the first is 0)",

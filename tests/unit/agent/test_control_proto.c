@@ -9,6 +9,7 @@
 static char *argv[] = { "./x", "", "a b", NULL };
 static char *environment[] = { "A=1", "BYTES=\xff\xfe", NULL };
 static const unsigned char redirects[3] = { 0, 3, 1 };
+static char *filters[] = { "loss", "", NULL };
 static const bool shown[3] = { true, false, true };
 
 static struct control_job whole_job(void)
@@ -34,6 +35,18 @@ static struct control_job whole_job(void)
     job.config.output.shown = shown;
     job.config.output.bar = true;
     job.config.output.prefix_template = "${rank} ";
+    job.config.output.stderr_filters = filters;
+    job.config.output.file_limit_bytes = (uint64_t)1 << 40;
+    job.config.output.n_rotated = 3;
+    job.config.n_nodes = 4;
+    job.config.min_nodes = 2;
+    job.config.node_rank = -1;
+    job.config.join_timeout_ms = 7000;
+    job.config.last_call_timeout_ms = 0;
+    job.config.numa = AGENT_NUMA_EXCLUSIVE;
+    job.config.stop_signals = (uint64_t)1 << SIGTERM;
+    job.config.forward_signals = (uint64_t)1 << 63;
+    job.config.stop_signals_text = "SIGTERM";
     for (int i = 0; i < CONTROL_N_LIMITS; i++)
         job.limits[i] = i == 3 ? RLIM_INFINITY : (uint64_t)i * 1000;
     CPU_SET(1, &job.cpus);
@@ -67,6 +80,16 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert(back.config.output.bar && !back.config.output.color);
     cr_assert_str_eq(back.config.output.prefix_template, "${rank} ");
     cr_assert_null(back.config.rendezvous_host);
+    cr_assert_null(back.config.output.stdout_filters);
+    cr_assert_str_eq(back.config.output.stderr_filters[0], "loss");
+    cr_assert_null(back.config.output.stderr_filters[2]);
+    cr_assert(back.config.output.file_limit_bytes == (uint64_t)1 << 40 && back.config.output.n_rotated == 3);
+    cr_assert(back.config.n_nodes == 4 && back.config.min_nodes == 2 && back.config.node_rank == -1);
+    cr_assert(back.config.join_timeout_ms == 7000 && back.config.last_call_timeout_ms == 0);
+    cr_assert(back.config.numa == AGENT_NUMA_EXCLUSIVE);
+    cr_assert(back.config.stop_signals == (uint64_t)1 << SIGTERM);
+    cr_assert(back.config.forward_signals == (uint64_t)1 << 63);
+    cr_assert_str_eq(back.config.stop_signals_text, "SIGTERM");
     cr_assert(back.config.run_dir_temporary && back.config.master_port == 29500);
     cr_assert_str_eq(back.config.master_address, "10.0.0.1");
     cr_assert(back.detach && back.umask == 027 && back.ignored == 6 && back.blocked == (uint64_t)1 << 63);
