@@ -1,8 +1,10 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/cpus.h"
+#include "agent/flight.h"
 #include "agent/worker_env.h"
 #include "agent/world_impl.h"
 
@@ -44,10 +46,36 @@ static void record_exit(const struct world *world, const struct worker *worker)
                                  EVENT_INT(killed ? "signal" : "code", death->code), EVENT_END });
 }
 
+/* Its last collectives, for whoever asks which of them it hung or died in. Nothing else depends on them. */
+static void keep_flight(const struct world *world, const struct worker *worker)
+{
+    struct timespec now;
+    struct flight_source source = { .generation = world->plan.generation,
+                                    .rank = worker->rank,
+                                    .pid = worker->death.pid,
+                                    .page = link_server_page(world->links, worker->local_rank),
+                                    .now_ns = (uint64_t)world_now_ns(world) };
+    char folder[RUNDIR_PATH_BYTES];
+    struct fsdp_err err = { 0 };
+
+    if (source.page == NULL || world->services.rundir == NULL ||
+        atomic_load_explicit(&source.page->n_collectives, memory_order_relaxed) == 0)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    source.time_s = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+    if (rundir_rank_folder(world->services.rundir, source.generation, worker->rank, worker->local_rank,
+                           folder, &err) != FSDP_OK ||
+        flight_write(&source, folder, &err) != FSDP_OK)
+        console_say(world->services.console, "fsdprun: rank %d: its last collectives are lost: %s",
+                    worker->rank, err.message);
+}
+
 static void worker_exited(struct world *world, struct worker *worker, const siginfo_t *info)
 {
     worker_ended(worker, info, world->noticed, link_server_page(world->links, worker->local_rank),
                  world_now_ns(world));
+    if (worker->death.kind != DEATH_NONE)
+        keep_flight(world, worker);
     link_server_drop(world->links, worker->local_rank); /* its last events and reports come first */
     record_exit(world, worker);
     world_stop_watching(worker);

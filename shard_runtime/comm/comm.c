@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "shard_runtime/comm/flight.h"
 #include "shard_runtime/core/checked.h"
 
 /* --- the descriptor of a collective ---------------------------------------------------------------------- */
@@ -212,30 +213,46 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* A collective that has begun, and what the progress page said before. */
+struct open_call {
+    uint32_t phase;
+    struct fsdp_flight_entry *entry;
+};
+
 /* Count the call and show it to the agent. */
-static enum fsdp_status begin(struct fsdp_comm *comm, uint32_t *phase, struct fsdp_err *err)
+static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const struct flight_note *call,
+                              struct open_call *open, struct fsdp_err *err)
 {
     struct fsdp_progress *page = link_progress(comm->link);
+    struct flight_note note = *call;
+    const uint64_t now = now_ns();
 
     if (comm->broken.status != FSDP_OK)
         return fsdp_fail(err, comm->broken.status, "%s", comm->broken.message);
     comm->sequence++;
-    *phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
+    note.group = comm->name;
+    note.kind = kind_name(kind);
+    note.sequence = comm->sequence;
+    open->entry = flight_begin(page, &note, now);
+    open->phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
     atomic_store_explicit(&page->phase, FSDP_PHASE_COLLECTIVE, memory_order_relaxed);
     atomic_store_explicit(&page->collective_seq, comm->sequence, memory_order_relaxed);
-    atomic_store_explicit(&page->beat_ns, now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&page->beat_ns, now, memory_order_relaxed);
     return FSDP_OK;
 }
 
-static enum fsdp_status end(struct fsdp_comm *comm, uint32_t phase, enum fsdp_status status,
+static enum fsdp_status end(struct fsdp_comm *comm, const struct open_call *open, enum fsdp_status status,
                             struct fsdp_err *own, struct fsdp_err *err)
 {
     struct fsdp_progress *page = link_progress(comm->link);
+    const uint64_t now = now_ns();
 
-    atomic_store_explicit(&page->phase, phase, memory_order_relaxed);
-    atomic_store_explicit(&page->beat_ns, now_ns(), memory_order_relaxed);
-    if (status == FSDP_OK)
+    atomic_store_explicit(&page->phase, open->phase, memory_order_relaxed);
+    atomic_store_explicit(&page->beat_ns, now, memory_order_relaxed);
+    if (status == FSDP_OK) {
+        flight_end(open->entry, now);
         return FSDP_OK;
+    }
     fsdp_wrap(own, "group %s", comm->name);
     comm->broken = *own;
     comm->broken.status = status;
@@ -273,14 +290,18 @@ enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void 
 {
     enum fsdp_status status = check_blocks(comm, recv, send, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
-    uint32_t phase = 0;
+    struct open_call open;
 
     (void)stream; /* host memory: everything queued before is done, and this is done when it returns */
     if (status == FSDP_OK)
-        status = begin(comm, &phase, err);
+        status = begin(comm, COMM_ALL_GATHER,
+                       &(struct flight_note){ .dtype = fsdp_dtype_name(dtype),
+                                              .size_bytes = n_elems * fsdp_dtype_size(dtype),
+                                              .root = -1 },
+                       &open, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, phase, comm->ops->all_gather(comm, send, recv, n_elems, dtype, &own), &own, err);
+    return end(comm, &open, comm->ops->all_gather(comm, send, recv, n_elems, dtype, &own), &own, err);
 }
 
 enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
@@ -289,17 +310,22 @@ enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, v
 {
     enum fsdp_status status = check_blocks(comm, send, recv, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
-    uint32_t phase = 0;
+    struct open_call open;
 
     (void)stream;
     if (status == FSDP_OK && ((dtype != FSDP_F32 && dtype != FSDP_BF16) || (unsigned)op > FSDP_MAX))
         status = fsdp_fail(err, FSDP_ERR_ARG, "reduce_scatter sums float32 and bfloat16, not %s",
                            fsdp_dtype_name(dtype));
     if (status == FSDP_OK)
-        status = begin(comm, &phase, err);
+        status = begin(comm, COMM_REDUCE_SCATTER,
+                       &(struct flight_note){ .dtype = fsdp_dtype_name(dtype),
+                                              .op = op_name(op),
+                                              .size_bytes = n_elems * fsdp_dtype_size(dtype),
+                                              .root = -1 },
+                       &open, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, phase, comm->ops->reduce_scatter(comm, send, recv, n_elems, dtype, op, &own), &own, err);
+    return end(comm, &open, comm->ops->reduce_scatter(comm, send, recv, n_elems, dtype, op, &own), &own, err);
 }
 
 enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
@@ -307,7 +333,7 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    uint32_t phase = 0;
+    struct open_call open;
     size_t bytes;
 
     (void)stream;
@@ -318,10 +344,13 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
         return fsdp_fail(err, FSDP_ERR_ARG, "the mean of int64 is no int64");
     if (!checked_mul(n_elems, fsdp_dtype_size(dtype), &bytes) || bytes > PTRDIFF_MAX)
         return fsdp_fail(err, FSDP_ERR_ARG, "%zu elements are too many", n_elems);
-    status = begin(comm, &phase, err);
+    status = begin(comm, COMM_ALL_REDUCE,
+                   &(struct flight_note){
+                       .dtype = fsdp_dtype_name(dtype), .op = op_name(op), .size_bytes = bytes, .root = -1 },
+                   &open, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, phase, comm->ops->all_reduce(comm, buffer, n_elems, dtype, op, &own), &own, err);
+    return end(comm, &open, comm->ops->all_reduce(comm, buffer, n_elems, dtype, op, &own), &own, err);
 }
 
 enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
@@ -329,27 +358,28 @@ enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t siz
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    uint32_t phase = 0;
+    struct open_call open;
 
     (void)stream;
     if (comm == NULL || (buffer == NULL && size_bytes > 0) || root < 0 || root >= comm->size)
         return fsdp_fail(err, FSDP_ERR_ARG, "broadcast from rank %d: no such rank, or no buffer", root);
-    status = begin(comm, &phase, err);
+    status = begin(comm, COMM_BROADCAST, &(struct flight_note){ .size_bytes = size_bytes, .root = root },
+                   &open, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, phase, comm->ops->broadcast(comm, buffer, size_bytes, root, &own), &own, err);
+    return end(comm, &open, comm->ops->broadcast(comm, buffer, size_bytes, root, &own), &own, err);
 }
 
 enum fsdp_status fsdp_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    uint32_t phase = 0;
+    struct open_call open;
 
     if (comm == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "no group");
-    status = begin(comm, &phase, err);
+    status = begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, &open, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, phase, comm->ops->barrier(comm, &own), &own, err);
+    return end(comm, &open, comm->ops->barrier(comm, &own), &own, err);
 }

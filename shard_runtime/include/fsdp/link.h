@@ -136,7 +136,7 @@ enum fsdp_phase {
 };
 
 /*
- * The progress page: one memfd page a worker, mapped by it and by its agent. The worker beats by plain relaxed
+ * The progress page: the first page of a memfd for each worker, mapped by it and by its agent. The worker beats by plain relaxed
  * stores; the agent reads on a timer and never waits. Doubles travel as their bits. `abort_word` is the agent's:
  * anything but 0 means that a peer is gone, and a rank waiting in a collective gives up.
  */
@@ -150,9 +150,40 @@ struct fsdp_progress {
     _Atomic uint64_t tokens; /* consumed by all ranks so far */
     _Atomic uint64_t loss_bits, grad_norm_bits, tokens_per_s_bits;
     _Atomic uint64_t memory_bytes;
+    _Atomic uint64_t n_collectives; /* noted in the flight recorder so far */
 };
 
-enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 1, FSDP_PROGRESS_BYTES = 4096 };
+/*
+ * The flight recorder stands behind the page, in the same memfd: the last collectives of this rank, number n in
+ * place n % FSDP_FLIGHT_ENTRIES. It needs no help from the worker when that dies or hangs: the agent reads it then. One
+ * is noted when it begins, with `number` stored last; `ended_ns` is set when it has ended well.
+ */
+struct fsdp_flight_entry {
+    _Atomic uint64_t number;   /* 1-based; 0 while the entry is written */
+    uint64_t sequence;         /* in its group, as error messages have it */
+    uint64_t begun_ns;         /* CLOCK_MONOTONIC */
+    _Atomic uint64_t ended_ns; /* 0: it has not ended, or failed */
+    uint64_t size_bytes;       /* per rank of a gather or a scatter, of the buffer of the others */
+    int32_t root;              /* of a broadcast; -1 */
+    char kind[16];             /* "all_gather" */
+    char dtype[12];            /* "float32"; empty where it has none */
+    char op[8];                /* "sum"; empty where it has none */
+    char group[32];            /* name of the group, cut to fit */
+};
+
+enum { FSDP_FLIGHT_ENTRIES = 256, FSDP_FLIGHT_OFFSET = 4096 };
+
+enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 2 };
+enum {
+    FSDP_PROGRESS_BYTES = FSDP_FLIGHT_OFFSET + FSDP_FLIGHT_ENTRIES * (int)sizeof(struct fsdp_flight_entry)
+};
+_Static_assert(FSDP_PROGRESS_BYTES % 4096 == 0 && sizeof(struct fsdp_progress) <= FSDP_FLIGHT_OFFSET,
+               "the page and the recorder are whole pages");
+
+static inline struct fsdp_flight_entry *fsdp_flight(struct fsdp_progress *page)
+{
+    return (struct fsdp_flight_entry *)(void *)((char *)page + FSDP_FLIGHT_OFFSET);
+}
 
 /*
  * The snapshot segment (filled once in-memory checkpoints exist; laid out now so that agents and workers of
