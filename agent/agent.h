@@ -46,6 +46,13 @@ enum agent_numa {
     AGENT_NUMA_CORE_COMPLEX
 };
 
+/* Who listens at the rendezvous endpoint. */
+enum agent_hosting {
+    AGENT_HOST_AUTO, /* whichever node can: the endpoint's address is its own, and free */
+    AGENT_HOST_YES,  /* this one, on every address of its own where the endpoint's is none of them */
+    AGENT_HOST_NO    /* another */
+};
+
 /* One look at the run, from the progress pages; what the progress line shows. Doubles are NaN until reported. */
 struct agent_progress {
     int generation;
@@ -104,6 +111,7 @@ struct agent_config {
     /* More than one node (all NULL or 0 on one): who is met where. */
     const char *rendezvous_host;
     int rendezvous_port;
+    enum agent_hosting hosting;
     const char *secret; /* of secret_bytes; NULL: insecure, only where it was asked for */
     size_t secret_bytes;
     /* MASTER_ADDR and MASTER_PORT where the user names them; NULL, 0: this host's loopback (or node 0), a free port. */

@@ -239,6 +239,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_text(writer, config->stop_signals_text);
     put_text(writer, config->rendezvous_host);
     put_number(writer, (uint64_t)config->rendezvous_port);
+    put_number(writer, config->hosting);
     put_array(writer, config->secret, (int)config->secret_bytes);
     put_text(writer, config->master_address);
     put_number(writer, (uint64_t)config->master_port);
@@ -293,6 +294,7 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->stop_signals_text = get_text(reader, false, "stop_signals_text");
     config->rendezvous_host = get_text(reader, false, "rendezvous_host");
     config->rendezvous_port = (int)get_number(reader, 0, 65535, "rendezvous_port");
+    config->hosting = (enum agent_hosting)get_number(reader, 0, AGENT_HOST_NO, "hosting");
     if (get_number(reader, 0, 1, "secret") != 0)
         config->secret = get_bytes(reader, &n_secret, "secret");
     config->secret_bytes = n_secret;

@@ -134,7 +134,8 @@ void coordinator_form(struct coordinator *coordinator)
         struct coordinator_node *node = &coordinator->nodes[i];
 
         plan.node_rank = i;
-        plan.first_rank = first_rank;
+        plan.first_rank = plan.role_rank = first_rank;
+        plan.role_world_size = plan.world_size;
         snprintf(plan.node_address, sizeof plan.node_address, "%s", node->address);
         first_rank += node->n_workers;
         node->ops->form(node->member, &plan);

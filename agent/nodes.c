@@ -39,6 +39,10 @@ static void remote_form(void *member, const struct world_plan *plan)
     struct proto_start start = { .restart_count = plan->restart_count,
                                  .world_size = plan->world_size,
                                  .first_rank = plan->first_rank,
+                                 .n_nodes = plan->n_nodes,
+                                 .node_rank = plan->node_rank,
+                                 .role_rank = plan->role_rank,
+                                 .role_world_size = plan->role_world_size,
                                  .master_port = plan->master_port,
                                  .resume_step = plan->resume_step };
 

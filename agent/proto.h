@@ -56,6 +56,8 @@ struct proto_refused {
 struct proto_start {
     int restart_count;
     int world_size, first_rank;
+    int n_nodes, node_rank; /* of this generation */
+    int role_rank, role_world_size;
     char master_address[PROTO_TEXT_BYTES], node_address[PROTO_TEXT_BYTES];
     int master_port;
     int64_t resume_step; /* -1: none */

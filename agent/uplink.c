@@ -52,20 +52,29 @@ static void end_alone(struct uplink *uplink, int status, const char *line)
 static enum fsdp_status take_start(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
 {
     const struct agent_config *config = uplink->config;
-    struct world_plan plan = { .n_nodes = config->n_nodes, .node_rank = config->node_rank };
+    struct world_plan plan = { 0 };
     struct proto_start start;
     enum fsdp_status status = proto_read_start(&start, frame->payload, frame->size, err);
 
     if (status != FSDP_OK)
         return status;
     if (uplink->up || start.world_size < 1 || start.first_rank < 0 ||
-        start.first_rank > start.world_size - config->n_workers)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "a generation that cannot be: ranks from %d of %d",
-                         start.first_rank, start.world_size);
+        start.first_rank > start.world_size - config->n_workers || start.node_rank < 0 ||
+        start.node_rank >= start.n_nodes || start.role_rank < 0 ||
+        start.role_rank > start.role_world_size - config->n_workers)
+        return fsdp_fail(
+            err, FSDP_ERR_FORMAT,
+            "a generation that cannot be: ranks from %d of %d on node %d of %d, from %d of %d in its role",
+            start.first_rank, start.world_size, start.node_rank, start.n_nodes, start.role_rank,
+            start.role_world_size);
     plan.generation = (int)frame->generation;
     plan.restart_count = start.restart_count;
     plan.world_size = start.world_size;
     plan.first_rank = start.first_rank;
+    plan.n_nodes = start.n_nodes;
+    plan.node_rank = start.node_rank;
+    plan.role_rank = start.role_rank;
+    plan.role_world_size = start.role_world_size;
     plan.resume_step = start.resume_step;
     plan.master_port = start.master_port;
     snprintf(plan.master_address, sizeof plan.master_address, "%s", start.master_address);

@@ -101,6 +101,8 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
         .local_world_size = config->n_workers,
         .node_rank = plan->node_rank,
         .n_nodes = plan->n_nodes,
+        .role_rank = plan->role_rank + worker->local_rank,
+        .role_world_size = plan->role_world_size,
         .virtual_local_rank = config->virtual_local_rank,
         .role = config->role,
         .run_id = config->run_id,

@@ -21,6 +21,8 @@ struct world_plan {
     int generation, restart_count;
     int world_size, first_rank; /* this node has first_rank ... first_rank + config->n_workers - 1 */
     int n_nodes, node_rank;
+    int role_rank,
+        role_world_size; /* of this node's first worker among all ranks of its role; how many they are */
     int64_t resume_step; /* -1: from initial weights */
     char master_address[256], node_address[256];
     int master_port;

@@ -68,8 +68,8 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
     set(ours, "GROUP_RANK=%d", id->node_rank);
     set(ours, "GROUP_WORLD_SIZE=%d", id->n_nodes);
     set(ours, "ROLE_NAME=%s", id->role);
-    set(ours, "ROLE_RANK=%d", id->rank); /* one role: a rank in it is the rank */
-    set(ours, "ROLE_WORLD_SIZE=%d", id->world_size);
+    set(ours, "ROLE_RANK=%d", id->role_rank);
+    set(ours, "ROLE_WORLD_SIZE=%d", id->role_world_size);
     set(ours, "MASTER_ADDR=%s", id->master_address);
     set(ours, "MASTER_PORT=%d", id->master_port);
     set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);

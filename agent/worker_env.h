@@ -11,7 +11,8 @@ struct worker_identity {
     int rank, world_size;
     int local_rank, local_world_size;
     int node_rank, n_nodes;
-    bool virtual_local_rank; /* LOCAL_RANK 0 and one device for each */
+    int role_rank, role_world_size; /* among the ranks of the same role, in rank order */
+    bool virtual_local_rank;        /* LOCAL_RANK 0 and one device for each */
     const char *role;
     const char *run_id;
     const char *master_address;

@@ -41,6 +41,7 @@ static struct control_job whole_job(void)
     job.config.n_nodes = 4;
     job.config.min_nodes = 2;
     job.config.node_rank = -1;
+    job.config.hosting = AGENT_HOST_NO;
     job.config.join_timeout_ms = 7000;
     job.config.last_call_timeout_ms = 0;
     job.config.numa = AGENT_NUMA_EXCLUSIVE;
@@ -84,6 +85,7 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert_str_eq(back.config.output.stderr_filters[0], "loss");
     cr_assert_null(back.config.output.stderr_filters[2]);
     cr_assert(back.config.output.file_limit_bytes == (uint64_t)1 << 40 && back.config.output.n_rotated == 3);
+    cr_assert(back.config.hosting == AGENT_HOST_NO);
     cr_assert(back.config.n_nodes == 4 && back.config.min_nodes == 2 && back.config.node_rank == -1);
     cr_assert(back.config.join_timeout_ms == 7000 && back.config.last_call_timeout_ms == 0);
     cr_assert(back.config.numa == AGENT_NUMA_EXCLUSIVE);
