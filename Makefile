@@ -150,6 +150,11 @@ $(BUILD)/test/fsdp_train_mutant: tests/support/fsdp_train_mutant.c $(call obj,$(
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) -Wl,--wrap=numerics_open $(filter %.c %.o %.a,$^) -o $@ \
 	  $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
+# NVIDIA's management library, as far as agent/nvml.c asks it, for machines without one.
+$(BUILD)/test/fake_nvml: tests/support/fake_nvml.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -MMD -MP $< -o $@ $(LDFLAGS)
+$(BUILD)/test/unit: | $(BUILD)/test/fake_nvml
 # Toy workers and test programs: one file, one program, libc only, unless its first line names libfsdp.
 $(BUILD)/test/%: tests/support/%.c $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)

@@ -37,11 +37,27 @@ static const char *const arrows[][2] = {
 
 /* Pure: no loop, no GPU, no network library, whatever the folder they stand in. */
 static const char *const pure[] = {
-    R "plan/",         R "core/",           R "shard/layout.",        R "job/",
-    R "data/order.",   "agent/world_fsm.",  "agent/coordinator_fsm.", "agent/first_cause.",
-    "agent/store.",    "agent/frame.",      "agent/worker_env.",      "agent/verdict.",
-    "agent/hang.",     "launcher/options.", "agent/control_proto.",   "agent/json_text.",
-    "agent/line_cut.", "agent/progress.",   "agent/events.",          "agent/errors.",
+    R "plan/",
+    R "core/",
+    R "shard/layout.",
+    R "job/",
+    "agent/gpu_visible.",
+    R "data/order.",
+    "agent/world_fsm.",
+    "agent/coordinator_fsm.",
+    "agent/first_cause.",
+    "agent/store.",
+    "agent/frame.",
+    "agent/worker_env.",
+    "agent/verdict.",
+    "agent/hang.",
+    "launcher/options.",
+    "agent/control_proto.",
+    "agent/json_text.",
+    "agent/line_cut.",
+    "agent/progress.",
+    "agent/events.",
+    "agent/errors.",
 };
 static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };
 

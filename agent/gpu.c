@@ -1,0 +1,100 @@
+#include "agent/gpu.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/gpu_impl.h"
+
+void gpu_host_init(struct gpu_host *host, const char *(*get_env)(void *arg, const char *name), void *arg)
+{
+    const char *root = get_env(arg, "FSDP_TEST_ROOT");
+
+    *host = (struct gpu_host){ .root = root == NULL ? "" : root,
+                               .nvml = get_env(arg, "FSDP_TEST_NVML"),
+                               .get_env = get_env,
+                               .arg = arg };
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+int gpu_entries(const struct gpu_host *host, const char *directory, char (*names)[64], int room)
+{
+    char path[GPU_PATH_BYTES];
+    struct dirent *entry;
+    DIR *dir;
+    int n = 0;
+
+    snprintf(path, sizeof path, "%s%s", host->root, directory);
+    dir = opendir(path);
+    if (dir == NULL)
+        return 0;
+    while (n < room && (entry = readdir(dir)) != NULL)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < sizeof *names)
+            strcpy(names[n++], entry->d_name);
+    closedir(dir);
+    qsort(names, (size_t)n, sizeof *names, by_name);
+    return n;
+}
+
+/* The path below the root; false where it is too long to be one. */
+static bool join(const struct gpu_host *host, char out[GPU_PATH_BYTES], const char *format, va_list args)
+{
+    int root = snprintf(out, GPU_PATH_BYTES, "%s", host->root), n;
+
+    if (root >= GPU_PATH_BYTES)
+        return false;
+    n = vsnprintf(out + root, (size_t)(GPU_PATH_BYTES - root), format, args);
+    return n >= 0 && n < GPU_PATH_BYTES - root;
+}
+
+bool gpu_read(const struct gpu_host *host, char *out, size_t size, const char *format, ...)
+{
+    char path[GPU_PATH_BYTES];
+    FILE *file = NULL;
+    va_list args;
+    size_t n;
+
+    va_start(args, format);
+    if (join(host, path, format, args))
+        file = fopen(path, "re");
+    va_end(args);
+    if (file == NULL)
+        return false;
+    n = fread(out, 1, size - 1, file);
+    out[n] = '\0';
+    fclose(file);
+    return n > 0;
+}
+
+bool gpu_may_open(const struct gpu_host *host, const char *format, ...)
+{
+    char path[GPU_PATH_BYTES];
+    va_list args;
+    bool may;
+
+    va_start(args, format);
+    may = join(host, path, format, args) && access(path, R_OK | W_OK) == 0;
+    va_end(args);
+    return may;
+}
+
+void gpu_find(struct gpu_list *out, enum gpu_want want, const struct gpu_host *host)
+{
+    memset(out, 0, sizeof *out);
+    if (want != GPU_WANT_XPU && (gpu_nvidia(out, host) || gpu_amd(out, host)))
+        return;
+    if (want != GPU_WANT_GPU && gpu_intel(out, host))
+        return;
+    if (want == GPU_WANT_XPU)
+        snprintf(out->why, sizeof out->why, "no driver of Intel's shows one under /sys/class/drm");
+    else
+        snprintf(out->why, sizeof out->why, "no driver shows one (/proc/driver/nvidia, /dev/nvidia0%s)",
+                 want == GPU_WANT_GPU ? ", /sys/class/kfd" : ", /sys/class/kfd, /sys/class/drm");
+}

@@ -1,0 +1,252 @@
+#include "agent/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
+
+/* --- the library's side: as its documented interface says ------------------------------------------------------ */
+
+enum { NVML_SUCCESS = 0, NVML_MIG_ENABLED = 1 };
+
+struct nvml_pci_info { /* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3 */
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+};
+
+struct nvml {
+    void *library;
+    int (*init)(void);
+    const char *(*words)(int);
+    int (*count)(unsigned *);
+    int (*handle)(unsigned, void **);
+    int (*uuid)(void *, char *, unsigned);
+    int (*pci)(void *, struct nvml_pci_info *);
+    /* Not in drivers from before there was MIG. */
+    int (*mig_mode)(void *, unsigned *, unsigned *);
+    int (*max_migs)(void *, unsigned *);
+    int (*mig)(void *, unsigned, void **);
+};
+
+static bool look_up(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+
+    memcpy(function, &found, sizeof found); /* ISO C has no cast from an object to a function */
+    return found != NULL;
+}
+
+static enum fsdp_status open_library(struct nvml *nvml, const char *name, struct fsdp_err *err)
+{
+    nvml->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (nvml->library == NULL)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.160s", dlerror());
+    if (!look_up(nvml->library, "nvmlInit_v2", &nvml->init) ||
+        !look_up(nvml->library, "nvmlErrorString", &nvml->words) ||
+        !look_up(nvml->library, "nvmlDeviceGetCount_v2", &nvml->count) ||
+        !look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2", &nvml->handle) ||
+        !look_up(nvml->library, "nvmlDeviceGetUUID", &nvml->uuid) ||
+        !look_up(nvml->library, "nvmlDeviceGetPciInfo_v3", &nvml->pci))
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.100s is too old", name);
+    if (!look_up(nvml->library, "nvmlDeviceGetMigMode", &nvml->mig_mode) ||
+        !look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount", &nvml->max_migs) ||
+        !look_up(nvml->library, "nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig))
+        nvml->mig_mode = NULL;
+    return FSDP_OK;
+}
+
+/* "00000000:3B:00.0" as the kernel writes it: four digits of domain, lower case. */
+static void kernel_name(const struct nvml_pci_info *info, char out[NVML_PCI_BYTES])
+{
+    snprintf(out, NVML_PCI_BYTES, "%04x:%02x:%02x.0", info->domain, info->bus & 0xff, info->device & 0xff);
+}
+
+static int add_gpus(const struct nvml *nvml, struct nvml_list *list, void **handles)
+{
+    unsigned count = 0;
+    int error = nvml->count(&count);
+
+    for (unsigned i = 0; error == NVML_SUCCESS && i < count && list->n < NVML_MAX; i++) {
+        struct nvml_pci_info info = { 0 };
+        struct nvml_device *device = &list->devices[list->n];
+
+        /* One that fell off the bus is skipped, as CUDA does; the others keep their order. */
+        if (nvml->handle(i, &handles[list->n]) != NVML_SUCCESS ||
+            nvml->uuid(handles[list->n], device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS ||
+            nvml->pci(handles[list->n], &info) != NVML_SUCCESS)
+            continue;
+        kernel_name(&info, device->pci);
+        device->parent = -1;
+        list->n++;
+    }
+    return error;
+}
+
+static void add_migs(const struct nvml *nvml, struct nvml_list *list, void *const *handles)
+{
+    const int n_gpus = list->n;
+
+    for (int gpu = 0; gpu < n_gpus && nvml->mig_mode != NULL; gpu++) {
+        unsigned mode = 0, pending = 0, most = 0;
+
+        if (nvml->mig_mode(handles[gpu], &mode, &pending) != NVML_SUCCESS || mode != NVML_MIG_ENABLED ||
+            nvml->max_migs(handles[gpu], &most) != NVML_SUCCESS)
+            continue;
+        for (unsigned i = 0; i < most && list->n < NVML_MAX; i++) {
+            struct nvml_device *device = &list->devices[list->n];
+            void *mig;
+
+            /* Places without an instance are refused, and there may be others behind them. */
+            if (nvml->mig(handles[gpu], i, &mig) != NVML_SUCCESS ||
+                nvml->uuid(mig, device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS)
+                continue;
+            memcpy(device->pci, list->devices[gpu].pci, NVML_PCI_BYTES);
+            device->parent = gpu;
+            list->n++;
+        }
+    }
+}
+
+static enum fsdp_status ask_here(const char *library, struct nvml_list *list, struct fsdp_err *err)
+{
+    struct nvml nvml = { 0 };
+    void *handles[NVML_MAX];
+    enum fsdp_status status = open_library(&nvml, library, err);
+    int error;
+
+    if (status != FSDP_OK)
+        return status;
+    error = nvml.init();
+    if (error == NVML_SUCCESS)
+        error = add_gpus(&nvml, list, handles);
+    if (error != NVML_SUCCESS)
+        return fsdp_fail(err, FSDP_ERR_IO, "NVML: %.160s", nvml.words(error));
+    add_migs(&nvml, list, handles);
+    return FSDP_OK;
+}
+
+/* --- the child, and what is heard of it ------------------------------------------------------------------------ */
+
+struct answer {
+    struct fsdp_err err;
+    struct nvml_list list;
+};
+
+static bool write_all(int fd, const void *data, size_t size)
+{
+    const char *at = data;
+
+    while (size > 0) {
+        ssize_t n = write(fd, at, size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static _Noreturn void child(int fd, const char *library, struct answer *answer)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    answer->err.status = ask_here(library, &answer->list, &answer->err);
+    _exit(write_all(fd, answer, sizeof *answer) ? 0 : 1);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* True when `size` bytes came before the deadline and the other end's close. */
+static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
+{
+    char *at = data;
+
+    while (size > 0) {
+        struct pollfd ready = { .fd = fd, .events = POLLIN };
+        const int64_t left = deadline_ms - now_ms();
+        ssize_t n;
+
+        if (left <= 0)
+            return false;
+        if (poll(&ready, 1, (int)left) <= 0)
+            continue; /* a signal, or the deadline: the clock says which */
+        n = read(fd, at, size);
+        if (n <= 0 && !(n < 0 && errno == EINTR))
+            return false;
+        at += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* A child stuck in the driver does not even die by SIGKILL: it is left behind, and the system's. */
+static void end(pid_t pid)
+{
+    struct pollfd gone = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
+
+    kill(pid, SIGKILL);
+    if (gone.fd >= 0) {
+        poll(&gone, 1, END_WITHIN_MS);
+        close(gone.fd);
+    }
+    waitpid(pid, NULL, WNOHANG);
+}
+
+enum fsdp_status nvml_ask(const char *library, struct nvml_list *out, struct fsdp_err *err)
+{
+    struct answer *answer = calloc(1, sizeof *answer);
+    enum fsdp_status status;
+    bool heard;
+    int ends[2];
+    pid_t pid;
+
+    out->n = 0;
+    if (answer == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory to ask NVML");
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        status = fsdp_fail(err, FSDP_ERR_IO, "pipe: %s", strerror(errno));
+        goto done;
+    }
+    pid = fork();
+    if (pid == 0)
+        child(ends[1], library != NULL ? library : "libnvidia-ml.so.1", answer);
+    status = pid < 0 ? fsdp_fail(err, FSDP_ERR_IO, "fork: %s", strerror(errno)) : FSDP_OK;
+    close(ends[1]);
+    if (pid > 0) {
+        heard = read_all(ends[0], answer, sizeof *answer, now_ms() + ANSWER_WITHIN_MS);
+        end(pid);
+        if (!heard)
+            status = fsdp_fail(err, FSDP_ERR_IO, "NVML crashed, or gave no answer in %d s",
+                               ANSWER_WITHIN_MS / 1000);
+        else if (answer->err.status != FSDP_OK)
+            status = fsdp_fail(err, answer->err.status, "%s", answer->err.message);
+        else
+            *out = answer->list;
+    }
+    close(ends[0]);
+done:
+    free(answer);
+    return status;
+}
