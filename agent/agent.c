@@ -22,8 +22,7 @@ enum {
     DEFAULT_LAST_CALL_MS = 30000
 };
 
-static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP };
-enum { N_SIGNALS = sizeof signals / sizeof *signals };
+enum { N_SIGNALS = 64 }; /* handle s is of signal s; the first is unused */
 
 struct agent {
     const struct agent_config *config;
@@ -53,6 +52,17 @@ void agent_config_init(struct agent_config *config)
     config->hang_timeout_ms = DEFAULT_HANG_TIMEOUT_MS;
 }
 
+uint64_t agent_signals(const struct agent_config *config)
+{
+    uint64_t set = config->stop_signals | config->forward_signals;
+
+    if ((config->save_on_signal & AGENT_SAVE_TERM) != 0)
+        set |= UINT64_C(1) << SIGTERM;
+    if ((config->save_on_signal & AGENT_SAVE_USR1) != 0)
+        set |= UINT64_C(1) << SIGUSR1;
+    return set & ~(UINT64_C(1) | UINT64_C(1) << SIGKILL | UINT64_C(1) << SIGSTOP | UINT64_C(1) << SIGCHLD);
+}
+
 static int64_t now_ns(void)
 {
     struct timespec now;
@@ -80,7 +90,7 @@ static void on_signal(uv_signal_t *handle, int signal)
 
     if (agent->run == NULL)
         return; /* the end has begun already */
-    if (signal == SIGTSTP)
+    if (signal == SIGTSTP && (agent_signals(agent->config) >> SIGTSTP & 1) == 0)
         suspend(agent);
     else
         run_signal(agent->run, signal);
@@ -108,7 +118,7 @@ static void on_done(void *arg, int status, bool stuck)
     /* With its watcher closed a signal has its default action again: one that comes now must not end us by it. */
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    for (int i = 0; i < N_SIGNALS; i++)
+    for (int i = 1; i < N_SIGNALS; i++)
         uv_close((uv_handle_t *)&agent->signals[i], NULL);
     uv_close((uv_handle_t *)&agent->guard, NULL);
 }
@@ -118,6 +128,7 @@ static int run_agent(void *arg, const struct guard_inside *inside)
     struct agent agent = { .config = arg };
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
+    const uint64_t taken = agent_signals(agent.config) | UINT64_C(1) << SIGTSTP;
 
     prctl(PR_SET_NAME, "fsdprun-agent");
     os_raise_nofile();
@@ -126,11 +137,11 @@ static int run_agent(void *arg, const struct guard_inside *inside)
         dprintf(2, "fsdprun: no event loop can be made\n");
         return FSDP_EXIT_BUG;
     }
-    for (int i = 0; i < N_SIGNALS; i++) {
+    for (int i = 1; i < N_SIGNALS; i++) {
         uv_signal_init(&agent.loop, &agent.signals[i]);
         agent.signals[i].data = &agent;
-        if (sigismember(&inside->baseline->ignored, signals[i]) != 1)
-            uv_signal_start(&agent.signals[i], on_signal, signals[i]);
+        if ((taken >> i & 1) != 0 && sigismember(&inside->baseline->ignored, i) != 1)
+            uv_signal_start(&agent.signals[i], on_signal, i);
     }
     uv_poll_init(&agent.loop, &agent.guard, inside->guard_pidfd);
     uv_poll_start(&agent.guard, UV_READABLE, on_guard_gone);
@@ -148,5 +159,9 @@ static int run_agent(void *arg, const struct guard_inside *inside)
 
 int agent_run(const struct agent_config *config)
 {
-    return guard_run(run_agent, (void *)config, config->grace_ms);
+    const struct guard_config guard = { .grace_ms = config->grace_ms,
+                                        .relayed = agent_signals(config),
+                                        .ending = config->stop_signals };
+
+    return guard_run(run_agent, (void *)config, &guard);
 }

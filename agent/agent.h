@@ -129,6 +129,9 @@ struct agent_config {
     bool quiet; /* only the first-cause line */
 };
 
+/** The signals that a run takes: those of its two sets, and what asks for a checkpoint. Never KILL, STOP or CHLD. */
+uint64_t agent_signals(const struct agent_config *config);
+
 /** A config with every default filled in: one worker on one node, the contract's grace, stdio 0 1 2. */
 void agent_config_init(struct agent_config *config);
 

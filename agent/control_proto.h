@@ -71,7 +71,7 @@ bool control_decode_number(const unsigned char *payload, size_t n_bytes, uint32_
 bool control_decode_words(const unsigned char *payload, size_t n_bytes, uint32_t *number, char *words,
                           size_t size);
 
-/** May fsdprun ask for this signal? INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT. */
+/** May fsdprun ask for this signal? Any that a process can take: which of them mean something is the job's. */
 bool control_signal_allowed(uint32_t signal);
 
 /** "$XDG_RUNTIME_DIR/fsdp/agent.sock", else "/tmp/fsdp-<uid>/agent.sock". False when it does not fit. */

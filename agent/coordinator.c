@@ -242,6 +242,15 @@ void coordinator_stop(struct coordinator *coordinator, int signal, bool now)
     coordinator_run(coordinator);
 }
 
+void coordinator_forward(struct coordinator *coordinator, int signal)
+{
+    if (coordinator->state != CS_UP)
+        return; /* nobody to pass it to, or they are leaving */
+    for (int i = 0; i < coordinator->n_nodes; i++)
+        if (!coordinator->nodes[i].lost)
+            coordinator->nodes[i].ops->forward(coordinator->nodes[i].member, signal);
+}
+
 void coordinator_notice(struct coordinator *coordinator, int signal)
 {
     const struct fsdp_link_notice notice = { .kind = FSDP_NOTICE_SAVE_AND_STOP, .stop_after_step = -1 };

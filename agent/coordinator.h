@@ -26,7 +26,8 @@ struct coordinator;
 /* What the coordinator tells a node; `member` is what coordinator_attach() was given. */
 struct coordinator_member {
     void (*form)(void *member, const struct world_plan *plan);
-    void (*stop)(void *member, bool now);
+    void (*stop)(void *member, int signal, bool now); /* the workers, by this signal; or (now) by KILL */
+    void (*forward)(void *member, int signal);        /* to every worker; ends nothing */
     void (*notify)(void *member, const struct fsdp_link_notice *notice);
     void (*publish)(void *member, const struct fsdp_link_published *published);
     void (*put)(void *member, int generation, const char *key, const void *value, size_t size_bytes);
@@ -73,6 +74,8 @@ void coordinator_put(struct coordinator *coordinator, int node, int generation, 
 
 /** A signal of the user's: stop within the grace, or (now) without it. The exit status is 128 + signal. */
 void coordinator_stop(struct coordinator *coordinator, int signal, bool now);
+/** A signal that goes on to every worker of the job. */
+void coordinator_forward(struct coordinator *coordinator, int signal);
 /** A signal that asks for a checkpoint first: 77 when every rank has left, 128 + signal when they did not. */
 void coordinator_notice(struct coordinator *coordinator, int signal);
 

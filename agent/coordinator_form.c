@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -144,7 +145,9 @@ void coordinator_form(struct coordinator *coordinator)
 
 void coordinator_clear(struct coordinator *coordinator)
 {
+    const int signal = coordinator->stop_signal != 0 ? coordinator->stop_signal : SIGTERM;
+
     for (int i = 0; i < coordinator->n_nodes; i++)
         if (!coordinator->nodes[i].lost)
-            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, coordinator->stop_now);
+            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, signal, coordinator->stop_now);
 }

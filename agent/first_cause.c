@@ -7,16 +7,21 @@ static bool blames_another(const struct death *death)
     return death->kind == DEATH_EXIT && (death->code == FSDP_EXIT_PEER || death->code == FSDP_EXIT_LINK);
 }
 
+static bool was_asked(const struct death *death)
+{
+    return death->sent_signal != 0 || death->killed;
+}
+
 bool first_cause_is_consequence(const struct death *death)
 {
     if (blames_another(death))
         return true;
     if (death->kind == DEATH_EXIT)
-        return death->sent_signal != 0;
+        return was_asked(death);
     /* After TERM, some runtimes end themselves by INT or by the abort of a handler; only what we sent counts. */
     if (death->kind == DEATH_SIGNAL)
-        return (death->code == SIGTERM && death->sent_signal != 0) ||
-               (death->code == SIGKILL && death->sent_signal == SIGKILL);
+        return (death->code == death->sent_signal && death->code != 0) ||
+               (death->code == SIGKILL && death->killed);
     return false;
 }
 
@@ -25,7 +30,7 @@ static int order(const struct death *death)
 {
     if (!first_cause_is_consequence(death))
         return 0;
-    return death->sent_signal == 0 ? 1 : blames_another(death) ? 2 : 3;
+    return !was_asked(death) ? 1 : blames_another(death) ? 2 : 3;
 }
 
 int first_cause_find(const struct death *deaths, size_t n)

@@ -2,7 +2,7 @@
  * Which of many deaths began it, what status it means, and whether trying again can help. Pure.
  *
  * A death is a consequence, never the first cause while there is another, when
- *   - it came after we had asked the worker to stop and looks like it: killed by the signal we sent, or any
+ *   - it came after we had asked the worker to stop and looks like it: killed by a signal we sent, or any
  *     exit code (a program's handler of TERM may return what it likes);
  *   - the worker says so itself: it left with 75 or 76 because a peer or its link was gone.
  * A signal that we never sent is a cause whenever it is seen: the kernel announces a death only once its memory
@@ -33,7 +33,8 @@ struct death {
     int rank, local_rank, node_rank;
     int pid;
     int code;        /* exit code, or signal */
-    int sent_signal; /* the strongest signal we had sent it before: 0, SIGTERM or SIGKILL */
+    int sent_signal; /* the signal by which we had asked it to end before; 0: we had not */
+    bool killed;     /* we had sent it KILL */
     int64_t when_ns; /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
     int64_t step;    /* -1: unknown */
     int phase;       /* enum fsdp_phase; -1: unknown */

@@ -24,7 +24,8 @@ struct guard {
     pid_t agent;
     int agent_pidfd, signals;
     int n_interrupts;
-    int64_t grace_ms, deadline_ms; /* 0: nothing is to end yet */
+    const struct guard_config *config;
+    int64_t deadline_ms; /* 0: nothing is to end yet */
     bool over;
     int status;
     /* Children that this process had before it was ours: `exec fsdprun > >(tee log)`. They are let be. */
@@ -80,11 +81,12 @@ static void take_signal(struct guard *guard)
             continue;
         }
         relay(guard, signal);
+        if ((guard->config->ending >> signal & 1) == 0)
+            continue;
         if (signal == SIGINT && ++guard->n_interrupts >= INTERRUPTS_THAT_KILL)
             relay(guard, SIGKILL);
-        if ((signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT) &&
-            guard->deadline_ms == 0)
-            guard->deadline_ms = now_ms() + guard->grace_ms + SLACK_MS;
+        if (guard->deadline_ms == 0)
+            guard->deadline_ms = now_ms() + guard->config->grace_ms + SLACK_MS;
     }
 }
 
@@ -122,16 +124,15 @@ static int watch(struct guard *guard)
     return guard->status;
 }
 
-static void set_of_signals(sigset_t *set, const struct os_baseline *baseline)
+static void set_of_signals(sigset_t *set, uint64_t relayed, const struct os_baseline *baseline)
 {
-    static const int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGUSR1, SIGUSR2 };
-
+    relayed |= UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT;
     sigemptyset(set);
     sigaddset(set, SIGCHLD);
     /* What was ignored when we were started stays so (nohup; a background job of a script). */
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (sigismember(&baseline->ignored, signals[i]) != 1)
-            sigaddset(set, signals[i]);
+    for (int i = 1; i < 64; i++)
+        if ((relayed >> i & 1) != 0 && sigismember(&baseline->ignored, i) != 1)
+            sigaddset(set, i);
 }
 
 static _Noreturn void be_agent(int (*inner)(void *, const struct guard_inside *), void *arg,
@@ -153,9 +154,10 @@ static void fill_standard_descriptors(void)
             (void)!open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY); /* the lowest free number: this one */
 }
 
-int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg, int64_t grace_ms)
+int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg,
+              const struct guard_config *config)
 {
-    struct guard guard = { .grace_ms = grace_ms, .status = 70 };
+    struct guard guard = { .config = config, .status = 70 };
     struct os_baseline baseline;
     struct guard_inside inside = { .baseline = &baseline };
     sigset_t set, before;
@@ -165,7 +167,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     fill_standard_descriptors();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     signal(SIGCHLD, SIG_DFL); /* ignored, it would take our children's statuses away */
-    set_of_signals(&set, &baseline);
+    set_of_signals(&set, config->relayed, &baseline);
     sigprocmask(SIG_BLOCK, &set, &before);
     guard.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     /* Opened before the fork, so that it can never name another process. */
@@ -174,7 +176,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
         fprintf(stderr, "fsdprun: %s\n", strerror(errno));
         return 70;
     }
-    for (int i = 1; i < 32; i++)
+    for (int i = 1; i < 64; i++)
         if (sigismember(&set, i) == 1)
             sigdelset(&before, i); /* relayed, they must arrive, whatever the mask was at the start */
     inside.mask = before;

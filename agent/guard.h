@@ -23,14 +23,20 @@ struct guard_inside {
     sigset_t mask; /* to set once handlers are in place: until then relayed signals wait, blocked */
 };
 
+struct guard_config {
+    int64_t grace_ms; /* how long the agent may take after a signal that stops it; a slack later the guard ends it */
+    /* Sets of signals, bit s for signal s. TSTP and CONT are relayed too; what was ignored at the start never is. */
+    uint64_t relayed;
+    uint64_t ending; /* of those: what stops the run */
+};
+
 /**
  * Fork; run `inner` in the child, which exits with what it returns; in the caller relay until it has ended.
  * Call it before any thread exists.
  *
- *   grace_ms  how long the agent may take after a signal that stops it; a slack later the guard ends it itself
- *
  * Returns, in the guard only, the exit status to leave with: the agent's, or 128 + n when signal n killed it.
  */
-int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg, int64_t grace_ms);
+int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg,
+              const struct guard_config *config);
 
 #endif

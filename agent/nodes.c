@@ -53,9 +53,14 @@ static void remote_form(void *member, const struct world_plan *plan)
     send_text(remote, PROTO_START, proto_write_start(&start));
 }
 
-static void remote_stop(void *member, bool now)
+static void remote_stop(void *member, int signal, bool now)
 {
-    send_text(member, PROTO_STOP, proto_write_number(now));
+    send_text(member, PROTO_STOP, proto_write_number(signal | (now ? PROTO_STOP_NOW : 0)));
+}
+
+static void remote_forward(void *member, int signal)
+{
+    send_text(member, PROTO_FORWARD, proto_write_number(signal));
 }
 
 static void remote_notify(void *member, const struct fsdp_link_notice *notice)
@@ -95,6 +100,7 @@ static void remote_finish(void *member, int status, const char *line)
 static const struct coordinator_member remote_member = {
     .form = remote_form,
     .stop = remote_stop,
+    .forward = remote_forward,
     .notify = remote_notify,
     .publish = remote_publish,
     .put = remote_put,
@@ -136,6 +142,7 @@ static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct 
                             .pid = exited.pid,
                             .code = exited.code,
                             .sent_signal = exited.sent_signal,
+                            .killed = exited.killed != 0,
                             .step = exited.step,
                             .phase = exited.phase,
                             .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
@@ -193,10 +200,13 @@ static enum fsdp_status take_ask_stop(struct nodes *nodes, const struct frame *f
 
     if (status != FSDP_OK)
         return status;
-    if (asked < 0 || asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE) || signal == 0 ||
+    if (asked < 0 ||
+        asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE | UPLINK_ASK_FORWARD) || signal == 0 ||
         signal >= NSIG)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "asked to stop by signal %lld", (long long)asked);
-    if ((asked & UPLINK_ASK_SAVE) != 0)
+    if ((asked & UPLINK_ASK_FORWARD) != 0)
+        coordinator_forward(nodes->coordinator, signal);
+    else if ((asked & UPLINK_ASK_SAVE) != 0)
         coordinator_notice(nodes->coordinator, signal);
     else
         coordinator_stop(nodes->coordinator, signal, (asked & UPLINK_ASK_NOW) != 0);

@@ -54,6 +54,7 @@ static const struct field exited_fields[] = {
     FIELD(struct proto_exited, INT, "pid", pid),
     FIELD(struct proto_exited, INT, "code", code),
     FIELD(struct proto_exited, INT, "sent_signal", sent_signal),
+    FIELD(struct proto_exited, WORD, "killed", killed),
     FIELD(struct proto_exited, LONG, "step", step),
     FIELD(struct proto_exited, INT, "phase", phase),
     FIELD(struct proto_exited, TEXT, "host", host),
@@ -99,7 +100,7 @@ static const char *const names[PROTO_COUNT] = {
     [PROTO_STOPPED] = "stopped", [PROTO_EVENT] = "event",
     [PROTO_SAVED] = "saved",     [PROTO_PUBLISHED] = "published",
     [PROTO_NOTICE] = "notice",   [PROTO_ASK_STOP] = "ask_stop",
-    [PROTO_FINISH] = "finish",
+    [PROTO_FINISH] = "finish",   [PROTO_FORWARD] = "forward",
 };
 
 const char *proto_name(unsigned type)

@@ -3,7 +3,7 @@
  * others are members. Every message but PUT and EVENT is one JSON object: an unknown or missing key is refused.
  *
  *   member -> coordinator   JOIN  PUT  EXITED  STOPPED  EVENT  SAVED  ASK_STOP
- *   coordinator -> member   REFUSED  START  PUT  STOP  NOTICE  PUBLISHED  FINISH
+ *   coordinator -> member   REFUSED  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  FINISH
  *
  * JOIN is the first message of a member and the only one before its admission. A generation begins with START
  * and ends with a STOPPED of every member; FINISH ends the job. Messages of an older generation are dropped.
@@ -34,8 +34,12 @@ enum proto_type {
     PROTO_NOTICE,   /* save and stop */
     PROTO_ASK_STOP, /* a member's fsdprun got a signal: stop the job, or save and stop it */
     PROTO_FINISH,   /* the job is over */
+    PROTO_FORWARD,  /* pass this signal on to the workers */
     PROTO_COUNT
 };
+
+/* A STOP's number: the signal to end the workers by, and whether KILL comes at once instead. */
+enum { PROTO_STOP_SIGNAL = 0xff, PROTO_STOP_NOW = 0x100 };
 
 enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512 };
 
@@ -69,6 +73,7 @@ struct proto_exited {
     uint32_t kind; /* enum death_kind */
     int rank, local_rank;
     int pid, code, sent_signal;
+    uint32_t killed; /* 1: we had sent it KILL */
     int64_t step; /* -1: unknown */
     int phase;    /* enum fsdp_phase; -1: unknown */
     char host[PROTO_TEXT_BYTES];
@@ -89,7 +94,7 @@ char *proto_write_exited(const struct proto_exited *exited);
 char *proto_write_saved(const struct fsdp_link_saved *saved, int rank);
 char *proto_write_published(const struct fsdp_link_published *published);
 char *proto_write_finish(const struct proto_finish *finish);
-/* STOP: 1 at once, 0 within the grace; NOTICE: the step to stop after; ASK_STOP: agent/uplink.h */
+/* STOP: the signal, and PROTO_STOP_NOW; FORWARD: the signal; NOTICE: the step to stop after; ASK_STOP: agent/uplink.h */
 char *proto_write_number(int64_t number);
 
 /* FSDP_ERR_FORMAT names the key that is missing, unknown, of a wrong type, too long or out of range. */

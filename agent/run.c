@@ -108,11 +108,18 @@ static void member_form(void *member, const struct world_plan *plan)
     write_job(run); /* after the start: it waits for the disk */
 }
 
-static void member_stop(void *member, bool now)
+static void member_stop(void *member, int signal, bool now)
 {
     struct run *run = member;
 
-    world_stop(run->world, now);
+    world_stop(run->world, signal, now);
+}
+
+static void member_forward(void *member, int signal)
+{
+    struct run *run = member;
+
+    world_forward(run->world, signal);
 }
 
 static void member_notify(void *member, const struct fsdp_link_notice *notice)
@@ -154,6 +161,7 @@ static void member_finish(void *member, int status, const char *line)
 static const struct coordinator_member local_member = {
     .form = member_form,
     .stop = member_stop,
+    .forward = member_forward,
     .notify = member_notify,
     .publish = member_publish,
     .put = member_put,
@@ -333,6 +341,14 @@ static void save_and_stop(struct run *run, int signal)
         coordinator_notice(run->coordinator, signal);
 }
 
+static void forward(struct run *run, int signal)
+{
+    if (run->uplink != NULL)
+        uplink_forward(run->uplink, signal);
+    else
+        coordinator_forward(run->coordinator, signal);
+}
+
 void run_signal(struct run *run, int signal)
 {
     const unsigned save = run->config->save_on_signal;
@@ -342,12 +358,10 @@ void run_signal(struct run *run, int signal)
     if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
         (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
         save_and_stop(run, signal);
-    else if (signal == SIGINT)
-        stop(run, signal, ++run->n_interrupts > 1);
-    else if (signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT)
-        stop(run, signal, false);
-    else
-        world_forward(run->world, signal);
+    else if ((run->config->stop_signals >> signal & 1) != 0)
+        stop(run, signal, signal == SIGINT && ++run->n_interrupts > 1);
+    else if ((run->config->forward_signals >> signal & 1) != 0)
+        forward(run, signal);
 }
 
 void run_suspended(struct run *run, int64_t slept_ns)

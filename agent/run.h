@@ -28,7 +28,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
 /** The exit status for a failed start. */
 int run_start_status(enum fsdp_status status);
 
-/** What the signal means to a run: INT TERM HUP QUIT stop it, or ask for a checkpoint; USR1 USR2 go on to workers. */
+/** What the signal means to a run: it stops it, asks for a checkpoint first, or goes on to the workers (config). */
 void run_signal(struct run *run, int signal);
 
 /** The process, and its workers with it, stood still for so long (Ctrl-Z, fg). */

@@ -33,7 +33,7 @@ static void finish(struct uplink *uplink, int status, const char *line)
     uplink->ops->finish(uplink->member, status, line);
 }
 
-/* There is no coordinator any more, or not yet: end by ourselves, with what runs here killed first. */
+/* There is no coordinator any more, or not yet: end by ourselves, with what runs here stopped first. */
 static void end_alone(struct uplink *uplink, int status, const char *line)
 {
     if (uplink->ending || uplink->finished)
@@ -42,7 +42,7 @@ static void end_alone(struct uplink *uplink, int status, const char *line)
     uplink->status = status;
     snprintf(uplink->line, sizeof uplink->line, "%s", line);
     if (uplink->up)
-        uplink->ops->stop(uplink->member, true);
+        uplink->ops->stop(uplink->member, SIGTERM, false);
     else
         finish(uplink, status, line);
 }
@@ -119,6 +119,24 @@ static enum fsdp_status take_finish(struct uplink *uplink, const struct frame *f
     return status;
 }
 
+static enum fsdp_status take_stop(struct uplink *uplink, int64_t number, struct fsdp_err *err)
+{
+    const int signal = (int)(number & PROTO_STOP_SIGNAL);
+
+    if (number < 0 || number > (PROTO_STOP_SIGNAL | PROTO_STOP_NOW) || signal == 0 || signal >= NSIG)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "told to stop by signal %lld", (long long)number);
+    uplink->ops->stop(uplink->member, signal, (number & PROTO_STOP_NOW) != 0);
+    return FSDP_OK;
+}
+
+static enum fsdp_status take_forward(struct uplink *uplink, int64_t number, struct fsdp_err *err)
+{
+    if (number <= 0 || number >= NSIG)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "told to pass on signal %lld", (long long)number);
+    uplink->ops->forward(uplink->member, (int)number);
+    return FSDP_OK;
+}
+
 static void on_message(void *arg, int node, const struct frame *frame)
 {
     struct uplink *uplink = arg;
@@ -143,7 +161,11 @@ static void on_message(void *arg, int node, const struct frame *frame)
         break;
     case PROTO_STOP:
         if ((status = proto_read_number(&number, frame->payload, frame->size, &err)) == FSDP_OK)
-            uplink->ops->stop(uplink->member, number != 0);
+            status = take_stop(uplink, number, &err);
+        break;
+    case PROTO_FORWARD:
+        if ((status = proto_read_number(&number, frame->payload, frame->size, &err)) == FSDP_OK)
+            status = take_forward(uplink, number, &err);
         break;
     case PROTO_NOTICE:
         if ((status = proto_read_number(&notice.stop_after_step, frame->payload, frame->size, &err)) ==
@@ -227,6 +249,7 @@ void uplink_exited(struct uplink *uplink, int generation, const struct death *de
                                    .pid = death->pid,
                                    .code = death->code,
                                    .sent_signal = death->sent_signal,
+                                   .killed = death->killed,
                                    .step = death->step,
                                    .phase = death->phase };
 
@@ -303,9 +326,15 @@ static void ask(struct uplink *uplink, int64_t what)
 void uplink_stop(struct uplink *uplink, int signal, bool now)
 {
     if (now && uplink->up)
-        uplink->ops->stop(uplink->member,
+        uplink->ops->stop(uplink->member, signal,
                           true); /* ours at once; the others when the coordinator hears of it */
     ask(uplink, signal | (now ? UPLINK_ASK_NOW : 0));
+}
+
+void uplink_forward(struct uplink *uplink, int signal)
+{
+    if (uplink->up && !uplink->ending)
+        ask(uplink, signal | UPLINK_ASK_FORWARD);
 }
 
 void uplink_notice(struct uplink *uplink, int signal)

@@ -1,8 +1,8 @@
 /*
  * A member's line to the coordinator, the agent of node 0: what the coordinator says comes out as calls of its
  * member operations (agent/coordinator.h), the same that a coordinator in this process makes; what happens on
- * this node goes in. When the line breaks, the node's workers are killed and the run ends here with 76: without
- * its coordinator nobody may go on.
+ * this node goes in. When the line breaks, the node's workers are stopped, with the grace, and the run ends here
+ * with 76: without its coordinator nobody may go on.
  *
  * Thread: the loop's.
  */
@@ -14,7 +14,12 @@
 #include "agent/coordinator.h"
 
 /* ASK_STOP carries a signal, and how it is meant. */
-enum { UPLINK_ASK_SIGNAL = 0xff, UPLINK_ASK_NOW = 0x100, UPLINK_ASK_SAVE = 0x200 };
+enum {
+    UPLINK_ASK_SIGNAL = 0xff,
+    UPLINK_ASK_NOW = 0x100,
+    UPLINK_ASK_SAVE = 0x200,
+    UPLINK_ASK_FORWARD = 0x400
+};
 
 struct uplink;
 
@@ -37,5 +42,7 @@ void uplink_put(struct uplink *uplink, int generation, const char *key, const vo
 /** A signal of the user's on this node: ask the coordinator to stop the run; before there is one, end alone. */
 void uplink_stop(struct uplink *uplink, int signal, bool now);
 void uplink_notice(struct uplink *uplink, int signal);
+/** One that goes on to every worker of the job, and ends nothing. */
+void uplink_forward(struct uplink *uplink, int signal);
 
 #endif

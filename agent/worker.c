@@ -191,6 +191,7 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
     worker->live = false;
     death->when_ns = now_ns;
     death->sent_signal = worker->sent_signal;
+    death->killed = worker->killed;
     death->code = info->si_status;
     if (info->si_code == CLD_EXITED)
         death->kind = info->si_status == 0 || (noticed && info->si_status == FSDP_EXIT_NOTICE) ? DEATH_NONE
@@ -204,11 +205,15 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
     }
 }
 
-void worker_signal(struct worker *worker, const struct agent_os *os, int signal)
+void worker_end(struct worker *worker, const struct agent_os *os, int signal)
 {
-    if (!worker->live)
+    if (!worker->live || (signal != SIGKILL && worker->sent_signal != 0))
         return;
-    if (signal == SIGKILL || (signal == SIGTERM && worker->sent_signal == 0))
+    if (signal == SIGKILL)
+        worker->killed = true;
+    else
         worker->sent_signal = signal;
     os->kill_group(os->arg, &worker->child, signal);
+    if (signal != SIGKILL)
+        os->kill_group(os->arg, &worker->child, SIGCONT); /* one that is stopped acts only when it goes on */
 }

@@ -33,7 +33,8 @@ struct worker {
     int rank, local_rank;
     struct os_child child; /* pidfd -1 once it is closed */
     bool live;             /* started, and not reaped */
-    int sent_signal;       /* the strongest of TERM and KILL */
+    int sent_signal;       /* it was asked to end by this; 0: not yet */
+    bool killed;           /* KILL was sent */
     uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
     int64_t changed_ns;
     struct death death; /* kind DEATH_NONE while it lives, and after a good end */
@@ -67,8 +68,8 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
 void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                   const struct fsdp_progress *page, int64_t now_ns);
 
-/** Signal its group, if it lives, and remember it. */
-void worker_signal(struct worker *worker, const struct agent_os *os, int signal);
+/** Ask it to end by `signal` (its group), if it lives and was not asked before; KILL is sent always. */
+void worker_end(struct worker *worker, const struct agent_os *os, int signal);
 
 /** Where the stream of a rank goes. */
 enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank, unsigned stream);

@@ -120,8 +120,7 @@ static void perform(struct world *world, enum world_action action)
         abort_others(world);
         /* fall through */
     case WA_TERM:
-        world_signal_all(world, SIGTERM);
-        world_signal_all(world, SIGCONT); /* one that is stopped takes its TERM only when it goes on */
+        world_end_all(world, world->stop_signal != 0 ? world->stop_signal : SIGTERM);
         world_set_deadline(world, world->config->grace_ms);
         return;
     case WA_KILL:
@@ -246,8 +245,10 @@ void world_form(struct world *world, const struct world_plan *plan)
     post_and_run(world, WE_FORM);
 }
 
-void world_stop(struct world *world, bool now)
+void world_stop(struct world *world, int signal, bool now)
 {
+    if (world->stop_signal == 0)
+        world->stop_signal = signal;
     post_and_run(world, now ? WE_STOP_NOW : WE_STOP);
 }
 

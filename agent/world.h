@@ -56,7 +56,8 @@ void world_destroy(struct world *world); /* after `ended`; NULL is a no-op */
 
 /* From the coordinator. */
 void world_form(struct world *world, const struct world_plan *plan); /* only when stopped */
-void world_stop(struct world *world, bool now);
+/* Ask the workers to end by `signal`, with the grace before KILL; `now`: without it. */
+void world_stop(struct world *world, int signal, bool now);
 void world_notify(struct world *world, const struct fsdp_link_notice *notice);
 void world_publish(struct world *world, const struct fsdp_link_published *published);
 void world_put(struct world *world, int generation, const char *key, const void *value, size_t size_bytes);
@@ -65,7 +66,7 @@ void world_end(struct world *world); /* only when stopped */
 /* From the process: children may have ended (SIGCHLD); Ctrl-Z and fg; a signal to pass on. */
 void world_reap(struct world *world);
 void world_suspended(struct world *world, int64_t slept_ns); /* every deadline moves by so much */
-void world_forward(struct world *world, int signal);         /* to the workers that catch it */
+void world_forward(struct world *world, int signal);         /* to the workers that it would not end */
 
 /** What the pages say now. */
 void world_progress(const struct world *world, struct agent_progress *progress);

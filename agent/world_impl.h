@@ -24,6 +24,7 @@ struct world {
     int n_live, n_worker_handles;
     struct link_server *links;
     bool noticed, running;
+    int stop_signal; /* by which the generation is asked to end; 0: TERM, as nobody named one */
     enum world_event queue[WORLD_QUEUE];
     int queue_head, queue_n;
     uv_timer_t deadline, sweep, look; /* of the state; while killing; at the pages */
@@ -50,7 +51,8 @@ void world_look_at_worker(struct world *world, struct worker *worker);
 /** Its pidfd is closed when the loop lets go of it. Once for each worker that was started. */
 void world_stop_watching(struct worker *worker);
 
-void world_signal_all(struct world *world, int signal);
+/** Ask every worker to end by `signal`; SIGKILL does not ask. */
+void world_end_all(struct world *world, int signal);
 /** KILL to every worker and descendant. */
 void world_kill_all(struct world *world);
 /** The same, and again until none is left or the deadline comes. */

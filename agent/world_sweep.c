@@ -57,15 +57,15 @@ void world_reap(struct world *world)
     world_proceed(world);
 }
 
-void world_signal_all(struct world *world, int signal)
+void world_end_all(struct world *world, int signal)
 {
     for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++)
-        worker_signal(&world->workers[i], world->services.os, signal);
+        worker_end(&world->workers[i], world->services.os, signal);
 }
 
 void world_kill_all(struct world *world)
 {
-    world_signal_all(world, SIGKILL);
+    world_end_all(world, SIGKILL);
     descendants_signal(SIGKILL, NULL, 0);
 }
 
@@ -143,11 +143,19 @@ void world_abandon(struct world *world)
         world_say(world, "processes that the workers left running could not be killed and are left behind");
 }
 
-/* Does the process handle this signal, so that passing it on is no way to kill it? */
-static bool catches(pid_t pid, int signal)
+/* One line of /proc/PID/status as a set of signals. */
+static unsigned long long signal_set(const char *line)
+{
+    const char *colon = strchr(line, ':');
+
+    return colon == NULL ? 0 : strtoull(colon + 1, NULL, 16);
+}
+
+/* Does the process handle, block (sigwait, signalfd) or ignore this signal, so that it is no way to end it? */
+static bool withstands(pid_t pid, int signal)
 {
     char path[64], line[256];
-    unsigned long long caught = 0;
+    unsigned long long set = 0;
     FILE *file;
 
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
@@ -155,17 +163,32 @@ static bool catches(pid_t pid, int signal)
     if (file == NULL)
         return false;
     while (fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, "SigCgt:", 7) == 0) {
-            caught = strtoull(line + 7, NULL, 16);
-            break;
-        }
+        if (strncmp(line, "SigBlk:", 7) == 0 || strncmp(line, "SigIgn:", 7) == 0 ||
+            strncmp(line, "SigCgt:", 7) == 0)
+            set |= signal_set(line);
     fclose(file);
-    return (caught >> (signal - 1) & 1) != 0;
+    return (set >> (signal - 1) & 1) != 0;
+}
+
+static bool ends_by_default(int signal)
+{
+    return signal != SIGCHLD && signal != SIGCONT && signal != SIGURG && signal != SIGWINCH;
 }
 
 void world_forward(struct world *world, int signal)
 {
-    for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++)
-        if (world->workers[i].live && catches(world->workers[i].child.pid, signal))
-            kill(world->workers[i].child.pid, signal);
+    char name[32];
+
+    for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++) {
+        struct worker *worker = &world->workers[i];
+
+        if (!worker->live)
+            continue;
+        if (ends_by_default(signal) && !withstands(worker->child.pid, signal))
+            console_say(world->services.console,
+                        "fsdprun: rank %d (pid %d) does not handle %s, which would end it: not passed on",
+                        worker->rank, (int)worker->child.pid, errors_signal_name(signal, name));
+        else
+            kill(worker->child.pid, signal);
+    }
 }

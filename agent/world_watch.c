@@ -87,8 +87,6 @@ static void report_hang(struct world *world, struct worker *worker)
     snprintf(hang.words, sizeof hang.words, "no progress for %lld s",
              (long long)(world->config->hang_timeout_ms / 1000));
     world->listener.exited(world->listener.arg, world->plan.generation, &hang);
-    worker_signal(worker, world->services.os,
-                  SIGKILL); /* it would not listen to TERM; the others get theirs */
     world_post(world, WE_FAILED);
 }
 

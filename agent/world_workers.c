@@ -219,6 +219,7 @@ void world_spawn(struct world *world)
 
     context.threads = context.threads < 1 ? 1 : context.threads;
     world->noticed = false;
+    world->stop_signal = 0;
     free(world->workers);
     world->workers = calloc((size_t)config->n_workers, sizeof *world->workers);
     if (world->workers == NULL || !make_links(world, &err)) {

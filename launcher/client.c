@@ -212,16 +212,16 @@ done:
 
 /* --- until it has ended ------------------------------------------------------------------------------------------- */
 
-static int open_signals(const struct os_baseline *baseline)
+/* What the job takes, and job control; every other signal means here what it means to any program. */
+static int open_signals(const struct agent_config *config, const struct os_baseline *baseline)
 {
-    static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT };
+    const uint64_t wanted = agent_signals(config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT;
     sigset_t set;
 
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (sigismember(&baseline->ignored, wanted[i]) !=
-            1) /* what was ignored when we were started stays so */
-            sigaddset(&set, wanted[i]);
+    for (int i = 1; i < 64; i++) /* what was ignored when we were started stays so */
+        if ((wanted >> i & 1) != 0 && sigismember(&baseline->ignored, i) != 1)
+            sigaddset(&set, i);
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -322,7 +322,7 @@ int client_run(const char *socket_path, const struct agent_config *config, bool 
 
     os_baseline_capture(&baseline);
     frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
-    client.signals = open_signals(&baseline);
+    client.signals = open_signals(config, &baseline);
     status =
         client.signals < 0 ? fail(FSDP_EXIT_BUG, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
     if (status == 0)

@@ -82,12 +82,12 @@ check "workers that end well and leave children: those are gone" none_alive "$ma
 "$FSDPRUN" --nproc-per-node 2 -- "$toy" orphans=2 child rank=1 exit=5 hang > /dev/null 2>&1
 check_eq "a failure among workers with children: its status" 5 $?
 check "a failure among workers with children: those are gone" none_alive "$mark"
-start 2 orphans=2 child "catch=15:$WORK/term"
+start 2 orphans=2 child "catch=2:$WORK/term"
 kill -INT "$guard"
 wait_until 30 test -s "$WORK/term" # the first one is at work: a second that comes before would be the same signal
 kill -INT "$guard"
 wait "$guard"
-check_eq "a second interrupt ends workers that ignore TERM: 130" 130 $?
+check_eq "a second interrupt ends workers that ignore the first: 130" 130 $?
 check "a second interrupt: everything is gone" none_alive "$mark"
 
 # Children that the process had before it was fsdprun are nobody's business of ours.

@@ -53,7 +53,7 @@ check "TERM while the world restarts: nothing is left" none_alive "$mark"
 
 # Passed on to those who listen.
 rm -f "$WORK/usr"
-start 2 -- "$toy" rank=1 "catch=12:$WORK/usr"
+start 2 --forward-signals USR2 -- "$toy" rank=1 "catch=12:$WORK/usr"
 kill -USR2 "$guard"
 wait_until 30 test -s "$WORK/usr"
 check_eq "USR2 goes to the workers that catch it" "1 12" "$(cat "$WORK/usr" 2>/dev/null)"

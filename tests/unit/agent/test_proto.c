@@ -41,6 +41,31 @@ Test(proto, start_carries_all_of_its_token)
     free(text);
 }
 
+Test(proto, exited_comes_back_as_it_was)
+{
+    struct proto_exited exited = { .kind = 2,
+                                   .rank = 9,
+                                   .local_rank = 1,
+                                   .pid = 4242,
+                                   .code = 9,
+                                   .sent_signal = 15,
+                                   .killed = 1,
+                                   .step = -1,
+                                   .phase = -1,
+                                   .host = "n1",
+                                   .words = "w",
+                                   .stderr_tail = "a\nb\n" };
+    struct proto_exited back;
+    char *text = proto_write_exited(&exited);
+
+    cr_assert(eq(int, proto_read_exited(&back, text, strlen(text), NULL), FSDP_OK));
+    cr_assert(eq(int, back.rank, 9));
+    cr_assert(eq(int, back.sent_signal, 15));
+    cr_assert(eq(int, (int)back.killed, 1));
+    cr_assert(eq(str, back.stderr_tail, exited.stderr_tail));
+    free(text);
+}
+
 Test(proto, saved_keeps_64_bits)
 {
     struct fsdp_link_saved saved = { .step = 7,
