@@ -51,15 +51,6 @@ kill -TERM "$guard"; wait "$guard"
 check_eq "TERM while the world restarts: 143" 143 $?
 check "TERM while the world restarts: nothing is left" none_alive "$mark"
 
-# Passed on to those who listen.
-rm -f "$WORK/usr"
-start 2 --forward-signals USR2 -- "$toy" rank=1 "catch=12:$WORK/usr"
-kill -USR2 "$guard"
-wait_until 30 test -s "$WORK/usr"
-check_eq "USR2 goes to the workers that catch it" "1 12" "$(cat "$WORK/usr" 2>/dev/null)"
-is_state "$(pid_of 0)" S && ok "and kills none of the others" || not_ok "and kills none of the others"
-kill -TERM "$guard"; wait "$guard"
-
 # nohup
 rm -f "$WORK/pids"
 env --ignore-signal=HUP "$FSDPRUN" -- "$toy" "touch=$WORK/pids" hang > /dev/null 2>&1 < /dev/null &
