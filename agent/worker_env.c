@@ -1,5 +1,6 @@
 #include "agent/worker_env.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,31 +138,64 @@ char **worker_env_build(char *const *parent, const struct worker_identity *ident
     return out;
 }
 
+/* Length of the name at `text`: what Python calls an identifier, in ASCII. */
+static size_t name_length(const char *text)
+{
+    size_t n = 0;
+
+    while (text[n] == '_' || isalpha((unsigned char)text[n]) || (n > 0 && isdigit((unsigned char)text[n])))
+        n++;
+    return n;
+}
+
+/*
+ * What begins at the dollar of `from`, as Python's string.Template.safe_substitute() reads it: "$$" is a dollar,
+ * "$local_rank" and "${local_rank}" are the rank, anything else stays. Writes to `to`, whose new end is returned,
+ * and moves *from behind it.
+ */
+static char *substitute(char *to, const char **from, int local_rank)
+{
+    static const char name[] = "local_rank";
+    const char *at = *from + 1;
+    bool braces = *at == '{';
+    size_t n = name_length(at + braces);
+
+    if (*at == '$') {
+        *from += 2;
+        *to = '$';
+        return to + 1;
+    }
+    if (n == sizeof name - 1 && memcmp(at + braces, name, n) == 0 && (!braces || at[1 + n] == '}')) {
+        *from = at + n + (braces ? 2 : 0);
+        return to + snprintf(to, NUMBER_BYTES, "%d", local_rank);
+    }
+    *to = *(*from)++;
+    return to + 1;
+}
+
 char **worker_env_args(char *const *argv, int local_rank)
 {
-    static const char macro[] = "${local_rank}";
-    const size_t macro_length = sizeof macro - 1;
     size_t n = 0, bytes = 0;
     char **out, *text;
 
     for (; argv[n] != NULL; n++)
-        bytes += strlen(argv[n]) + 1; /* a macro is longer than any number of a rank */
-    out = malloc((n + 1) * sizeof *out + bytes);
+        bytes += strlen(argv[n]) + 1; /* "$local_rank" is longer than any number of a rank */
+    /* NUMBER_BYTES more, as snprintf() may be told of so many at the very end. */
+    out = malloc((n + 1) * sizeof *out + bytes + NUMBER_BYTES);
     if (out == NULL)
         return NULL;
     text = (char *)(out + n + 1);
     for (size_t i = 0; i < n; i++) {
-        const char *from = argv[i], *at;
+        const char *from = argv[i];
 
         out[i] = text;
-        while (i > 0 && (at = strstr(from, macro)) != NULL) {
-            memcpy(text, from, (size_t)(at - from));
-            text += at - from;
-            text += snprintf(text, NUMBER_BYTES, "%d", local_rank);
-            from = at + macro_length;
+        while (*from != '\0') {
+            if (i > 0 && *from == '$')
+                text = substitute(text, &from, local_rank);
+            else
+                *text++ = *from++;
         }
-        memcpy(text, from, strlen(from) + 1);
-        text += strlen(from) + 1;
+        *text++ = '\0';
     }
     out[n] = NULL;
     return out;

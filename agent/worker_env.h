@@ -34,8 +34,8 @@ char **worker_env_build(char *const *parent, const struct worker_identity *ident
 const char *worker_env_find(char *const *environment, const char *name);
 
 /**
- * A copy of `argv` in which "${local_rank}" is the local rank. Program names are copied as they are. Anything
- * else with a dollar stays as it is. One block to be freed with free(); NULL when memory ran out.
+ * A copy of `argv` in which "${local_rank}" and "$local_rank" are the local rank and "$$" is a dollar, as torchrun
+ * has it by Python's string.Template. The program's name is copied as it is, and so is any other dollar. One block to be freed with free(); NULL when memory ran out.
  */
 char **worker_env_args(char *const *argv, int local_rank);
 

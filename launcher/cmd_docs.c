@@ -8,9 +8,9 @@
 #include "shard_runtime/core/version.h"
 #include "shard_runtime/job/docs.h"
 
-static void print_help(FILE *out)
+static void print_help(FILE *out, const char *program)
 {
-    options_print_help(out);
+    options_print_help(out, program);
     fputs("\nKeys of a job file, with their defaults (fsdp.yaml(5), docs/config.md):\n", out);
     job_docs_help(out);
     fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or "
@@ -155,13 +155,18 @@ static void print_man_yaml(FILE *out)
     fputs(man_yaml_tail, out);
 }
 
+int cmd_help(const char *program, FILE *out)
+{
+    print_help(out, program);
+    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+}
+
 int cmd_docs(const char *page, FILE *out)
 {
     static const struct {
         const char *name;
         void (*print)(FILE *out);
     } pages[] = {
-        { "help", print_help },
         { "config.md", job_docs_markdown },
         { "fsdprun.1", print_man_fsdprun },
         { "fsdp.yaml.5", print_man_yaml },

@@ -6,7 +6,10 @@
 
 #include <stdio.h>
 
-/** `page`: help, config.md, fsdprun.1 or fsdp.yaml.5. Returns the exit status: 2 for any other page. */
+/** The page of --help, by the name fsdprun was called by. Returns the exit status. */
+int cmd_help(const char *program, FILE *out);
+
+/** `page`: config.md, fsdprun.1 or fsdp.yaml.5. Returns the exit status: 2 for any other page. */
 int cmd_docs(const char *page, FILE *out);
 
 #endif

@@ -6,12 +6,19 @@
 #include "launcher/client.h"
 #include "launcher/exit_status.h"
 #include "launcher/job_input.h"
+#include "launcher/print_launch.h"
 
-static int complain(int status, const struct fsdp_err *err)
+static int complain(const struct options *options, int status, const struct fsdp_err *err)
 {
     if (status != 0)
-        fprintf(stderr, "fsdprun: %s\n", err->message);
+        fprintf(stderr, "%s: %s\n", options->program, err->message);
     return status;
+}
+
+static void print_notes(const struct launch *launch, const struct options *options)
+{
+    for (size_t i = 0; i < launch->n_notes && !launch->config.quiet; i++)
+        fprintf(stderr, "%s: %s\n", options->program, launch->notes[i]);
 }
 
 /* Here, or by the agent that stands on this node. */
@@ -31,44 +38,21 @@ int cmd_run_job(const struct options *options, const struct surroundings *around
     int status;
 
     if (resolved != FSDP_OK) /* the lines about a job file stand by themselves */
-        return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG : complain(exit_status_of(resolved), &err);
+        return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
+                                           : complain(options, exit_status_of(resolved), &err);
     if (options_has(options, OPT_DRY_RUN)) {
-        status = complain(exit_status_of(job_print_yaml(&input.job, &input.origins, stdout, &err)), &err);
+        status =
+            complain(options, exit_status_of(job_print_yaml(&input.job, &input.origins, stdout, &err)), &err);
     } else {
-        status = complain(launch_job(&launch, options, &input.job, around, &err), &err);
-        if (status == 0)
+        status = complain(options, launch_job(&launch, options, &input.job, around, &err), &err);
+        if (status == 0) {
+            print_notes(&launch, options);
             status = run(&launch, options);
+        }
     }
     launch_fini(&launch);
     job_input_fini(&input);
     return status;
-}
-
-/* --dry-run of a program: the command of a worker and the world it would run in. */
-static int print_program(const struct options *options, enum what_kind kind,
-                         const struct surroundings *around)
-{
-    static const enum option_id shown[] = { OPT_NPROC_PER_NODE, OPT_NNODES, OPT_NODE_RANK, OPT_MAX_RESTARTS };
-    struct fsdp_err err = { 0 };
-    char **argv = launch_program_argv(options, kind, around, &err);
-
-    if (argv == NULL)
-        return complain(err.status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err.status), &err);
-    fputs("command:", stdout);
-    for (size_t i = 0; argv[i] != NULL; i++)
-        printf(" %s", argv[i]);
-    fputs("\n", stdout);
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
-        const struct option_value *value = &options->of[shown[i]];
-        const struct option *option = option_find(shown[i]);
-
-        printf("%s: %lld # %s\n", option->name,
-               (long long)options_number(options, shown[i],
-                                         shown[i] == OPT_NPROC_PER_NODE || shown[i] == OPT_NNODES),
-               value->text == NULL ? "default" : value->origin);
-    }
-    free(argv);
-    return fflush(stdout) == 0 ? 0 : FSDP_EXIT_IO;
 }
 
 int cmd_run_program(const struct options *options, enum what_kind kind, const struct surroundings *around)
@@ -77,12 +61,15 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
     struct fsdp_err err = { 0 };
     int status;
 
-    if (options_has(options, OPT_DRY_RUN))
-        return print_program(options, kind, around);
-    status = complain(launch_program(&launch, options, kind, around, &err), &err);
-    if (status == 0) {
+    status = complain(options, launch_program(&launch, options, kind, around, &err), &err);
+    if (status == 0)
+        print_notes(&launch, options);
+    if (status == 0 && options_has(options, OPT_DRY_RUN)) {
+        status = print_launch(&launch, options, stdout);
+    } else if (status == 0) {
         if (kind == WHAT_ON_PATH && !launch.config.quiet)
-            fprintf(stderr, "fsdprun: %s is no file here: running the one on PATH\n", options->rest[0]);
+            fprintf(stderr, "%s: %s is no file here: running the one on PATH\n", options->program,
+                    options->rest[0]);
         status = run(&launch, options);
     }
     launch_fini(&launch);

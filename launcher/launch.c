@@ -1,10 +1,12 @@
 #include "launcher/launch.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "launcher/exit_status.h"
+#include "launcher/launch_impl.h"
 
 static const char *find_env(const struct surroundings *around, const char *name)
 {
@@ -13,139 +15,73 @@ static const char *find_env(const struct surroundings *around, const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-/* What every world needs. */
-
 static int bad_usage(struct fsdp_err *err, const char *words)
 {
     fsdp_fail(err, FSDP_ERR_CONFIG, "%s", words);
     return FSDP_EXIT_USAGE;
 }
 
-/* Where nodes meet: --rdzv-endpoint, else --master-addr and --master-port. */
-static int set_endpoint(struct launch *launch, const struct options *options, struct fsdp_err *err)
-{
-    const char *endpoint = options->of[OPT_RDZV_ENDPOINT].text, *address = options->of[OPT_MASTER_ADDR].text;
-    int port = (int)options_number(options, OPT_MASTER_PORT, LAUNCH_DEFAULT_PORT);
+/* What every world needs. */
 
-    if (endpoint == NULL && address == NULL)
-        return bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");
-    if (options_endpoint(endpoint != NULL ? endpoint : address, launch->endpoint_host,
-                         sizeof launch->endpoint_host, endpoint != NULL ? LAUNCH_DEFAULT_PORT : port, &port,
-                         err) != FSDP_OK) {
-        fsdp_wrap(err, "%s", options->of[endpoint != NULL ? OPT_RDZV_ENDPOINT : OPT_MASTER_ADDR].origin);
-        return FSDP_EXIT_USAGE;
-    }
-    if (port == 0)
-        return bad_usage(err, "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT");
-    launch->config.rendezvous_host = launch->endpoint_host;
-    launch->config.rendezvous_port = port;
-    return 0;
+static enum agent_numa numa_named(const char *name)
+{
+    static const char *const names[] = { [AGENT_NUMA_NODE] = "node",
+                                         [AGENT_NUMA_SOCKET] = "socket",
+                                         [AGENT_NUMA_EXCLUSIVE] = "exclusive",
+                                         [AGENT_NUMA_CORE_COMPLEX] = "core-complex" };
+
+    for (int i = AGENT_NUMA_NODE; name != NULL && i <= AGENT_NUMA_CORE_COMPLEX; i++)
+        if (strcmp(names[i], name) == 0)
+            return (enum agent_numa)i;
+    return AGENT_NUMA_NONE;
 }
 
-static int set_secret(struct launch *launch, const struct options *options, struct fsdp_err *err)
+/* One signal has one meaning; what is forwarded no longer ends the run, unless both were asked for. */
+static int set_signals(struct agent_config *config, const struct options *options, struct fsdp_err *err)
 {
-    enum fsdp_status status = secret_load(&launch->secret, options->of[OPT_SECRET_FILE].text, err);
+    const struct option_value *stop = &options->of[OPT_SIGNALS_TO_HANDLE];
+    const char *forward = options->of[OPT_FORWARD_SIGNALS].text;
 
-    if (status != FSDP_OK)
-        return exit_status_of(status);
-    if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
+    if (stop->text != NULL) {
+        (void)options_signals(stop->text, &config->stop_signals, NULL); /* it was read before */
+        config->stop_signals_text = stop->text;
+    }
+    if (forward != NULL)
+        (void)options_signals(forward, &config->forward_signals, NULL);
+    if (stop->text != NULL && (config->stop_signals & config->forward_signals) != 0)
+        return bad_usage(err, "a signal is either handled (--signals-to-handle) or forwarded "
+                              "(--forward-signals), not both");
+    if (config->save_on_signal != 0 &&
+        (config->forward_signals & (UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGUSR1)) != 0)
         return bad_usage(
-            err, "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
-    if (launch->secret.n_bytes > 0) {
-        launch->config.secret = launch->secret.bytes;
-        launch->config.secret_bytes = launch->secret.n_bytes;
-    }
+            err, "with --save-on-signal, TERM and USR1 ask for a checkpoint: they cannot be forwarded");
+    config->stop_signals &= ~config->forward_signals;
     return 0;
 }
 
-/* MASTER_ADDR and MASTER_PORT of one node, where the user names them. */
-static int set_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
-{
-    const char *endpoint = options->of[OPT_RDZV_ENDPOINT].text;
-
-    launch->config.master_address = options->of[OPT_MASTER_ADDR].text;
-    launch->config.master_port = (int)options_number(options, OPT_MASTER_PORT, 0);
-    if (endpoint == NULL)
-        return 0;
-    if (options_endpoint(endpoint, launch->endpoint_host, sizeof launch->endpoint_host, 0,
-                         &launch->config.master_port, err) != FSDP_OK) {
-        fsdp_wrap(err, "%s", options->of[OPT_RDZV_ENDPOINT].origin);
-        return FSDP_EXIT_USAGE;
-    }
-    launch->config.master_address = launch->endpoint_host;
-    return 0;
-}
-
-static int set_nodes(struct launch *launch, const struct options *options, int n_nodes, struct fsdp_err *err)
-{
-    int node_rank = (int)options_number(options, OPT_NODE_RANK, 0), status;
-
-    launch->config.n_nodes = n_nodes;
-    launch->config.min_nodes = n_nodes;
-    launch->config.node_rank = node_rank;
-    if (node_rank >= n_nodes) {
-        fsdp_fail(err, FSDP_ERR_CONFIG, "%s: there is no node %d of %d (the first is 0)",
-                  options->of[OPT_NODE_RANK].origin, node_rank, n_nodes);
-        return FSDP_EXIT_USAGE;
-    }
-    if (n_nodes == 1)
-        return set_master(launch, options, err);
-    status = set_endpoint(launch, options, err);
-    return status != 0 ? status : set_secret(launch, options, err);
-}
-
-static int set_streams(const struct options *options, enum option_id id, int n_workers, unsigned char **out,
-                       struct fsdp_err *err)
-{
-    const char *text = options->of[id].text;
-
-    if (text == NULL)
-        return 0;
-    *out = calloc((size_t)n_workers, 1);
-    if (*out == NULL)
-        return exit_status_of(fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d workers", n_workers));
-    if (options_streams(text, n_workers, *out, err) != FSDP_OK) {
-        fsdp_wrap(err, "%s", options->of[id].origin);
-        return FSDP_EXIT_USAGE;
-    }
-    return 0;
-}
-
-static bool wants_color(const struct options *options, const struct surroundings *around)
-{
-    const char *terminal = find_env(around, "TERM");
-
-    if (options_has(options, OPT_COLOR))
-        return true;
-    if (options_has(options, OPT_NO_COLOR) || find_env(around, "NO_COLOR") != NULL)
-        return false;
-    return around->err_is_terminal && terminal != NULL && strcmp(terminal, "dumb") != 0;
-}
-
-/* `n_workers`, `n_nodes` and `max_restarts` come from the job where there is one. */
+/* `world` comes from the job where there is one. */
 static int set_world(struct launch *launch, const struct options *options, const struct surroundings *around,
-                     int n_workers, int n_nodes, int max_restarts, struct fsdp_err *err)
+                     const struct launch_world *world, struct fsdp_err *err)
 {
     struct agent_config *config = &launch->config;
     int status;
 
-    config->n_workers = n_workers;
-    config->max_restarts = max_restarts;
+    config->n_workers = world->n_workers;
+    config->max_restarts = world->max_restarts;
     config->grace_ms = options_number(options, OPT_SHUTDOWN_TIMEOUT, config->grace_ms / 1000) * 1000;
     config->quiet = options_has(options, OPT_QUIET);
-    config->output.color = wants_color(options, around);
+    config->virtual_local_rank = options_has(options, OPT_VIRTUAL_LOCAL_RANK);
+    config->numa = numa_named(options->of[OPT_NUMA_BINDING].text);
     if (options_has(options, OPT_SAVE_ON_SIGNAL))
         config->save_on_signal = AGENT_SAVE_TERM | AGENT_SAVE_USR1;
     if (options->of[OPT_RDZV_ID].text != NULL)
         config->run_id = options->of[OPT_RDZV_ID].text;
-    status = set_nodes(launch, options, n_nodes, err);
+    if (options->of[OPT_ROLE].text != NULL)
+        config->role = options->of[OPT_ROLE].text;
+    status = set_signals(config, options, err);
     if (status == 0)
-        status = set_streams(options, OPT_REDIRECTS, n_workers, &launch->redirects, err);
-    if (status == 0)
-        status = set_streams(options, OPT_TEE, n_workers, &launch->tees, err);
-    config->output.redirects = launch->redirects;
-    config->output.tees = launch->tees;
-    return status;
+        status = launch_set_nodes(launch, options, world, err);
+    return status != 0 ? status : launch_set_output(launch, options, around, err);
 }
 
 /* A job. */
@@ -166,10 +102,24 @@ static int set_trainer(struct launch *launch, const struct surroundings *around,
     return 0;
 }
 
+/* The file has one number; MIN:MAX is said on the command line or in the environment. */
+static int job_min_nodes(const struct job *job, const struct options *options)
+{
+    const struct option_value *nodes = &options->of[OPT_NNODES];
+
+    if (nodes->text != NULL && (uint64_t)nodes->number == job->launch.nnodes)
+        return (int)nodes->least;
+    return (int)job->launch.nnodes;
+}
+
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err)
 {
     const char *log_dir = options->of[OPT_LOG_DIR].text;
+    const struct launch_world world = { .n_workers = (int)job->launch.nproc_per_node,
+                                        .n_nodes = (int)job->launch.nnodes,
+                                        .min_nodes = job_min_nodes(job, options),
+                                        .max_restarts = (int)job->launch.max_restarts };
     struct agent_config *config = &launch->config;
     enum fsdp_status failed;
     int status;
@@ -182,8 +132,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->threads = (int)job->launch.threads;
     config->hang_timeout_ms = (int64_t)(job->launch.hang_timeout_s * 1000);
     config->output.bar = around->err_is_terminal && !options_has(options, OPT_QUIET);
-    status = set_world(launch, options, around, (int)job->launch.nproc_per_node, (int)job->launch.nnodes,
-                       (int)job->launch.max_restarts, err);
+    status = set_world(launch, options, around, &world, err);
     if (status == 0)
         status = set_trainer(launch, around, err);
     if (status != 0)
@@ -209,13 +158,17 @@ static const char *find_python(const struct surroundings *around)
     return around->files->on_path(around->files->arg, "python") ? "python" : NULL;
 }
 
+/* What torchrun does in a process of its own: the file as __main__, with its words in sys.argv. */
+static const char run_path_program[] =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
 char **launch_program_argv(const struct options *options, enum what_kind kind,
                            const struct surroundings *around, struct fsdp_err *err)
 {
-    bool python = kind == WHAT_SCRIPT || kind == WHAT_MODULE || kind == WHAT_PYTHON;
+    bool python = kind == WHAT_SCRIPT || kind == WHAT_MODULE || kind == WHAT_PYTHON || kind == WHAT_RUN_PATH;
     bool here = kind == WHAT_FILE && strchr(options->rest[0], '/') == NULL;
     const char *interpreter = python ? find_python(around) : NULL;
-    size_t n = 0, room = (size_t)options->n_rest + 4;
+    size_t n = 0, room = (size_t)options->n_rest + 5;
     char **argv;
 
     if (python && interpreter == NULL) {
@@ -236,6 +189,10 @@ char **launch_program_argv(const struct options *options, enum what_kind kind,
     }
     if (kind == WHAT_MODULE)
         argv[n++] = (char *)(uintptr_t) "-m";
+    if (kind == WHAT_RUN_PATH) {
+        argv[n++] = (char *)(uintptr_t) "-c";
+        argv[n++] = (char *)(uintptr_t)run_path_program;
+    }
     for (int i = 0; i < options->n_rest; i++)
         argv[n++] = options->rest[i];
     if (here) {
@@ -246,9 +203,9 @@ char **launch_program_argv(const struct options *options, enum what_kind kind,
 }
 
 /* The line prefix of torchrun's --tee, unless ours was asked for. */
-static const char *prefix_template(const struct options *options, const struct surroundings *around)
+static const char *prefix_template(const struct options *options)
 {
-    const char *named = find_env(around, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    const char *named = options->of[OPT_LOG_LINE_PREFIX_TEMPLATE].text;
 
     if (named != NULL || options_has(options, OPT_PREFIX))
         return named;
@@ -289,16 +246,20 @@ static int set_program_dir(struct launch *launch, const struct options *options,
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
                    const struct surroundings *around, struct fsdp_err *err)
 {
+    const struct launch_world world = { .n_workers = (int)options_number(options, OPT_NPROC_PER_NODE, 1),
+                                        .n_nodes = (int)options_number(options, OPT_NNODES, 1),
+                                        .min_nodes = options->of[OPT_NNODES].text == NULL
+                                                         ? 1
+                                                         : (int)options->of[OPT_NNODES].least,
+                                        .max_restarts = (int)options_number(options, OPT_MAX_RESTARTS, 0) };
     struct agent_config *config = &launch->config;
     int status;
 
     memset(launch, 0, sizeof *launch);
     agent_config_init(config);
     config->output.prefix = options_has(options, OPT_PREFIX);
-    config->output.prefix_template = prefix_template(options, around);
-    status = set_world(launch, options, around, (int)options_number(options, OPT_NPROC_PER_NODE, 1),
-                       (int)options_number(options, OPT_NNODES, 1),
-                       (int)options_number(options, OPT_MAX_RESTARTS, 0), err);
+    config->output.prefix_template = prefix_template(options);
+    status = set_world(launch, options, around, &world, err);
     if (status != 0)
         return status;
     if (config->save_on_signal != 0)
@@ -307,7 +268,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;
-    return set_program_dir(launch, options, err);
+    return options_has(options, OPT_DRY_RUN) ? 0 : set_program_dir(launch, options, err);
 }
 
 void launch_fini(struct launch *launch)
@@ -315,6 +276,9 @@ void launch_fini(struct launch *launch)
     secret_clear(&launch->secret);
     free(launch->redirects);
     free(launch->tees);
+    free(launch->shown);
+    free(launch->stdout_filters);
+    free(launch->stderr_filters);
     free(launch->argv);
     free(launch->job_json);
     memset(launch, 0, sizeof *launch);

@@ -14,7 +14,13 @@
 #include "launcher/what.h"
 #include "shard_runtime/job/job.h"
 
-enum { LAUNCH_DEFAULT_PORT = 29400, LAUNCH_HOST_BYTES = 256, LAUNCH_JOB_RESTARTS = 3 };
+enum {
+    LAUNCH_DEFAULT_PORT = 29400,
+    LAUNCH_HOST_BYTES = 256,
+    LAUNCH_JOB_RESTARTS = 3,
+    LAUNCH_NOTES_MAX = 8,
+    LAUNCH_NOTE_BYTES = 320
+};
 
 /* What the launcher finds around it. */
 struct surroundings {
@@ -29,16 +35,21 @@ struct launch {
     struct agent_config config;
     struct secret secret;
     char run_dir[RUNDIR_PATH_BYTES];
-    char endpoint_host[LAUNCH_HOST_BYTES];
+    char endpoint_host[LAUNCH_HOST_BYTES], master_host[LAUNCH_HOST_BYTES];
     char trainer[RUNDIR_PATH_BYTES];
     unsigned char *redirects, *tees; /* per local rank */
+    bool *shown;
+    char **stdout_filters, **stderr_filters;
     char **argv;
     char *job_json;
+    /* Lines for the user about what was taken otherwise than it was written. */
+    char notes[LAUNCH_NOTES_MAX][LAUNCH_NOTE_BYTES];
+    size_t n_notes;
 };
 
 /**
  * Fill `launch` for a job or a program. Returns 0, or the status fsdprun ends with, its line in `err`.
- * launch_program() creates the program's directory (agent/rundir.h), launch_job() nothing.
+ * launch_program() creates the program's directory (agent/rundir.h) unless --dry-run was said, launch_job() nothing.
  */
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err);

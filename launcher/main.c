@@ -20,9 +20,9 @@ static const char *get_env(void *arg, const char *name)
     return getenv(name);
 }
 
-static int bad_usage(const char *words)
+static int bad_usage(const char *program, const char *words)
 {
-    fprintf(stderr, "fsdprun: %s\n", words);
+    fprintf(stderr, "%s: %s\n", program, words);
     return FSDP_EXIT_USAGE;
 }
 
@@ -46,14 +46,16 @@ static int run_subcommand(const char *name)
         return cmd_version(stdout);
     snprintf(words, sizeof words,
              "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name, name);
-    return bad_usage(words);
+    return bad_usage("fsdprun", words);
 }
 
 static int run(const struct options *options, const struct surroundings *around)
 {
     struct what_flags flags = { .module = options_has(options, OPT_MODULE),
                                 .no_python = options_has(options, OPT_NO_PYTHON),
-                                .dashes = options->dashes };
+                                .run_path = options_has(options, OPT_RUN_PATH),
+                                .dashes = options->dashes,
+                                .as_torchrun = options->as_torchrun };
     enum what_kind kind = what_is_run(options->rest[0], flags, around->files);
 
     switch (kind) {
@@ -68,7 +70,9 @@ static int run(const struct options *options, const struct surroundings *around)
 
 int main(int argc, char **argv)
 {
-    struct options_input input = { argc, argv, get_env, NULL, cpus_available() };
+    struct options_input input = {
+        .argc = argc, .argv = argv, .get_env = get_env, .n_cpus = cpus_available()
+    };
     char own_path[PATH_MAX];
     struct surroundings around;
     struct options options;
@@ -78,10 +82,10 @@ int main(int argc, char **argv)
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
     if (options_read(&options, &input, &err) != FSDP_OK)
-        return bad_usage(err.message);
+        return bad_usage(options.program, err.message);
     look_around(&around, own_path);
     if (options_has(&options, OPT_HELP))
-        status = cmd_docs("help", stdout);
+        status = cmd_help(options.program, stdout);
     else if (options_has(&options, OPT_VERSION))
         status = cmd_version(stdout);
     else

@@ -31,7 +31,7 @@ bool options_has(const struct options *options, enum option_id id)
 {
     const char *text = options->of[id].text;
 
-    return text != NULL && (option_find(id)->kind != OPTION_FLAG || strcmp(text, "1") == 0);
+    return text != NULL && (option_find(id)->kind != OPTION_FLAG || options->of[id].number != 0);
 }
 
 int64_t options_number(const struct options *options, enum option_id id, int64_t fallback)
@@ -47,18 +47,12 @@ bool options_names_job(const char *name)
            (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
-static enum fsdp_status refuse_later(const struct parsing *parsing, const char *origin)
-{
-    return fsdp_fail(parsing->err, FSDP_ERR_UNSUPPORTED, "%s is not supported yet", origin);
-}
-
 static enum fsdp_status take(const struct parsing *parsing, const struct option *option, const char *origin,
                              const char *text)
 {
     struct option_value *value = &parsing->options->of[option->id];
-    enum fsdp_status status;
+    enum fsdp_status status = option_check(option, origin, text, parsing->input->n_cpus, value, parsing->err);
 
-    status = option_check(option, origin, text, parsing->input->n_cpus, &value->number, parsing->err);
     if (status != FSDP_OK)
         return status;
     if (option->kind == OPTION_SETTING) {
@@ -68,7 +62,7 @@ static enum fsdp_status take(const struct parsing *parsing, const struct option 
     /* Of two that exclude each other the last one counts. */
     if (option->id == OPT_COLOR || option->id == OPT_NO_COLOR)
         parsing->options->of[option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR].text = NULL;
-    value->text = text;
+    value->text = option->kind == OPTION_BLANK && *text == '\0' ? NULL : text;
     snprintf(value->origin, sizeof value->origin, "%s", origin);
     return FSDP_OK;
 }
@@ -90,14 +84,7 @@ static enum fsdp_status read_variable(const struct parsing *parsing, const struc
         return FSDP_OK;
     if (is_color && on_command_line(parsing->options, option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR))
         return FSDP_OK;
-    if (option->id != OPT_LATER)
-        return take(parsing, option, name, text);
-    /* A variable that asks for what happens anyway is no reason to stop. */
-    if (strcmp(text, option->kind == OPTION_FLAG ? "0"
-                     : option->fallback == NULL  ? ""
-                                                 : option->fallback) == 0)
-        return FSDP_OK;
-    return refuse_later(parsing, name);
+    return take(parsing, option, name, text);
 }
 
 /* Weakest first: each overrides what came before it. */
@@ -112,7 +99,7 @@ static enum fsdp_status read_variables(const struct parsing *parsing, const stru
         status = read_variable(parsing, option, option->also);
     if (status == FSDP_OK && option->pet)
         status = read_variable(parsing, option, option_env_name(option, "PET_", name));
-    if (status == FSDP_OK && option->id != OPT_LATER)
+    if (status == FSDP_OK)
         status = read_variable(parsing, option, option_env_name(option, "FSDPRUN_", name));
     return status;
 }
@@ -137,29 +124,57 @@ static bool same_start(const char *name, const char *written, size_t length)
     return true;
 }
 
-static const struct option *find_long(const struct parsing *parsing, const char *written, size_t length)
+/* "--n may be --nnodes, --node-rank or --no-python": every option that begins so. */
+static void name_candidates(const struct parsing *parsing, const char *written, size_t length, size_t n)
 {
-    const struct option *found = NULL, *second = NULL;
+    char names[FSDP_ERR_MESSAGE_BYTES] = "";
+    size_t used = 0;
 
     for (size_t i = 0; i < option_table_size; i++) {
+        if (!same_start(option_table[i].name, written, length))
+            continue;
+        n--;
+        used += (size_t)snprintf(names + used, sizeof names - used, "--%s%s", option_table[i].name,
+                                 n == 0   ? ""
+                                 : n == 1 ? " or "
+                                          : ", ");
+        if (used >= sizeof names)
+            break;
+    }
+    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s may be %s", (int)length, written, names);
+}
+
+/*
+ * The option that `written` names, or is the beginning of. One of torchrun's thirty that alone of them begins so is
+ * meant whatever else of ours does; then one of what it has got since; then one of ours.
+ */
+static const struct option *find_long(const struct parsing *parsing, const char *written, size_t length)
+{
+    static const enum option_origin order[] = { OPTION_TORCHRUN, OPTION_TORCHRUN_LATER, OPTION_OURS };
+    const struct option *found[3] = { NULL };
+    size_t n[3] = { 0 };
+
+    for (size_t i = 0; i < option_table_size && length > 0; i++) {
         const struct option *option = &option_table[i];
 
         if (!same_start(option->name, written, length))
             continue;
         if (strlen(option->name) == length)
             return option;
-        if (found == NULL)
-            found = option;
-        else if (second == NULL)
-            second = option;
+        found[option->from] = option;
+        n[option->from]++;
     }
-    if (length == 0 || found == NULL)
-        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s is no option (see fsdprun --help)", (int)length,
-                  written);
-    else if (second != NULL)
-        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s may be --%s or --%s", (int)length, written,
-                  found->name, second->name);
-    return second == NULL && length > 0 ? found : NULL;
+    for (size_t i = 0; i < 3; i++) {
+        if (n[order[i]] == 1)
+            return found[order[i]];
+        if (n[order[i]] > 1) {
+            name_candidates(parsing, written, length, n[0] + n[1] + n[2]);
+            return NULL;
+        }
+    }
+    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s is no option (see %s --help)", (int)length, written,
+              parsing->options->program);
+    return NULL;
 }
 
 static const struct option *find_letter(const struct parsing *parsing, char letter)
@@ -167,8 +182,22 @@ static const struct option *find_letter(const struct parsing *parsing, char lett
     for (size_t i = 0; i < option_table_size; i++)
         if (option_table[i].letter != 0 && option_table[i].letter == letter)
             return &option_table[i];
-    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "-%c is no option (see fsdprun --help)", letter);
+    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "-%c is no option (see %s --help)", letter,
+              parsing->options->program);
     return NULL;
+}
+
+/* As argparse sees it: "-", "-1" and "-0.5" are values, and so is whatever has a space in it. */
+static bool looks_like_option(const char *text)
+{
+    const char *digits = text + 1;
+
+    if (text[0] != '-' || *digits == '\0' || strchr(text, ' ') != NULL)
+        return false;
+    digits += strspn(digits, "0123456789");
+    if (*digits == '.' && isdigit((unsigned char)digits[1]))
+        digits += 1 + strspn(digits + 1, "0123456789");
+    return *digits != '\0';
 }
 
 /* `attached`: what stands in the same argument, NULL for nothing. */
@@ -179,8 +208,6 @@ static enum fsdp_status take_argument(struct parsing *parsing, const struct opti
     const char *text = attached;
 
     snprintf(origin, sizeof origin, "--%s", option->name);
-    if (option->id == OPT_LATER)
-        return refuse_later(parsing, origin);
     if (option->kind == OPTION_FLAG) {
         if (attached != NULL)
             return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s takes no value (%.60s)", origin, attached);
@@ -188,7 +215,7 @@ static enum fsdp_status take_argument(struct parsing *parsing, const struct opti
     }
     if (text == NULL) {
         text = parsing->next < parsing->input->argc ? parsing->input->argv[parsing->next] : NULL;
-        if (text == NULL || (text[0] == '-' && text[1] != '\0'))
+        if (text == NULL || looks_like_option(text))
             return fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s needs a value: %s %s", origin, origin,
                              option->argument);
         parsing->next++;
@@ -235,8 +262,15 @@ static enum fsdp_status read_option(struct parsing *parsing, const char *argumen
 /* Is what comes now a job file, whose following options are ours? */
 static bool rest_is_job(const struct options *options, const char *name)
 {
-    return !options_has(options, OPT_MODULE) && !options_has(options, OPT_NO_PYTHON) &&
+    return !options->as_torchrun && !options_has(options, OPT_MODULE) &&
+           !options_has(options, OPT_NO_PYTHON) && !options_has(options, OPT_RUN_PATH) &&
            options_names_job(name);
+}
+
+/* Something to print: nothing is run, and nothing else is read. */
+static bool is_page(const struct options *options)
+{
+    return options_has(options, OPT_HELP) || options_has(options, OPT_VERSION);
 }
 
 static enum fsdp_status read_arguments(struct parsing *parsing)
@@ -270,7 +304,7 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
         status = read_option(parsing, argument);
         if (status != FSDP_OK)
             return status;
-        if (options_has(options, OPT_HELP) || options_has(options, OPT_VERSION))
+        if (is_page(options))
             return FSDP_OK;
     }
     return FSDP_OK;
@@ -281,16 +315,47 @@ static enum fsdp_status read_arguments(struct parsing *parsing)
 static enum fsdp_status check_together(const struct options *options, struct fsdp_err *err)
 {
     if (options->n_rest == 0)
-        return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "nothing to run: give a job file or a program (see fsdprun --help)");
-    if (options_has(options, OPT_MODULE) && options_has(options, OPT_NO_PYTHON))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "nothing to run: give %sa program (see %s --help)",
+                         options->as_torchrun ? "" : "a job file or ", options->program);
+    if (options_has(options, OPT_MODULE) && options_has(options, OPT_NO_PYTHON) &&
+        !options_has(options, OPT_RUN_PATH))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--module and --no-python exclude each other");
     if (options_has(options, OPT_DETACH) && !options_has(options, OPT_AGENT))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--detach needs --agent");
     if (options->n_sets > 0 && !rest_is_job(options, options->rest[0]))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "--set is for job files, and %.200s is none",
                          options->rest[0]);
+    if (options_has(options, OPT_LOG_KEEP) && !options_has(options, OPT_LOG_LIMIT))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s needs --log-limit", options->of[OPT_LOG_KEEP].origin);
     return FSDP_OK;
+}
+
+/* gpu, xpu and auto are counted once all is read: it takes a moment, and --virtual-local-rank has a say in it. */
+static enum fsdp_status count_devices(struct options *options, const struct options_input *input,
+                                      struct fsdp_err *err)
+{
+    struct option_value *value = &options->of[OPT_NPROC_PER_NODE];
+    char why[320] = "none are known here";
+    int n = 0;
+
+    if (value->text == NULL || value->number > 0)
+        return FSDP_OK;
+    if (input->count_devices != NULL)
+        n = input->count_devices(input->arg, value->text, options_has(options, OPT_VIRTUAL_LOCAL_RANK), why,
+                                 sizeof why);
+    if (n == 0 && strcmp(value->text, "auto") == 0)
+        n = input->n_cpus;
+    if (n == 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: no %s: %s", value->origin, value->text, why);
+    value->number = value->least = n;
+    return FSDP_OK;
+}
+
+static bool is_torchrun(const char *called)
+{
+    const char *slash = called == NULL ? NULL : strrchr(called, '/');
+
+    return called != NULL && strcmp(slash == NULL ? called : slash + 1, "torchrun") == 0;
 }
 
 enum fsdp_status options_read(struct options *options, const struct options_input *input,
@@ -300,18 +365,23 @@ enum fsdp_status options_read(struct options *options, const struct options_inpu
     enum fsdp_status status;
 
     memset(options, 0, sizeof *options);
+    options->as_torchrun = is_torchrun(input->argc > 0 ? input->argv[0] : NULL);
+    options->program = options->as_torchrun ? "torchrun" : "fsdprun";
     options->sets = calloc((size_t)input->argc + 1, sizeof *options->sets);
     if (options->sets == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the options");
-    /* These two say where the program's arguments begin. What is wrong with them is said below. */
+    /* These three say where the program's arguments begin. What is wrong with them is said below. */
     (void)read_variables(&parsing, option_find(OPT_MODULE));
     (void)read_variables(&parsing, option_find(OPT_NO_PYTHON));
+    (void)read_variables(&parsing, option_find(OPT_RUN_PATH));
     status = read_arguments(&parsing);
     /* After the command line, so that a wrong variable keeps nobody from the help or from overriding it. */
-    if (status == FSDP_OK && !options_has(options, OPT_HELP) && !options_has(options, OPT_VERSION))
+    if (status == FSDP_OK && !is_page(options))
         status = read_environment(&parsing);
-    if (status == FSDP_OK && !options_has(options, OPT_HELP) && !options_has(options, OPT_VERSION))
+    if (status == FSDP_OK && !is_page(options))
         status = check_together(options, err);
+    if (status == FSDP_OK && !is_page(options))
+        status = count_devices(options, input, err);
     if (status != FSDP_OK)
         options_fini(options);
     return status;
@@ -319,6 +389,9 @@ enum fsdp_status options_read(struct options *options, const struct options_inpu
 
 void options_fini(struct options *options)
 {
+    const char *program = options->program;
+
     free(options->sets);
     memset(options, 0, sizeof *options);
+    options->program = program; /* who it was is still to be said */
 }

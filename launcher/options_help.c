@@ -58,54 +58,53 @@ static void put_option(FILE *out, const struct option *option)
     put_wrapped(out, text, HELP_INDENT);
 }
 
-static void put_later(FILE *out)
+static void put_usage(FILE *out, const char *program)
 {
-    int column = 2;
-
-    fprintf(out, "\nKnown from torchrun, not built yet (refused):\n  ");
-    for (size_t i = 0; i < option_table_size; i++) {
-        const char *name = option_table[i].name;
-
-        if (option_table[i].id != OPT_LATER)
-            continue;
-        if (column + (int)strlen(name) + 3 > HELP_WIDTH) {
-            fprintf(out, "\n  ");
-            column = 2;
-        }
-        column += fprintf(out, "--%s ", name);
-    }
-    fputc('\n', out);
+    if (strcmp(program, "torchrun") == 0)
+        fputs("Usage: torchrun [OPTIONS] [--] SCRIPT.py [ARGUMENTS]\n"
+              "       torchrun [OPTIONS] -m MODULE [ARGUMENTS]\n"
+              "       torchrun [OPTIONS] --no-python PROGRAM [ARGUMENTS]\n"
+              "\n"
+              "This is fsdprun, called by the name torchrun: what is run is Python's unless --no-python says "
+              "otherwise,\n"
+              "and there are neither job files nor subcommands.\n",
+              out);
+    else
+        fputs("Usage: fsdprun [OPTIONS] JOB.yaml [OPTIONS]\n"
+              "       fsdprun [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
+              "       fsdprun [OPTIONS] -m MODULE [ARGUMENTS]\n"
+              "\n"
+              "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with\n"
+              "the status of the first cause. A job file trains a sharded model (fsdp-train); a program is\n"
+              "anything else: a .py file runs as python -u, an executable as it is. Workers get torchrun's\n"
+              "environment, and torchrun's options mean here what they mean there.\n"
+              "\n"
+              "Examples:\n"
+              "  fsdprun --nproc-per-node 2 train.yaml --set train.steps=100\n"
+              "  fsdprun --nproc-per-node 8 --max-restarts 3 train.py --lr 0.1\n"
+              "  fsdprun --nproc-per-node gpu --tee 3 --log-dir logs -m package.train\n"
+              "  fsdprun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint node0:29400 --secret-file key "
+              "train.py\n",
+              out);
 }
 
-void options_print_help(FILE *out)
+void options_print_help(FILE *out, const char *program)
 {
     const char *group = "";
 
-    fputs("Usage: fsdprun [OPTIONS] JOB.yaml [OPTIONS]\n"
-          "       fsdprun [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
-          "       fsdprun [OPTIONS] -m MODULE [ARGUMENTS]\n"
-          "\n"
-          "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with the "
-          "status\n"
-          "of the first cause. A job file trains a sharded model (fsdp-train); a program is anything else: a "
-          ".py file\n"
-          "runs as python -u, an executable as it is. Workers get torchrun's environment.\n",
-          out);
+    put_usage(out, program);
     for (size_t i = 0; i < option_table_size; i++) {
         const struct option *option = &option_table[i];
 
-        if (option->id == OPT_LATER)
-            continue;
         if (strcmp(group, option->group) != 0)
             fprintf(out, "\n%s:\n", option->group);
         group = option->group;
         put_option(out, option);
     }
-    put_later(out);
-    fputs("\nNames may be written with underscores and cut short. The command line wins over FSDPRUN_<NAME>, "
-          "that over\n"
-          "PET_<NAME>, that over the job file.\n",
-          out);
+    fputs(
+        "\nNames may be written with underscores and cut short. The command line wins over FSDPRUN_<NAME>,\n"
+        "that over PET_<NAME> where it is listed, that over the job file.\n",
+        out);
 }
 
 static void put_roff(FILE *out, const char *text)
@@ -140,10 +139,6 @@ void options_print_man(FILE *out)
         if (option->argument != NULL)
             fprintf(out, " \\fI%s\\fR", option->argument);
         fputc('\n', out);
-        if (option->id == OPT_LATER) {
-            fputs("Not supported yet.\n", out);
-            continue;
-        }
         describe(option, text, sizeof text);
         put_roff(out, text);
         fputc('\n', out);

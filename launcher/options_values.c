@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcher/options.h"
+#include "launcher/rdzv_conf.h"
 
 /* Decimal digits only, as far as they go; false when there are none or they are too many. */
 static bool read_digits(const char *text, const char **end, int64_t *out)
@@ -32,88 +33,161 @@ static enum fsdp_status check_count(const struct option *option, const char *ori
     return FSDP_OK;
 }
 
+/* N, or MIN:MAX. */
 static enum fsdp_status check_nodes(const struct option *option, const char *origin, const char *text,
-                                    int64_t *out, struct fsdp_err *err)
+                                    struct option_value *value, struct fsdp_err *err)
 {
     const char *colon = strchr(text, ':');
-    int64_t most;
     enum fsdp_status status;
     char first[32];
 
-    if (colon == NULL)
-        return check_count(option, origin, text, out, err);
+    if (colon == NULL) {
+        status = check_count(option, origin, text, &value->number, err);
+        value->least = value->number;
+        return status;
+    }
     snprintf(first, sizeof first, "%.*s", (int)(colon - text < 30 ? colon - text : 30), text);
-    status = check_count(option, origin, first, out, err);
+    status = check_count(option, origin, first, &value->least, err);
     if (status == FSDP_OK)
-        status = check_count(option, origin, colon + 1, &most, err);
-    if (status == FSDP_OK && *out > most)
+        status = check_count(option, origin, colon + 1, &value->number, err);
+    if (status == FSDP_OK && value->least > value->number)
         status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s: in MIN:MAX, MIN must not be more than MAX, as in %s",
                            origin, text);
-    if (status == FSDP_OK && *out < most)
-        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                           "%s: a number of nodes that may change (%s) is not supported yet", origin, text);
+    return status;
+}
+
+static enum fsdp_status check_procs(const struct option *option, const char *origin, const char *text,
+                                    int n_cpus, struct option_value *value, struct fsdp_err *err)
+{
+    if (strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0 || strcmp(text, "auto") == 0)
+        return FSDP_OK;
+    value->number = n_cpus;
+    if (strcmp(text, "cpu") != 0 && check_count(option, origin, text, &value->number, NULL) != FSDP_OK)
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "%s: must be a whole number from %" PRId64 " to %" PRId64
+                         ", cpu, gpu, xpu or auto, not %.60s",
+                         origin, option->low, option->high, *text == '\0' ? "nothing" : text);
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_flag(const char *origin, const char *text, int64_t *out, struct fsdp_err *err)
+{
+    const char *end = text + (*text == '-'); /* Python's int() is what torchrun reads it with */
+
+    if (!read_digits(end, &end, out) || *end != '\0')
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be 0 or 1, not %.60s", origin, text);
+    *out = *out != 0;
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_real(const char *origin, const char *text, struct fsdp_err *err)
+{
+    char *end = NULL;
+    double number = isdigit((unsigned char)*text) || *text == '.' ? strtod(text, &end) : -1;
+
+    if (end == NULL || end == text || *end != '\0' || strpbrk(text, "xX") != NULL || !(number < 1e300))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be a number of at least 0, not %.60s", origin,
+                         *text == '\0' ? "nothing" : text);
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_size(const char *origin, const char *text, int64_t *out, struct fsdp_err *err)
+{
+    static const char units[] = "KMGT";
+    const char *end = text, *unit;
+    bool good = read_digits(text, &end, out) && *out > 0;
+    int shift = 0;
+
+    if (good && *end != '\0') {
+        unit = strchr(units, toupper((unsigned char)*end));
+        shift = unit == NULL ? 0 : 10 * (int)(unit - units + 1);
+        good = unit != NULL && end[1] == '\0' && *out <= INT64_MAX >> shift;
+    }
+    if (!good)
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "%s: must be a number of bytes, or with K, M, G or T behind it, not %.60s", origin,
+                         *text == '\0' ? "nothing" : text);
+    *out <<= shift;
+    return FSDP_OK;
+}
+
+static enum fsdp_status check_choice(const struct option *option, const char *origin, const char *text,
+                                     struct fsdp_err *err)
+{
+    char words[200] = "";
+    size_t n = 0, used = 0;
+
+    for (; option->choices[n] != NULL; n++)
+        if (strcmp(option->choices[n], text) == 0)
+            return FSDP_OK;
+    if (option->instead != NULL && *text != '\0')
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: %.60s %s", origin, text, option->instead);
+    for (size_t i = 0; i < n; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", option->choices[i],
+                                 i + 2 < n    ? ", "
+                                 : i + 2 == n ? " or "
+                                              : "");
+    return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be %s, not %.60s", origin, n == 0 ? "left out" : words,
+                     *text == '\0' ? "nothing" : text);
+}
+
+/* The lists say what is wrong; the option is put in front. */
+static enum fsdp_status check_list(enum option_kind kind, const char *origin, const char *text,
+                                   struct fsdp_err *err)
+{
+    unsigned char streams[1];
+    struct rdzv_conf conf;
+    uint64_t signals;
+    bool ranks[1];
+    enum fsdp_status status = kind == OPTION_STREAMS    ? options_streams(text, 0, streams, err)
+                              : kind == OPTION_RANKS    ? options_ranks(text, 0, ranks, err)
+                              : kind == OPTION_PATTERNS ? options_patterns(text, NULL, err)
+                              : kind == OPTION_SIGNALS  ? options_signals(text, &signals, err)
+                                                        : rdzv_conf_read(&conf, text, err);
+
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s", origin);
     return status;
 }
 
 enum fsdp_status option_check(const struct option *option, const char *origin, const char *text, int n_cpus,
-                              int64_t *number, struct fsdp_err *err)
+                              struct option_value *value, struct fsdp_err *err)
 {
-    unsigned char streams[1];
+    enum fsdp_status status = FSDP_OK;
 
-    *number = 0;
+    value->number = value->least = 0;
     switch (option->kind) {
     case OPTION_FLAG:
-        if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must be 0 or 1, not %.60s", origin, text);
-        return FSDP_OK;
+        return check_flag(origin, text, &value->number, err);
     case OPTION_COUNT:
-        return check_count(option, origin, text, number, err);
+        return check_count(option, origin, text, &value->number, err);
     case OPTION_NODES:
-        return check_nodes(option, origin, text, number, err);
+        return check_nodes(option, origin, text, value, err);
     case OPTION_PROCS:
-        if (strcmp(text, "auto") == 0 || strcmp(text, "gpu") == 0 || strcmp(text, "xpu") == 0)
-            return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s: %s is not supported yet; use a number or cpu",
-                             origin, text);
-        if (strcmp(text, "cpu") != 0)
-            return check_count(option, origin, text, number, err);
-        *number = n_cpus;
-        return FSDP_OK;
+        status = check_procs(option, origin, text, n_cpus, value, err);
+        value->least = value->number;
+        return status;
+    case OPTION_REAL:
+        return check_real(origin, text, err);
+    case OPTION_SIZE:
+        return check_size(origin, text, &value->number, err);
+    case OPTION_CHOICE:
+        return check_choice(option, origin, text, err);
     case OPTION_STREAMS:
-        if (options_streams(text, 0, streams, err) == FSDP_OK)
-            return FSDP_OK;
-        fsdp_wrap(err, "%s", origin);
-        return FSDP_ERR_CONFIG;
-    default:
-        if (*text == '\0')
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must not be empty", origin);
+    case OPTION_RANKS:
+    case OPTION_PATTERNS:
+    case OPTION_SIGNALS:
+    case OPTION_CONF:
+        return check_list(option->kind, origin, text, err);
+    case OPTION_BLANK:
         return FSDP_OK;
+    case OPTION_TEXT:
+    case OPTION_SETTING:
+        break;
     }
-}
-
-enum fsdp_status options_streams(const char *text, int n_ranks, unsigned char *out, struct fsdp_err *err)
-{
-    const char *at = text, *end = text;
-    int64_t rank, streams;
-
-    memset(out, 0, (size_t)n_ranks);
-    if (read_digits(text, &end, &streams) && *end == '\0' && streams <= 3) {
-        memset(out, (int)streams, (size_t)n_ranks);
-        return FSDP_OK;
-    }
-    for (;;) {
-        if (!read_digits(at, &end, &rank) || *end != ':' || !read_digits(end + 1, &end, &streams) ||
-            streams > 3 || (*end != ',' && *end != '\0'))
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "must be 0, 1, 2, 3 or RANK:N,RANK:N,..., not %.60s",
-                             *text == '\0' ? "nothing" : text);
-        if (n_ranks > 0 && rank >= n_ranks)
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "names local rank %" PRId64 " of %d (the first is 0)",
-                             rank, n_ranks);
-        if (n_ranks > 0)
-            out[rank] = (unsigned char)streams;
-        if (*end == '\0')
-            return FSDP_OK;
-        at = end + 1;
-    }
+    if (*text == '\0')
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: must not be empty", origin);
+    return FSDP_OK;
 }
 
 enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,

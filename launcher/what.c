@@ -31,10 +31,14 @@ static bool ends_in(const char *name, const char *suffix)
 
 enum what_kind what_is_run(const char *name, struct what_flags flags, const struct what_files *files)
 {
+    if (flags.run_path)
+        return WHAT_RUN_PATH;
     if (flags.module)
         return WHAT_MODULE;
     if (flags.no_python)
         return WHAT_DIRECT;
+    if (flags.as_torchrun)
+        return WHAT_SCRIPT;
     if (!flags.dashes && what_is_reserved(name))
         return WHAT_SUBCOMMAND;
     if (options_names_job(name))

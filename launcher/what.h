@@ -12,6 +12,7 @@ enum what_kind {
     WHAT_JOB,        /* a .yaml or .yml file */
     WHAT_SCRIPT,     /* PYTHON -u X */
     WHAT_MODULE,     /* PYTHON -u -m X */
+    WHAT_RUN_PATH,   /* PYTHON -u -c PROGRAM X, where the program runs X by runpy */
     WHAT_DIRECT,     /* X as it is: because of --no-python, or as there is no X and that must be said */
     WHAT_FILE,       /* a file with execute permission */
     WHAT_ON_PATH,    /* a name that is no file here and is found on PATH */
@@ -28,8 +29,9 @@ struct what_files {
 };
 
 struct what_flags {
-    bool module, no_python;
-    bool dashes; /* "--" stood before it: no word is reserved */
+    bool module, no_python, run_path;
+    bool dashes;      /* "--" stood before it: no word is reserved */
+    bool as_torchrun; /* called by that name: no subcommands, no job files, all else is Python's */
 };
 
 enum what_kind what_is_run(const char *name, struct what_flags flags, const struct what_files *files);

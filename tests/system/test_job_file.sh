@@ -51,15 +51,15 @@ check_status "what it prints is a job file" 0 "$RUN" --dry-run elsewhere/../reso
 check_eq "... of the same job" "$(sed 's/ *#.*//' resolved.yaml)" "$(sed 's/ *#.*//' out)"
 mkdir -p bin && ln -sf /bin/true bin/python3 # what is printed does not depend on a Python being here
 check_status "--dry-run of a program" 0 env "PATH=$WORK/bin:$PATH" "$RUN" --nproc-per-node 2 --dry-run x.py a
-check_match "... names its command" 'command: .*python.* -u x.py a' "$(cat out)"
+check_match "... names its command" '^command: \[".*python.*", "-u", "x.py", "a"\]$' "$(cat out)"
 [ ! -e runs ] && ok "nothing was run" || not_ok "nothing was run"
 
 # Usage.
 usage() { check_status "$1" 2 "$RUN" "${@:3}"; check_eq "$1: one line" "fsdprun: $2" "$(cat err)"; }
-usage "--nproc-per-node 0" "--nproc-per-node: must be a whole number from 1 to 4096, not 0" --nproc-per-node 0 good.yaml
+usage "--nproc-per-node 0" "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not 0" --nproc-per-node 0 good.yaml
 usage "nothing to run" "nothing to run: give a job file or a program (see fsdprun --help)"
 usage "an unknown option" "--zebra is no option (see fsdprun --help)" --zebra x
-usage "a later option of torchrun" "--standalone is not supported yet" --standalone x.py
+usage "an option of torchrun that is Python's" "--logs-specs: x is an entry point of Python, of which there are none here: use --log-dir, --redirects and --tee" --logs-specs x x.py
 usage "a later subcommand" "the subcommand plan is not built yet (a program of that name: ./plan or -- plan)" plan good.yaml
 usage "two nodes without a secret" \
   "more than one node needs --secret-file FILE (or --insecure, on a network you trust)" --nnodes 2 --rdzv-endpoint h:1 good.yaml

@@ -161,10 +161,30 @@ struct argument_case {
     char argument[40], want[40];
 };
 
+/* What Python's string.Template makes of each; tests/conformance/test_cli_torchrun.sh asks it. */
 static struct argument_case argument_cases[] = {
-    { "plain", "plain" }, { "${local_rank}", "12" },          { "a${local_rank}b${local_rank}", "a12b12" },
-    { "", "" },           { "$local_rank", "$local_rank" },   { "${local_ran}", "${local_ran}" },
-    { "$$", "$$" },       { "${local_rank", "${local_rank" },
+    { "plain", "plain" },
+    { "", "" },
+    { "${local_rank}", "12" },
+    { "$local_rank", "12" },
+    { "a${local_rank}b${local_rank}", "a12b12" },
+    { "$local_rank/$local_rank.txt", "12/12.txt" },
+    { "$local_ranks", "$local_ranks" },
+    { "$local_rank2", "$local_rank2" },
+    { "$Local_Rank", "$Local_Rank" },
+    { "${local_ran}", "${local_ran}" },
+    { "${local_rank", "${local_rank" },
+    { "${ local_rank}", "${ local_rank}" },
+    { "{$local_rank}", "{12}" },
+    { "$$", "$" },
+    { "$$$$", "$$" },
+    { "$$local_rank", "$local_rank" },
+    { "$$$local_rank", "$12" },
+    { "$${local_rank}", "${local_rank}" },
+    { "$", "$" },
+    { "a$", "a$" },
+    { "$1 $- ${}", "$1 $- ${}" },
+    { "$\xc3\xa9", "$\xc3\xa9" },
 };
 
 ParameterizedTestParameters(worker_env, argument)

@@ -7,13 +7,14 @@
 #include "launcher/cmd_version.h"
 #include "shard_runtime/job/schema.h"
 
+/* NULL: the page of --help. */
 static char *printed(const char *page)
 {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    cr_assert(eq(int, cmd_docs(page, out), 0));
+    cr_assert(eq(int, page == NULL ? cmd_help("fsdprun", out) : cmd_docs(page, out), 0));
     fclose(out);
     return text;
 }
@@ -53,7 +54,7 @@ Test(docs, manual_pages_are_what_the_tables_say)
 
 Test(docs, help_names_every_key_once)
 {
-    char *text = printed("help"), path[JOB_KEY_PATH_BYTES], line[JOB_KEY_PATH_BYTES + 4];
+    char *text = printed(NULL), path[JOB_KEY_PATH_BYTES], line[JOB_KEY_PATH_BYTES + 4];
 
     for (size_t i = 0; i < job_schema_size; i++) {
         const char *at;

@@ -45,7 +45,7 @@ static char *argv[24];
 static void parse(struct options *options, const char *words)
 {
     static char copy[1024];
-    struct options_input input = { 1, argv, get_env, NULL, 6 };
+    struct options_input input = { .argc = 1, .argv = argv, .get_env = get_env, .n_cpus = 6 };
     struct fsdp_err err = { 0 };
 
     strcpy(copy, words);

@@ -55,11 +55,16 @@ static void spell(const struct options *options, char *out, size_t size)
     for (int id = 1; id < OPT_COUNT; id++) {
         const struct option *option = option_find((enum option_id)id);
         const struct option_value *value = &options->of[id];
-        bool counts =
-            option->kind == OPTION_COUNT || option->kind == OPTION_PROCS || option->kind == OPTION_NODES;
+        bool counts = option->kind == OPTION_COUNT || option->kind == OPTION_PROCS ||
+                      option->kind == OPTION_NODES || option->kind == OPTION_FLAG ||
+                      option->kind == OPTION_SIZE;
         char number[32];
 
-        snprintf(number, sizeof number, "%ld", (long)value->number);
+        if (value->least == value->number || option->kind == OPTION_FLAG || option->kind == OPTION_SIZE ||
+            option->kind == OPTION_COUNT)
+            snprintf(number, sizeof number, "%ld", (long)value->number);
+        else
+            snprintf(number, sizeof number, "%ld:%ld", (long)value->least, (long)value->number);
         if (value->text != NULL)
             used += (size_t)snprintf(out + used, size - used, "%s=%s(%s) ", option->name,
                                      counts ? number : value->text, value->origin);
@@ -116,7 +121,6 @@ static const struct taken {
     { "t.yaml --nnodes 2", "PET_MODULE=0", "nnodes=2(--nnodes) module=0(PET_MODULE) [t.yaml]" },
     { "x", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "shutdown-timeout=7(TORCH_ELASTIC_SHUTDOWN_TIMEOUT) [x]" },
     { "x", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7 PET_SHUTDOWN_TIMEOUT=8", "shutdown-timeout=8(PET_SHUTDOWN_TIMEOUT) [x]" },
-    { "x", "PET_RDZV_BACKEND=static PET_STANDALONE=0 PET_MONITOR_INTERVAL=0.1", "[x]" },
     { "x", "FSDPRUN_SECRET_FILE=/s FSDPRUN_AGENT=/a FSDPRUN_DETACH=1",
       "secret-file=/s(FSDPRUN_SECRET_FILE) agent=/a(FSDPRUN_AGENT) detach=1(FSDPRUN_DETACH) [x]" },
     { "x", "PET_SECRET_FILE=/s FSDPRUN_SET=a.b=c FSDPRUN_DRY_RUN=1", "[x]" },
@@ -155,20 +159,18 @@ static const struct refused {
     { "-z x", "", "-z is no option (see fsdprun --help)" },
     { "-=3 x", "", "-= is no option (see fsdprun --help)" },
     { "--=3 x", "", "-- is no option (see fsdprun --help)" },
-    { "--no x", "", "--no may be --no-python or --node-rank" },
-    { "--n 2 x", "", "--n may be --nproc-per-node or --no-python" },
-    { "--log x", "", "--log may be --log-dir or --logs-specs" },
-    { "--nproc-per-node 0 x", "", "--nproc-per-node: must be a whole number from 1 to 4096, not 0" },
-    { "--nproc-per-node -1 x", "", "--nproc-per-node needs a value: --nproc-per-node N" },
-    { "--nproc-per-node=-1 x", "", "--nproc-per-node: must be a whole number from 1 to 4096, not -1" },
-    { "--nproc-per-node=EMPTY", "", "--nproc-per-node: must be a whole number from 1 to 4096, not EMPTY" },
-    { "--nproc-per-node= x", "", "--nproc-per-node: must be a whole number from 1 to 4096, not nothing" },
-    { "--nproc-per-node 2x x", "", "--nproc-per-node: must be a whole number from 1 to 4096, not 2x" },
+    { "--no x", "", "--no may be --no-python, --node-rank or --no-color" },
+    { "--nn x", "", "--nnodes: must be a whole number from 1 to 65536, not x" },
+    { "--log x", "", "--log may be --log-dir, --log-line-prefix-template, --log-limit, --log-keep or --logs-specs" },
+    { "--nproc-per-node 0 x", "", "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not 0" },
+    { "--nproc-per-node -1 x", "",
+      "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not -1" },
+    { "--nproc-per-node=-1 x", "", "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not -1" },
+    { "--nproc-per-node=EMPTY", "", "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not EMPTY" },
+    { "--nproc-per-node= x", "", "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not nothing" },
+    { "--nproc-per-node 2x x", "", "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not 2x" },
     { "--nproc-per-node 99999999999999999999 x", "",
-      "--nproc-per-node: must be a whole number from 1 to 4096, not 99999999999999999999" },
-    { "--nproc-per-node gpu x", "", "--nproc-per-node: gpu is not supported yet; use a number or cpu" },
-    { "--nproc-per-node auto x", "", "--nproc-per-node: auto is not supported yet; use a number or cpu" },
-    { "--nnodes 1:2 x", "", "--nnodes: a number of nodes that may change (1:2) is not supported yet" },
+      "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not 99999999999999999999" },
     { "--nnodes 2:1 x", "", "--nnodes: in MIN:MAX, MIN must not be more than MAX, as in 2:1" },
     { "--nnodes 1:2:3 x", "", "--nnodes: must be a whole number from 1 to 65536, not 2:3" },
     { "--nnodes : x", "", "--nnodes: must be a whole number from 1 to 65536, not nothing" },
@@ -188,12 +190,6 @@ static const struct refused {
     { "t.yaml -- x", "", "-- is no option (see fsdprun --help)" },
     { "x", "PET_NNODES=0", "PET_NNODES: must be a whole number from 1 to 65536, not 0" },
     { "x", "PET_NO_PYTHON=yes", "PET_NO_PYTHON: must be 0 or 1, not yes" },
-    { "x", "PET_RDZV_BACKEND=c10d", "PET_RDZV_BACKEND is not supported yet" },
-    { "x", "PET_STANDALONE=1", "PET_STANDALONE is not supported yet" },
-    { "--rdzv-backend=c10d x", "", "--rdzv-backend is not supported yet" },
-    { "--rdzv_backend c10d x", "", "--rdzv-backend is not supported yet" },
-    { "--standalone x", "", "--standalone is not supported yet" },
-    { "--run-path x", "", "--run-path is not supported yet" },
 };
 /* clang-format on */
 
@@ -267,14 +263,12 @@ Test(options, the_table_has_no_name_letter_or_id_twice_and_nothing_without_help)
             cr_expect(ne(str, (char *)option_table[j].name, (char *)option->name));
             cr_expect(option->letter == 0 || option_table[j].letter != option->letter, "-%c", option->letter);
         }
-        if (option->id == OPT_LATER)
-            continue;
         cr_expect(seen[option->id] == false, "%s", option->name);
         seen[option->id] = true;
         cr_expect(option->help != NULL && strlen(option->help) > 8, "%s", option->name);
         cr_expect(eq(int, option->kind == OPTION_FLAG, option->argument == NULL), "%s", option->name);
     }
-    for (int id = OPT_LATER + 1; id < OPT_COUNT; id++)
+    for (int id = OPT_UNSET + 1; id < OPT_COUNT; id++)
         cr_expect(seen[id], "option %d is not in the table", id);
 }
 
@@ -301,7 +295,7 @@ Test(options, help_names_each_option_once_within_the_width)
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    options_print_help(out);
+    options_print_help(out, "fsdprun");
     fclose(out);
 
     for (size_t i = 0; i < option_table_size; i++) {
@@ -310,12 +304,12 @@ Test(options, help_names_each_option_once_within_the_width)
 
         length = (size_t)snprintf(word, sizeof word, "--%s", option_table[i].name);
         for (const char *at = text; (at = strstr(at, word)) != NULL; at += length)
-            n += (at[length] == ' ' || at[length] == '\n') && (at[-1] == ' ') &&
-                 (strncmp(at - 6, "      ", 6) == 0 || at[-2] == ',' || option_table[i].id == OPT_LATER);
+            n += (at[length] == ' ' || at[length] == '\n') &&
+                 (strncmp(at - 7, "\n      ", 7) == 0 || (strncmp(at - 7, "\n  -", 4) == 0 && at[-2] == ','));
         cr_expect(eq(sz, n, 1), "%s", word);
     }
     for (char *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save))
-        cr_expect(le(sz, strlen(line), 110), "%s", line);
+        cr_expect(le(sz, strlen(line), 100), "%s", line);
     free(text);
 }
 

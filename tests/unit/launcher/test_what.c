@@ -38,10 +38,14 @@ static enum what_kind by_contract(const char *name, struct what_flags flags, str
     bool reserved = strcmp(name, "plan") == 0 || strcmp(name, "version") == 0;
     bool yaml = strstr(name, ".yaml") != NULL || strstr(name, ".yml") != NULL;
 
+    if (flags.run_path)
+        return WHAT_RUN_PATH;
     if (flags.module)
         return WHAT_MODULE;
     if (flags.no_python)
         return WHAT_DIRECT;
+    if (flags.as_torchrun)
+        return WHAT_SCRIPT;
     if (reserved && !flags.dashes)
         return WHAT_SUBCOMMAND;
     if (yaml)
@@ -63,14 +67,18 @@ Test(what, every_name_flag_and_file_system_follows_the_contract)
                                          "./x.py", "prog",    "./prog", "d/prog", "-" };
 
     for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-        for (unsigned bits = 0; bits < 128; bits++) {
-            struct what_flags flags = { .module = bits & 1, .no_python = bits & 2, .dashes = bits & 4 };
+        for (unsigned bits = 0; bits < 512; bits++) {
+            struct what_flags flags = { .module = bits & 1,
+                                        .no_python = bits & 2,
+                                        .dashes = bits & 4,
+                                        .run_path = bits & 128,
+                                        .as_torchrun = bits & 256 };
             struct world world = {
                 .file = bits & 8, .executable = bits & 16, .on_path = bits & 32, .directory = bits & 64
             };
             struct what_files files = { is_file, exists, may_execute, on_path, &world };
 
-            if (flags.module && flags.no_python)
+            if (flags.module && flags.no_python && !flags.run_path)
                 continue; /* refused by the options */
             cr_expect(eq(int, what_is_run(names[n], flags, &files), by_contract(names[n], flags, world)),
                       "%s %u", names[n], bits);

@@ -1,0 +1,241 @@
+/*
+ * Where the nodes of a run meet, and what their workers are told of it.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/exit_status.h"
+#include "launcher/launch_impl.h"
+#include "launcher/rdzv_conf.h"
+
+void launch_note(struct launch *launch, const char *format, ...)
+{
+    va_list args;
+
+    if (launch->n_notes == LAUNCH_NOTES_MAX)
+        return;
+    va_start(args, format);
+    vsnprintf(launch->notes[launch->n_notes++], LAUNCH_NOTE_BYTES, format, args);
+    va_end(args);
+}
+
+static int bad_usage(struct fsdp_err *err, const char *words)
+{
+    fsdp_fail(err, FSDP_ERR_CONFIG, "%s", words);
+    return FSDP_EXIT_USAGE;
+}
+
+static const char *text_of(const struct options *options, enum option_id id)
+{
+    return options->of[id].text;
+}
+
+/* The host and port that an option names, `fallback` for a port that is not there. */
+static int read_endpoint(const struct options *options, enum option_id id, char host[LAUNCH_HOST_BYTES],
+                         int fallback, int *port, struct fsdp_err *err)
+{
+    if (options_endpoint(text_of(options, id), host, LAUNCH_HOST_BYTES, fallback, port, err) == FSDP_OK)
+        return 0;
+    fsdp_wrap(err, "%s", options->of[id].origin);
+    return FSDP_EXIT_USAGE;
+}
+
+/* --master-addr is an address and nothing else: a port has an option of its own, and IPv6 needs no brackets. */
+static int read_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
+{
+    const char *text = text_of(options, OPT_MASTER_ADDR), *colon = strchr(text, ':');
+    bool ipv6 = text[0] == '[' || (colon != NULL && strchr(colon + 1, ':') != NULL);
+    size_t length = strlen(text), skip = 0;
+
+    if (ipv6 && text[0] == '[' && text[length - 1] == ']') {
+        skip = 1;
+        length -= 2;
+    } else if ((colon != NULL && !ipv6) || text[0] == '[') {
+        fsdp_fail(err, FSDP_ERR_CONFIG,
+                  "%s: must be an address without a port (that is --master-port), not %.60s",
+                  options->of[OPT_MASTER_ADDR].origin, text);
+        return FSDP_EXIT_USAGE;
+    }
+    if (length == 0 || length >= sizeof launch->master_host) {
+        fsdp_fail(err, FSDP_ERR_CONFIG, "%s: %.60s is no address", options->of[OPT_MASTER_ADDR].origin, text);
+        return FSDP_EXIT_USAGE;
+    }
+    memcpy(launch->master_host, text + skip, length);
+    launch->master_host[length] = '\0';
+    return 0;
+}
+
+/*
+ * Several nodes meet at --rdzv-endpoint, else at --master-addr and --master-port. Where both are named, the second
+ * is what the workers are told; but not where it is the first again.
+ */
+static int set_endpoint(struct launch *launch, const struct options *options, struct fsdp_err *err)
+{
+    struct agent_config *config = &launch->config;
+    bool has_endpoint = text_of(options, OPT_RDZV_ENDPOINT) != NULL;
+    bool has_master = text_of(options, OPT_MASTER_ADDR) != NULL;
+    int port = (int)options_number(options, OPT_MASTER_PORT, LAUNCH_DEFAULT_PORT), status = 0;
+
+    if (!has_endpoint && !has_master)
+        return bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");
+    if (has_master)
+        status = read_master(launch, options, err);
+    if (status == 0 && has_endpoint)
+        status =
+            read_endpoint(options, OPT_RDZV_ENDPOINT, launch->endpoint_host, LAUNCH_DEFAULT_PORT, &port, err);
+    if (status != 0)
+        return status;
+    if (!has_endpoint)
+        memcpy(launch->endpoint_host, launch->master_host, sizeof launch->endpoint_host);
+    if (port == 0)
+        return bad_usage(err, "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT");
+    config->rendezvous_host = launch->endpoint_host;
+    config->rendezvous_port = port;
+    if (has_endpoint && has_master) {
+        int master_port = (int)options_number(options, OPT_MASTER_PORT, 0);
+
+        config->master_address = launch->master_host;
+        config->master_port =
+            master_port == port && strcmp(launch->master_host, launch->endpoint_host) == 0 ? 0 : master_port;
+    }
+    return 0;
+}
+
+static int set_secret(struct launch *launch, const struct options *options, struct fsdp_err *err)
+{
+    enum fsdp_status status = secret_load(&launch->secret, text_of(options, OPT_SECRET_FILE), err);
+
+    if (status != FSDP_OK)
+        return exit_status_of(status);
+    if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
+        return bad_usage(
+            err, "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
+    if (launch->secret.n_bytes > 0) {
+        launch->config.secret = launch->secret.bytes;
+        launch->config.secret_bytes = launch->secret.n_bytes;
+    }
+    return 0;
+}
+
+/* MASTER_ADDR and MASTER_PORT of one node, where the user names them. */
+static int set_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
+{
+    struct agent_config *config = &launch->config;
+    int status;
+
+    config->master_port = (int)options_number(options, OPT_MASTER_PORT, 0);
+    if (text_of(options, OPT_MASTER_ADDR) != NULL) {
+        status = read_master(launch, options, err);
+        if (status != 0)
+            return status;
+        config->master_address = launch->master_host;
+    }
+    if (text_of(options, OPT_RDZV_ENDPOINT) == NULL)
+        return 0;
+    config->master_address = launch->endpoint_host;
+    return read_endpoint(options, OPT_RDZV_ENDPOINT, launch->endpoint_host, 0, &config->master_port, err);
+}
+
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+/*
+ * --standalone is this node alone. torchrun drops what says otherwise without a word; here what stands beside it on
+ * the command line is a mistake, and what a cluster has put into the environment is set aside with a line.
+ */
+static int contradiction(struct launch *launch, const struct options *options, enum option_id id,
+                         struct fsdp_err *err)
+{
+    const struct option_value *value = &options->of[id];
+
+    if (value->origin[0] != '-') {
+        launch_note(launch, "--standalone is this node alone: %s=%s is set aside",
+                    value->origin[0] == '\0' ? "launch.nnodes" : value->origin,
+                    value->text == NULL ? "more" : value->text);
+        return 0;
+    }
+    fsdp_fail(err, FSDP_ERR_CONFIG, "%s %.100s contradicts --standalone, which is this node alone",
+              value->origin, value->text);
+    return FSDP_EXIT_USAGE;
+}
+
+static int set_standalone(struct launch *launch, const struct options *options,
+                          const struct launch_world *world, struct fsdp_err *err)
+{
+    char host[LAUNCH_HOST_BYTES];
+    int port, status = 0;
+
+    if (world->min_nodes > 1)
+        status = contradiction(launch, options, OPT_NNODES, err);
+    if (status == 0 && options_number(options, OPT_NODE_RANK, 0) > 0)
+        status = contradiction(launch, options, OPT_NODE_RANK, err);
+    if (status != 0 || text_of(options, OPT_RDZV_ENDPOINT) == NULL)
+        return status;
+    status = read_endpoint(options, OPT_RDZV_ENDPOINT, host, 0, &port, err);
+    if (status == 0 && !is_loopback(host))
+        status = contradiction(launch, options, OPT_RDZV_ENDPOINT, err);
+    return status;
+}
+
+static int set_conf(struct launch *launch, const struct options *options, struct rdzv_conf *conf,
+                    struct fsdp_err *err)
+{
+    struct agent_config *config = &launch->config;
+    const char *text = text_of(options, OPT_RDZV_CONF);
+    enum fsdp_status status = rdzv_conf_read(conf, text == NULL ? "" : text, err);
+
+    if (status != FSDP_OK)
+        return FSDP_EXIT_USAGE;
+    if (conf->unknown[0] != '\0')
+        launch_note(launch, "%s: nothing here knows of %s", options->of[OPT_RDZV_CONF].origin, conf->unknown);
+    if (conf->join_timeout_s > 0)
+        config->join_timeout_ms = conf->join_timeout_s * 1000;
+    else if (conf->timeout_s > 0) /* of static, where it is how long nodes wait for node 0 */
+        config->join_timeout_ms = conf->timeout_s * 1000;
+    if (conf->last_call_timeout_s > 0)
+        config->last_call_timeout_ms = conf->last_call_timeout_s * 1000;
+    return 0;
+}
+
+/* With c10d a node need not be told which one it is. */
+static int node_rank(const struct options *options, int n_nodes, const struct rdzv_conf *conf)
+{
+    const char *backend = text_of(options, OPT_RDZV_BACKEND);
+    bool c10d = backend != NULL && strcmp(backend, "c10d") == 0;
+
+    if (text_of(options, OPT_NODE_RANK) != NULL)
+        return (int)options_number(options, OPT_NODE_RANK, 0);
+    return n_nodes > 1 && c10d && conf->is_host != 1 ? -1 : 0;
+}
+
+int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,
+                     struct fsdp_err *err)
+{
+    struct agent_config *config = &launch->config;
+    bool standalone = options_has(options, OPT_STANDALONE);
+    struct rdzv_conf conf;
+    int status = set_conf(launch, options, &conf, err);
+
+    if (status == 0 && standalone)
+        status = set_standalone(launch, options, world, err);
+    if (status != 0)
+        return status;
+    config->n_nodes = standalone ? 1 : world->n_nodes;
+    config->min_nodes = standalone ? 1 : world->min_nodes;
+    config->node_rank = standalone ? 0 : node_rank(options, config->n_nodes, &conf);
+    config->local_address = text_of(options, OPT_LOCAL_ADDR);
+    if (config->node_rank >= config->n_nodes) {
+        fsdp_fail(err, FSDP_ERR_CONFIG, "%s: there is no node %d of %d (the first is 0)",
+                  options->of[OPT_NODE_RANK].origin, config->node_rank, config->n_nodes);
+        return FSDP_EXIT_USAGE;
+    }
+    if (standalone)
+        return 0;
+    if (config->n_nodes == 1)
+        return set_master(launch, options, err);
+    status = set_endpoint(launch, options, err);
+    return status != 0 ? status : set_secret(launch, options, err);
+}

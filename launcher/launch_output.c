@@ -1,0 +1,98 @@
+/*
+ * What becomes of the output of the workers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/exit_status.h"
+#include "launcher/launch_impl.h"
+
+static int no_memory(int n_workers, struct fsdp_err *err)
+{
+    return exit_status_of(fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d workers", n_workers));
+}
+
+/* The words were checked when they were read; which ranks there are is known only now. */
+static int wrong_ranks(const struct options *options, enum option_id id, struct fsdp_err *err)
+{
+    fsdp_wrap(err, "%s", options->of[id].origin);
+    return FSDP_EXIT_USAGE;
+}
+
+static int set_streams(const struct options *options, enum option_id id, int n_workers, unsigned char **out,
+                       struct fsdp_err *err)
+{
+    const char *text = options->of[id].text;
+
+    if (text == NULL)
+        return 0;
+    *out = calloc((size_t)n_workers, 1);
+    if (*out == NULL)
+        return no_memory(n_workers, err);
+    return options_streams(text, n_workers, *out, err) == FSDP_OK ? 0 : wrong_ranks(options, id, err);
+}
+
+static int set_shown(const struct options *options, int n_workers, bool **out, struct fsdp_err *err)
+{
+    const char *text = options->of[OPT_LOCAL_RANKS_FILTER].text;
+
+    if (text == NULL)
+        return 0;
+    *out = calloc((size_t)n_workers, sizeof **out);
+    if (*out == NULL)
+        return no_memory(n_workers, err);
+    return options_ranks(text, n_workers, *out, err) == FSDP_OK
+               ? 0
+               : wrong_ranks(options, OPT_LOCAL_RANKS_FILTER, err);
+}
+
+static int set_patterns(const struct options *options, enum option_id id, char ***out, struct fsdp_err *err)
+{
+    const char *text = options->of[id].text;
+
+    return text == NULL ? 0 : exit_status_of(options_patterns(text, out, err));
+}
+
+static const char *find_env(const struct surroundings *around, const char *name)
+{
+    const char *text = around->get_env(around->arg, name);
+
+    return text == NULL || *text == '\0' ? NULL : text;
+}
+
+static bool wants_color(const struct options *options, const struct surroundings *around)
+{
+    const char *terminal = find_env(around, "TERM");
+
+    if (options_has(options, OPT_COLOR))
+        return true;
+    if (options_has(options, OPT_NO_COLOR) || find_env(around, "NO_COLOR") != NULL)
+        return false;
+    return around->err_is_terminal && terminal != NULL && strcmp(terminal, "dumb") != 0;
+}
+
+int launch_set_output(struct launch *launch, const struct options *options, const struct surroundings *around,
+                      struct fsdp_err *err)
+{
+    struct agent_output *output = &launch->config.output;
+    int n_workers = launch->config.n_workers;
+    int status = set_streams(options, OPT_REDIRECTS, n_workers, &launch->redirects, err);
+
+    if (status == 0)
+        status = set_streams(options, OPT_TEE, n_workers, &launch->tees, err);
+    if (status == 0)
+        status = set_shown(options, n_workers, &launch->shown, err);
+    if (status == 0)
+        status = set_patterns(options, OPT_DUPLICATE_STDOUT_FILTERS, &launch->stdout_filters, err);
+    if (status == 0)
+        status = set_patterns(options, OPT_DUPLICATE_STDERR_FILTERS, &launch->stderr_filters, err);
+    output->redirects = launch->redirects;
+    output->tees = launch->tees;
+    output->shown = launch->shown;
+    output->stdout_filters = launch->stdout_filters;
+    output->stderr_filters = launch->stderr_filters;
+    output->color = wants_color(options, around);
+    output->file_limit_bytes = (uint64_t)options_number(options, OPT_LOG_LIMIT, 0);
+    output->n_rotated = output->file_limit_bytes == 0 ? 0 : (int)options_number(options, OPT_LOG_KEEP, 1);
+    return status;
+}
