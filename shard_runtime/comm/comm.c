@@ -12,6 +12,8 @@
 #include <time.h>
 
 #include "shard_runtime/comm/flight.h"
+#include "shard_runtime/comm/shm.h"
+#include "shard_runtime/comm/tcp_mesh.h"
 #include "shard_runtime/core/checked.h"
 
 /* --- the descriptor of a collective ---------------------------------------------------------------------- */
@@ -153,6 +155,15 @@ static const struct comm_ops *backend_for(const struct comm_places *places, int 
     if (places->n_nodes == 1)
         return &comm_shm_ops;
     return places->per_node == 1 ? &comm_tcp_ops : &comm_joined_ops;
+}
+
+size_t comm_staging_bytes(int n_nodes, int per_node)
+{
+    size_t bytes = per_node > 1 ? shm_staging_bytes(per_node) : 0;
+
+    if (n_nodes > 1)
+        bytes += tcp_staging_bytes(n_nodes);
+    return n_nodes > 1 && per_node > 1 ? bytes + JOINED_PARTIAL_BYTES : bytes;
 }
 
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err)

@@ -36,6 +36,9 @@ struct comm_ops {
     enum fsdp_status (*barrier)(struct fsdp_comm *comm, struct fsdp_err *err);
 };
 
+/** What a group of `n_nodes` x `per_node` members keeps on each of them to move data through, once it was used. */
+size_t comm_staging_bytes(int n_nodes, int per_node);
+
 /** Open with the back end that fits where the members are. Collective over the members. */
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);
 

@@ -49,6 +49,9 @@ struct comm_places {
 enum fsdp_status comm_place(struct comm_places *places, const struct comm_config *config,
                             struct fsdp_err *err);
 
+/* Of the joined back end: partial sums of one piece for all nodes together. */
+enum { JOINED_PARTIAL_BYTES = 1 << 20 };
+
 extern const struct comm_ops comm_self_ops;
 extern const struct comm_ops comm_shm_ops;
 extern const struct comm_ops comm_tcp_ops;

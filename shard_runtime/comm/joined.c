@@ -12,9 +12,6 @@
 #include "shard_runtime/comm/shm.h"
 #include "shard_runtime/comm/tcp_mesh.h"
 
-/* Partial sums of one piece for all nodes together. */
-enum { PARTIAL_BYTES = 1 << 20 };
-
 /* Up to this size every rail sums everything: cheaper than to share out and to collect. */
 enum { SMALL_BYTES = 8192 };
 
@@ -24,7 +21,7 @@ struct state {
     struct tcp_mesh *mesh;
     int N, L;        /* nodes, ranks on each */
     int node, local; /* this one's */
-    float *partial;  /* PARTIAL_BYTES */
+    float *partial;  /* JOINED_PARTIAL_BYTES */
 };
 
 static void joined_close(struct fsdp_comm *comm)
@@ -58,7 +55,7 @@ static enum fsdp_status joined_open(struct fsdp_comm *comm, const struct comm_co
     state->L = places.per_node;
     state->node = comm->rank / state->L;
     state->local = comm->rank % state->L;
-    state->partial = calloc(1, PARTIAL_BYTES);
+    state->partial = calloc(1, JOINED_PARTIAL_BYTES);
     if (state->partial == NULL) {
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "the group's partial sums");
         goto done;
@@ -152,7 +149,7 @@ static enum fsdp_status reduce_scatter(struct state *state, const char *send, ch
                                        struct fsdp_err *err)
 {
     const size_t size = fsdp_dtype_size(dtype), node_bytes = (size_t)state->L * n_elems * size;
-    const size_t most = PARTIAL_BYTES / sizeof(float) / (size_t)state->N;
+    const size_t most = JOINED_PARTIAL_BYTES / sizeof(float) / (size_t)state->N;
     const size_t piece = most > 16 ? most / 16 * 16 : 1;
     const enum fsdp_reduce_op part_op = op == FSDP_MAX ? FSDP_MAX : FSDP_SUM;
     enum fsdp_status status = FSDP_OK;

@@ -30,6 +30,9 @@ struct shm_config {
     size_t chunk_bytes;  /* of a slot; 0: the default */
 };
 
+/** Bytes of the segment of `n` ranks, with slots of the default size. */
+size_t shm_staging_bytes(int n);
+
 /** Make or join the segment and wait for the others; collective over the host's members. */
 enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, struct fsdp_err *err);
 /** Others that still wait for this rank get FSDP_ERR_PEER. */

@@ -49,6 +49,11 @@ static int rank_of(const struct tcp_mesh *mesh, int node)
 
 /* --- opening --------------------------------------------------------------------------------------------- */
 
+size_t tcp_staging_bytes(int n)
+{
+    return (size_t)n * CHUNK_BYTES;
+}
+
 enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config,
                                  struct fsdp_err *err)
 {

@@ -22,6 +22,9 @@ struct tcp_mesh_config {
     int rail, rails;     /* node i's end of this mesh is rank i * rails + rail of the group */
 };
 
+/** Bytes that a mesh of `n` nodes keeps for what is summed. */
+size_t tcp_staging_bytes(int n);
+
 /** Connect all to all; collective over the rail. Nothing listens any more when it returns. */
 enum fsdp_status tcp_mesh_create(struct tcp_mesh **out, const struct tcp_mesh_config *config,
                                  struct fsdp_err *err);

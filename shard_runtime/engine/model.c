@@ -26,8 +26,7 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
                                   .chunk_rows = layout_chunk };
 }
 
-/* Where every parameter stands: what plans of training and evaluation have in common. */
-static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *err)
+enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err)
 {
     const size_t batch = model->options.batch > 0 ? model->options.batch : 1;
     const struct graph_input input = model_input(model, batch, model->options.seq);
@@ -41,6 +40,12 @@ static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *e
     if (status == FSDP_OK && model->layout.n_params == 0)
         status = fsdp_fail(err, FSDP_ERR_ARG, "the model has no parameters");
     return status;
+}
+
+void model_drop_layout(struct fsdp_model *model)
+{
+    plan_fini(&model->layout);
+    graph_fini(&model->layout_graph);
 }
 
 static size_t aligned_row(const struct plan_group *group)
@@ -114,7 +119,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     model->options = *options;
     model->loaded_step = -1;
     model->grad_scale = 1.0;
-    status = make_layout(model, err);
+    status = model_make_layout(model, err);
     if (status == FSDP_OK)
         status = alloc_shards(model, err);
     if (status == FSDP_OK && options->batch > 0)
@@ -144,8 +149,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
     if (model->gradients != NULL)
         device->ops->free(device, model->gradients, model->state_bytes);
     free(model->groups);
-    plan_fini(&model->layout);
-    graph_fini(&model->layout_graph);
+    model_drop_layout(model);
     free(model);
 }
 

@@ -49,6 +49,10 @@ struct program_input {
     uint64_t *n_targets;   /* added to */
 };
 
+/** Record, prepare and plan a program; nothing is allocated on the device. To be released as below. */
+enum fsdp_status program_plan(struct program *program, const struct fsdp_model *model, size_t batch,
+                              bool training, size_t seq, struct fsdp_err *err);
+
 /**
  * Record, plan and allocate a program for the model's parameters. *program is to be released also after a
  * failure.
@@ -60,6 +64,10 @@ void program_destroy(struct program *program);
 /** Run every entry; on return all streams are done. */
 enum fsdp_status program_run(struct program *program, const struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err);
+
+/** Where every parameter stands: what plans of training and evaluation have in common. */
+enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err);
+void model_drop_layout(struct fsdp_model *model);
 
 /** The input that the model's options and these sizes describe. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq);

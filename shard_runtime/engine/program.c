@@ -37,17 +37,15 @@ static enum fsdp_status compare_layout(const struct plan *plan, const struct pla
                             "depend on anything but the tree");
 }
 
-enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
-                                bool training, size_t seq, struct fsdp_err *err)
+enum fsdp_status program_plan(struct program *program, const struct fsdp_model *model, size_t batch,
+                              bool training, size_t seq, struct fsdp_err *err)
 {
     const struct graph_input input = model_input(model, batch, seq);
     const struct plan_options options = model_plan_options(model, training);
-    struct fsdp_context *context = model->context;
     enum fsdp_status status;
-    void *arena = NULL;
 
-    *program = (struct program){ .context = context };
-    nn_kernels_init(&program->kernels, &context->numerics);
+    *program = (struct program){ .context = model->context };
+    nn_kernels_init(&program->kernels, &model->context->numerics);
     status = graph_record(&program->graph, model->root, &input, training, err);
     if (status == FSDP_OK)
         status = nn_prepare(&program->kernels, &program->graph, err);
@@ -55,6 +53,16 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
         status = plan_make(&program->plan, &program->graph, model->root, &options, err);
     if (status == FSDP_OK)
         status = compare_layout(&program->plan, &model->layout, err);
+    return status;
+}
+
+enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
+                                bool training, size_t seq, struct fsdp_err *err)
+{
+    struct fsdp_context *context = model->context;
+    enum fsdp_status status = program_plan(program, model, batch, training, seq, err);
+    void *arena = NULL;
+
     if (status == FSDP_OK)
         status = create_events(program, err);
     if (status == FSDP_OK) {

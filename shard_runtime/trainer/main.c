@@ -1,6 +1,7 @@
 /*
- * fsdp-train: the worker that trains a job, and writes text with what it trained.
+ * fsdp-train: the worker that trains a job, writes text with what it trained, and says what a job will need.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/trainer/generate.h"
 #include "shard_runtime/trainer/options.h"
+#include "shard_runtime/trainer/plan_report.h"
 #include "shard_runtime/trainer/trainer.h"
 
 enum { JOB_FILE_MAX_BYTES = 1 << 20, EXIT_DIVERGED = 1 };
@@ -56,6 +58,16 @@ static void print_version(void)
     printf("fsdp-train %s (commit %s, %s)\n", version_number(), version_commit(), version_compiler());
 }
 
+static enum fsdp_status parse_job(struct job *job, const char *json, size_t length, const char *path,
+                                  struct fsdp_err *err)
+{
+    enum fsdp_status status = job_from_json(job, json, length, err);
+
+    if (status != FSDP_OK && path != NULL)
+        fsdp_wrap(err, "%s", path);
+    return status == FSDP_ERR_FORMAT ? FSDP_ERR_CONFIG : status;
+}
+
 /* The job's text: the agent's, or the file that was named. *owned is to be freed. */
 static enum fsdp_status read_job(struct fsdp_context *context, const struct options *options, struct job *job,
                                  const char **json, char **owned, struct fsdp_err *err)
@@ -74,10 +86,7 @@ static enum fsdp_status read_job(struct fsdp_context *context, const struct opti
             return status;
         *json = *owned;
     }
-    status = job_from_json(job, *json, length, err);
-    if (status != FSDP_OK && options->job_path != NULL)
-        fsdp_wrap(err, "%s", options->job_path);
-    return status == FSDP_ERR_FORMAT ? FSDP_ERR_CONFIG : status;
+    return parse_job(job, *json, length, options->job_path, err);
 }
 
 static enum fsdp_status announce(const struct trainer *trainer)
@@ -149,6 +158,36 @@ static int train(struct fsdp_context *context, const struct options *options, st
     return code;
 }
 
+/* What the job needs, from its file alone. */
+static int plan(const struct options *options, struct fsdp_err *err)
+{
+    struct advice_list advice, *needed = NULL;
+    struct job job = { 0 };
+    struct forecast forecast;
+    enum fsdp_status status;
+    char *json = NULL;
+    size_t length;
+
+    status = io_read_file(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, &json, &length, err);
+    if (status == FSDP_OK)
+        status = parse_job(&job, json, length, options->job_path, err);
+    if (status == FSDP_OK)
+        status = forecast_job(&forecast, &job, err);
+    if (status == FSDP_OK && options->memory > 0 && forecast.total > options->memory) {
+        status = advice_find(&advice, json, &forecast, options->memory, err);
+        needed = &advice;
+    }
+    if (status == FSDP_OK && options->json)
+        plan_report_json(stdout, &forecast, options->memory, needed);
+    else if (status == FSDP_OK)
+        plan_report_text(stdout, &job, &forecast, options->memory, needed);
+    if (status == FSDP_OK && (fflush(stdout) != 0 || ferror(stdout) != 0))
+        status = fsdp_fail(err, FSDP_ERR_IO, "writing the plan: %s", strerror(errno));
+    job_free(&job);
+    free(json);
+    return status == FSDP_OK ? 0 : fail(status, err);
+}
+
 int main(int argc, char **argv)
 {
     struct fsdp_context *context = NULL;
@@ -169,6 +208,8 @@ int main(int argc, char **argv)
         return 0;
     }
     (void)signal(SIGPIPE, SIG_IGN); /* whoever reads our lines may leave; training goes on */
+    if (options.plan)
+        return plan(&options, &err);
     status = fsdp_context_create(&context, NULL, &err);
     if (status != FSDP_OK)
         return fail(status, &err);

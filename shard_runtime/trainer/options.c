@@ -7,28 +7,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { FLAG, TEXT, COUNT, NUMBER };
+enum kind { FLAG, TEXT, COUNT, NUMBER, SIZE };
+enum mode { ALWAYS, OF_SAMPLE, OF_PLAN }; /* which option it means something beside */
 
 static const struct option {
     const char *name, *argument;
     enum kind kind;
-    bool of_sample; /* means something only beside --sample */
+    enum mode mode;
     size_t field;
     const char *help;
 } table[] = {
-    { "--sample", "CHECKPOINT", TEXT, false, offsetof(struct options, sample),
+    { "--sample", "CHECKPOINT", TEXT, ALWAYS, offsetof(struct options, sample),
       "write text with the weights of a checkpoint, or the newest of a run directory" },
-    { "--prompt", "TEXT", TEXT, true, offsetof(struct options, prompt), "what the text begins with" },
-    { "--tokens", "N", COUNT, true, offsetof(struct options, tokens), "tokens to write (200)" },
-    { "--temperature", "T", NUMBER, true, offsetof(struct options, temperature),
+    { "--prompt", "TEXT", TEXT, OF_SAMPLE, offsetof(struct options, prompt), "what the text begins with" },
+    { "--tokens", "N", COUNT, OF_SAMPLE, offsetof(struct options, tokens), "tokens to write (200)" },
+    { "--temperature", "T", NUMBER, OF_SAMPLE, offsetof(struct options, temperature),
       "0: always the likeliest token; 1: as the model says (0.8)" },
-    { "--top-k", "K", COUNT, true, offsetof(struct options, top_k),
+    { "--top-k", "K", COUNT, OF_SAMPLE, offsetof(struct options, top_k),
       "choose among the K likeliest; 0: all (0)" },
-    { "--seed", "N", COUNT, true, offsetof(struct options, seed),
+    { "--seed", "N", COUNT, OF_SAMPLE, offsetof(struct options, seed),
       "the same seed writes the same text (1234)" },
-    { "--plan", NULL, FLAG, false, offsetof(struct options, plan), "not supported yet" },
-    { "--help", NULL, FLAG, false, offsetof(struct options, help), "this text" },
-    { "--version", NULL, FLAG, false, offsetof(struct options, version), "version, commit, compiler" },
+    { "--plan", NULL, FLAG, ALWAYS, offsetof(struct options, plan),
+      "print what the job needs of a rank, and train nothing" },
+    { "--memory", "SIZE", SIZE, OF_PLAN, offsetof(struct options, memory),
+      "what a rank has (80G, 512M): say whether it fits, and what to change" },
+    { "--json", NULL, FLAG, OF_PLAN, offsetof(struct options, json), "as JSON" },
+    { "--help", NULL, FLAG, ALWAYS, offsetof(struct options, help), "this text" },
+    { "--version", NULL, FLAG, ALWAYS, offsetof(struct options, version), "version, commit, compiler" },
 };
 enum { TABLE_SIZE = sizeof table / sizeof *table };
 
@@ -37,7 +42,8 @@ void options_help(FILE *out)
     fputs("fsdp-train: the worker that trains a job of fsdprun.\n\n"
           "  fsdp-train                      started by fsdprun, which hands it the job\n"
           "  fsdp-train JOB.json             alone, a world of one; JOB.json as in a run directory\n"
-          "  fsdp-train --sample CHECKPOINT  write text\n\n",
+          "  fsdp-train --sample CHECKPOINT  write text\n"
+          "  fsdp-train --plan JOB.json      what it needs; `fsdprun plan` starts it\n\n",
           out);
     for (size_t i = 0; i < TABLE_SIZE; i++) {
         char left[64];
@@ -46,6 +52,27 @@ void options_help(FILE *out)
                  table[i].argument ? table[i].argument : "");
         fprintf(out, "  %-24s %s\n", left, table[i].help);
     }
+}
+
+/* "80G", "512M", "1.5T": powers of 1024, an iB or B behind them for those who write it. False: none of these. */
+static bool read_size(const char *text, uint64_t *size)
+{
+    static const char units[] = "KMGTP";
+    char *end = NULL;
+    double value = strtod(text, &end);
+
+    if (end == text || !isfinite(value) || value <= 0)
+        return false;
+    if (*end != '\0' && strchr(units, *end) != NULL) {
+        value = ldexp(value, 10 * (int)(strchr(units, *end) - units + 1));
+        end++;
+        end += *end == 'i';
+    }
+    end += *end == 'B';
+    if (*end != '\0' || value < 1 || value >= 0x1p63)
+        return false;
+    *size = (uint64_t)value;
+    return true;
 }
 
 static enum fsdp_status store(struct options *options, const struct option *option, const char *text,
@@ -72,6 +99,10 @@ static enum fsdp_status store(struct options *options, const struct option *opti
         if (end == text || *end != '\0' || !isfinite(*(double *)field) || *(double *)field < 0)
             return fsdp_fail(err, FSDP_ERR_ARG, "%s: \"%s\" is not a number from 0 on", option->name, text);
         return FSDP_OK;
+    case SIZE:
+        if (!read_size(text, field))
+            return fsdp_fail(err, FSDP_ERR_ARG, "%s: \"%s\" is no size, as 80G or 512M", option->name, text);
+        return FSDP_OK;
     }
     return FSDP_OK;
 }
@@ -95,7 +126,7 @@ static const struct option *find(const char *argument, const char **value)
 
 enum fsdp_status options_parse(struct options *options, int argc, char **argv, struct fsdp_err *err)
 {
-    const char *of_sample = NULL;
+    const char *first_of[] = { [OF_SAMPLE] = NULL, [OF_PLAN] = NULL };
 
     *options = (struct options){ .prompt = "\n", .tokens = 200, .seed = 1234, .temperature = 0.8 };
     for (int i = 1; i < argc; i++) {
@@ -117,18 +148,21 @@ enum fsdp_status options_parse(struct options *options, int argc, char **argv, s
             return fsdp_fail(err, FSDP_ERR_ARG, "%s needs %s", option->name, option->argument);
         if (option->kind != FLAG && value == NULL)
             value = argv[++i];
-        if (option->of_sample)
-            of_sample = option->name;
+        first_of[option->mode] = option->name;
         status = store(options, option, value, err);
         if (status != FSDP_OK)
             return status;
     }
     if (options->help || options->version)
         return FSDP_OK;
-    if (options->plan)
-        return fsdp_fail(err, FSDP_ERR_ARG, "--plan is not supported yet");
-    if (of_sample != NULL && options->sample == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "%s is only for --sample", of_sample);
+    if (first_of[OF_SAMPLE] != NULL && options->sample == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%s is only for --sample", first_of[OF_SAMPLE]);
+    if (first_of[OF_PLAN] != NULL && !options->plan)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%s is only for --plan", first_of[OF_PLAN]);
+    if (options->sample != NULL && options->plan)
+        return fsdp_fail(err, FSDP_ERR_ARG, "--sample or --plan, not both");
+    if (options->plan && options->job_path == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "--plan needs a job: fsdp-train --plan JOB.json");
     if (options->sample != NULL && options->job_path != NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "--sample reads the checkpoint's own job: no job file beside it");
     return FSDP_OK;

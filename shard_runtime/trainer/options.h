@@ -4,6 +4,7 @@
  *   fsdp-train                         a worker: the job comes from the agent that started it
  *   fsdp-train JOB.json                a world of one: a resolved job, as RUN/job.json has it
  *   fsdp-train --sample CHECKPOINT     write text
+ *   fsdp-train --plan JOB.json         what the job needs of a rank; nothing is trained
  */
 #ifndef TRAINER_OPTIONS_H
 #define TRAINER_OPTIONS_H
@@ -22,6 +23,9 @@ struct options {
     const char *prompt;
     uint64_t tokens, seed, top_k;
     double temperature;
+
+    bool json;       /* of --plan */
+    uint64_t memory; /* bytes a rank has; 0: not said */
 };
 
 /** Read argv into *options, its strings borrowed. FSDP_ERR_ARG: bad usage, in words for the user. */

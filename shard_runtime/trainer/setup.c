@@ -64,16 +64,21 @@ static enum fsdp_status compare_data(const struct trainer *trainer, struct fsdp_
                      trainer->job->data.path, -most[1], most[0]);
 }
 
+struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro)
+{
+    return (struct fsdp_model_options){
+        .batch = batch,
+        .seq = job->model.seq,
+        .seed = job->run.seed,
+        .accumulates = n_micro > 1,
+        .gradient_sync = job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
+    };
+}
+
 static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *err)
 {
-    const struct fsdp_model_options options = {
-        .batch = trainer->batch,
-        .seq = trainer->job->model.seq,
-        .seed = trainer->job->run.seed,
-        .accumulates = trainer->n_micro > 1,
-        .gradient_sync =
-            trainer->job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
-    };
+    const struct fsdp_model_options options =
+        trainer_model_options(trainer->job, trainer->batch, trainer->n_micro);
     enum fsdp_status status = models_create(&trainer->tree, trainer->job, err);
 
     if (status == FSDP_OK)
@@ -94,9 +99,8 @@ static enum fsdp_schedule schedule_of(enum job_schedule schedule)
     return FSDP_CONSTANT;
 }
 
-static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_err *err)
+struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job)
 {
-    const struct job *job = trainer->job;
     struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
 
     options.kind = job->optimizer.kind == JOB_SGD ? FSDP_SGD : FSDP_ADAMW;
@@ -110,6 +114,13 @@ static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_er
     options.schedule = schedule_of(job->optimizer.schedule);
     options.warmup_steps = job->optimizer.warmup_steps;
     options.total_steps = job->train.steps;
+    return options;
+}
+
+static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct fsdp_optimizer_options options = trainer_optimizer_options(trainer->job);
+
     return fsdp_optimizer_create(&trainer->optimizer, trainer->model, &options, err);
 }
 

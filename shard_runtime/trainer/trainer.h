@@ -57,6 +57,10 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
                               const char *job_json, struct fsdp_err *err);
 void trainer_close(struct trainer *trainer);
 
+/** What the job says of the model and of the optimizer; a forecast needs no more. */
+struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro);
+struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job);
+
 /** The files: open the data; the run directory of a process without an agent. Part of trainer_open(). */
 enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *err);
 void trainer_close_files(struct trainer *trainer);

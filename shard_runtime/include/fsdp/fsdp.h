@@ -15,6 +15,7 @@
 #include <fsdp/comm.h>
 #include <fsdp/context.h>
 #include <fsdp/dtype.h>
+#include <fsdp/forecast.h>
 #include <fsdp/fully_shard.h>
 #include <fsdp/model.h>
 #include <fsdp/module.h>

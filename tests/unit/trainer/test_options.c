@@ -60,9 +60,39 @@ Test(options, bad_usage_is_refused_by_name)
     refused("--help", 2, (char *[]){ "x", "--help=yes" });
 }
 
-Test(options, plan_is_refused_until_it_is_there)
+Test(options, plan_takes_a_job_and_a_size)
 {
-    refused("not supported", 2, (char *[]){ "x", "--plan" });
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = { { "80G", UINT64_C(80) << 30 },
+                  { "1.5T", UINT64_C(3) << 39 },
+                  { "512MiB", 512 << 20 },
+                  { "4KB", 4096 },
+                  { "4096", 4096 },
+                  { "7B", 7 },
+                  { "2P", UINT64_C(2) << 50 } };
+    struct options options;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        cr_assert(
+            eq(int, PARSE(&options, NULL, "--plan", "a.json", "--memory", (char *)sizes[i].text), FSDP_OK));
+        cr_assert(options.plan && !options.json);
+        cr_assert(eq(u64, options.memory, sizes[i].bytes));
+    }
+    cr_assert(eq(int, PARSE(&options, NULL, "a.json", "--json", "--plan"), FSDP_OK));
+    cr_assert(options.json && options.memory == 0);
+}
+
+Test(options, a_plan_that_makes_no_sense_is_refused)
+{
+    static char *sizes[] = { "", "G", "0", "-1G", "80X", "80GG", "nan", "inf", "1e30P", "0.5" };
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        refused("no size", 5, (char *[]){ "x", "--plan", "a.json", "--memory", sizes[i] });
+    refused("needs a job", 2, (char *[]){ "x", "--plan" });
+    refused("only for --plan", 3, (char *[]){ "x", "a.json", "--json" });
+    refused("not both", 4, (char *[]){ "x", "--plan", "--sample", "a" });
 }
 
 Test(options, help_names_every_option)

@@ -1,0 +1,89 @@
+/*
+ * A model that is planned and never allocated: the layout and the program of training, made by the same functions, on
+ * a context that has no peers, no device and no memory.
+ */
+#include <fsdp/forecast.h>
+
+#include "shard_runtime/engine/model.h"
+#include "shard_runtime/optim/optim.h"
+#include "shard_runtime/plan/traffic.h"
+#include "shard_runtime/shard/layout.h"
+
+static size_t optimizer_bytes(const struct plan *layout, const struct fsdp_optimizer_options *options, int W)
+{
+    const int n_states = options == NULL ? 0 : optim_find(options->kind)->n_states(options);
+    size_t elems = 0;
+
+    for (int i = 0; i < layout->n_params; i++) {
+        const struct fsdp_parameter *parameter = layout->params[i].parameter;
+
+        elems += layout_shard(parameter->shape[0], W, 0).n_rows * parameter->row_elems;
+    }
+    return elems * (size_t)n_states * sizeof(float);
+}
+
+static struct fsdp_forecast_collectives collectives_of(const struct plan_collectives *counted)
+{
+    return (struct fsdp_forecast_collectives){ .n_calls = counted->n_calls,
+                                               .sent_bytes = counted->sent_bytes };
+}
+
+static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
+                 const struct fsdp_optimizer_options *optimizer, const struct fsdp_forecast_world *world)
+{
+    struct plan_traffic traffic;
+
+    fsdp_model_memory(model, &forecast->memory);
+    forecast->memory.gradients = forecast->memory.parameters; /* nothing is allocated here that would tell */
+    forecast->optimizer = optimizer_bytes(&model->layout, optimizer, world->size);
+    forecast->staging = comm_staging_bytes(world->size / world->ranks_per_host, world->ranks_per_host);
+    plan_count_traffic(&model->training.plan, world->n_micro, &traffic);
+    forecast->all_gather = collectives_of(&traffic.all_gather);
+    forecast->reduce_scatter = collectives_of(&traffic.reduce_scatter);
+    forecast->all_reduce = collectives_of(&traffic.all_reduce);
+}
+
+static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_model_options *options,
+                              const struct fsdp_optimizer_options *optimizer,
+                              const struct fsdp_forecast_world *world, struct fsdp_err *err)
+{
+    if (world->size < 1 || world->threads < 1 || world->ranks_per_host < 1 ||
+        world->size % world->ranks_per_host != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a world of %d ranks, %d a host, %d threads each", world->size,
+                         world->ranks_per_host, world->threads);
+    if (options->batch == 0 || options->seq == 0 || world->n_micro == 0 ||
+        (world->n_micro > 1 && !options->accumulates))
+        return fsdp_fail(err, FSDP_ERR_ARG, "a step of %llu micro-steps of %zu samples",
+                         (unsigned long long)world->n_micro, options->batch);
+    if (optimizer != NULL && optim_check(optimizer, err) != FSDP_OK)
+        return FSDP_ERR_ARG;
+    return fsdp_module_check(root, err);
+}
+
+enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp_model_options *options,
+                                     const struct fsdp_optimizer_options *optimizer,
+                                     const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
+                                     struct fsdp_err *err)
+{
+    const struct numerics_config config = { .threads = world->threads, .name = "auto" };
+    struct fsdp_context context = { .W = world->size, .threads = world->threads };
+    struct fsdp_model model = { .context = &context, .root = root, .options = *options };
+    enum fsdp_status status = check(root, options, optimizer, world, err);
+
+    *forecast = (struct fsdp_forecast){ 0 };
+    if (status == FSDP_OK)
+        status = numerics_open(&context.numerics, &config, err);
+    if (status != FSDP_OK)
+        return status;
+    status = model_make_layout(&model, err);
+    if (status == FSDP_OK)
+        status = program_plan(&model.training, &model, options->batch, true, options->seq, err);
+    if (status == FSDP_OK)
+        fill(forecast, &model, optimizer, world);
+    program_destroy(&model.training);
+    model_drop_layout(&model);
+    numerics_close(&context.numerics);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "planning the model");
+    return status;
+}

@@ -1,0 +1,49 @@
+/*
+ * What training a model will need, before anything is allocated and without the other ranks: the same recording and
+ * the same plan that a step is run from, in a world of any size.
+ */
+#ifndef FSDP_FORECAST_H
+#define FSDP_FORECAST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/model.h>
+#include <fsdp/optimizer.h>
+
+FSDP_BEGIN_DECLS
+
+struct fsdp_forecast_world {
+    int size;           /* W, at least 1 */
+    int ranks_per_host; /* divides size */
+    int threads;        /* compute threads of a rank: scratch depends on it */
+    uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
+};
+
+struct fsdp_forecast_collectives {
+    uint64_t n_calls;
+    uint64_t
+        sent_bytes; /* by one rank in one step, by ring algorithms: (W - 1) / W of what is gathered or scattered */
+};
+
+struct fsdp_forecast {
+    struct fsdp_memory memory; /* of rank 0, which owns the most rows */
+    size_t optimizer;          /* its state for rank 0's rows; 0 without an optimizer */
+    size_t staging; /* what the transport keeps for itself, shared with the ranks of the host or not */
+    struct fsdp_forecast_collectives all_gather, reduce_scatter, all_reduce;
+};
+
+/**
+ * Plan the training of `root`, sharded up to its root, as fsdp_model_create() with the same options would.
+ * `optimizer` NULL: none. What the process itself holds (code, its libraries' caches) is not in it.
+ *   FSDP_ERR_ARG  a tree that does not compute what it should, or a world that makes no sense
+ */
+FSDP_API enum fsdp_status fsdp_model_forecast(struct fsdp_module *root,
+                                              const struct fsdp_model_options *options,
+                                              const struct fsdp_optimizer_options *optimizer,
+                                              const struct fsdp_forecast_world *world,
+                                              struct fsdp_forecast *forecast, struct fsdp_err *err);
+
+FSDP_END_DECLS
+
+#endif

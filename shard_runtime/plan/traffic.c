@@ -1,0 +1,40 @@
+#include "shard_runtime/plan/traffic.h"
+
+/* How many of a step's micro-steps the entry takes part in. */
+static uint64_t times(const struct plan_entry *entry, uint64_t n_micro)
+{
+    return entry->when == PLAN_ALWAYS ? n_micro : 1;
+}
+
+/* A gather or a scatter of a buffer of W equal rows: all of it but one row goes over the wire. */
+static void count(struct plan_collectives *collectives, const struct plan *plan, int buffer, uint64_t n)
+{
+    const uint64_t row_bytes = plan->buffers[buffer].size_bytes / (uint64_t)plan->options.W;
+
+    collectives->n_calls += n;
+    collectives->sent_bytes += n * row_bytes * (uint64_t)(plan->options.W - 1);
+}
+
+void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_traffic *traffic)
+{
+    *traffic = (struct plan_traffic){ 0 };
+    for (int i = 0; i < plan->n_entries; i++) {
+        const struct plan_entry *entry = &plan->entries[i];
+
+        switch (entry->kind) {
+        case PLAN_GATHER:
+            count(&traffic->all_gather, plan, entry->gathered, times(entry, n_micro));
+            break;
+        case PLAN_REDUCE:
+            count(&traffic->reduce_scatter, plan, entry->packed, times(entry, n_micro));
+            break;
+        case PLAN_UNPACK:
+        case PLAN_RESHARD:
+        case PLAN_FORWARD:
+        case PLAN_LOSS:
+        case PLAN_BACKWARD:
+        case PLAN_PACK:
+            break;
+        }
+    }
+}

@@ -1,0 +1,69 @@
+#include "shard_runtime/trainer/forecast.h"
+
+#include <inttypes.h>
+#include <sched.h>
+
+#include "shard_runtime/trainer/memory.h"
+#include "shard_runtime/trainer/models.h"
+#include "shard_runtime/trainer/trainer.h"
+
+enum { MAX_RANKS = 1 << 20 };
+
+/* As the agent of a node like this one would give them. */
+static int threads_of(const struct job *job)
+{
+    cpu_set_t cpus;
+    int n = 1;
+
+    if (job->launch.threads > 0)
+        return (int)job->launch.threads;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0)
+        n = CPU_COUNT(&cpus) / (int)job->launch.nproc_per_node;
+    return n > 0 ? n : 1;
+}
+
+static enum fsdp_status forecast_tree(struct forecast *forecast, const struct job *job,
+                                      struct fsdp_module *tree, struct fsdp_err *err)
+{
+    const struct fsdp_model_options options = trainer_model_options(job, forecast->batch, forecast->n_micro);
+    const struct fsdp_optimizer_options optimizer = trainer_optimizer_options(job);
+    const struct fsdp_forecast_world world = { .size = forecast->W,
+                                               .ranks_per_host = forecast->ranks_per_host,
+                                               .threads = threads_of(job),
+                                               .n_micro = forecast->n_micro };
+
+    forecast->n_parameters = fsdp_module_n_elems(tree);
+    return fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
+}
+
+enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
+{
+    const struct fsdp_forecast *need = &forecast->need;
+    struct fsdp_module *tree = NULL;
+    enum fsdp_status status;
+
+    *forecast = (struct forecast){ 0 };
+    if (job->launch.nproc_per_node > MAX_RANKS || job->launch.nnodes > MAX_RANKS / job->launch.nproc_per_node)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "a world of %" PRIu64 " ranks on each of %" PRIu64 " nodes",
+                         job->launch.nproc_per_node, job->launch.nnodes);
+    forecast->ranks_per_host = (int)job->launch.nproc_per_node;
+    forecast->W = forecast->ranks_per_host * (int)job->launch.nnodes;
+    status = job_split_batch(job, forecast->W, &forecast->batch, &forecast->n_micro, err);
+    if (status == FSDP_OK)
+        status = models_create(&tree, job, err);
+    if (status == FSDP_OK)
+        status = forecast_tree(forecast, job, tree, err);
+    fsdp_module_destroy(tree);
+    if (status != FSDP_OK)
+        return status;
+    forecast->baseline = memory_now(); /* libraries are loaded and their products made, as in a worker */
+    forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
+                      need->memory.arena + need->staging + forecast->baseline;
+    return FSDP_OK;
+}
+
+uint64_t forecast_sent_bytes(const struct forecast *forecast)
+{
+    return forecast->need.all_gather.sent_bytes + forecast->need.reduce_scatter.sent_bytes +
+           forecast->need.all_reduce.sent_bytes;
+}

@@ -1,0 +1,29 @@
+/*
+ * What a job will need of a rank, from its text alone: no data, no run directory, no other ranks.
+ */
+#ifndef TRAINER_FORECAST_H
+#define TRAINER_FORECAST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/forecast.h>
+
+#include "shard_runtime/job/job.h"
+
+struct forecast {
+    int W, ranks_per_host;
+    uint64_t batch, n_micro; /* sequences of a rank and micro-step; micro-steps a step */
+    size_t n_parameters;     /* elements of the whole model */
+    struct fsdp_forecast need;
+    size_t baseline; /* RssAnon + RssShmem of a process that is ready to train and has touched no arena */
+    size_t total;    /* all of a rank, comparable with memory_bytes of metrics.jsonl */
+};
+
+/** FSDP_ERR_CONFIG, FSDP_ERR_UNSUPPORTED: a job that could not be run; the message says why. */
+enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err);
+
+/** Bytes sent by one rank in one step, all collectives together. */
+uint64_t forecast_sent_bytes(const struct forecast *forecast);
+
+#endif

@@ -1,0 +1,133 @@
+/*
+ * A forecast against the model that is then made: the same bytes, at every world size.
+ */
+#include <criterion/criterion.h>
+#include <fsdp/forecast.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/engine/world.h"
+
+struct case_of {
+    struct tiny tiny;
+    struct fsdp_model_options options;
+    struct fsdp_forecast forecast;
+    enum fsdp_optimizer_kind kind;
+};
+
+static struct fsdp_forecast forecast_of(const struct case_of *c, int W)
+{
+    const struct fsdp_forecast_world world = {
+        .size = W, .ranks_per_host = W, .threads = 1, .n_micro = c->options.accumulates ? 2 : 1
+    };
+    struct fsdp_optimizer_options optimizer = fsdp_optimizer_defaults();
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&c->tiny, &err);
+    struct fsdp_forecast forecast;
+
+    optimizer.kind = c->kind;
+    cr_assert(fsdp_model_forecast(root, &c->options, &optimizer, &world, &forecast, &err) == FSDP_OK, "%s",
+              err.message);
+    fsdp_module_destroy(root);
+    return forecast;
+}
+
+static void compare(struct fsdp_context *context, void *user)
+{
+    const struct case_of *c = user;
+    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&c->tiny, &err);
+    struct fsdp_optimizer *optimizer;
+    struct fsdp_memory memory;
+    struct fsdp_model *model;
+
+    updates.kind = c->kind;
+    cr_assert(fsdp_model_create(&model, context, root, &c->options, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
+    fsdp_model_memory(model, &memory);
+
+    cr_assert(memcmp(&memory, &c->forecast.memory, sizeof memory) == 0, "arena %zu, planned %zu",
+              memory.arena, c->forecast.memory.arena);
+    if (fsdp_context_rank(context) == 0)
+        cr_assert_eq(fsdp_optimizer_bytes(optimizer), c->forecast.optimizer);
+    else
+        cr_assert(fsdp_optimizer_bytes(optimizer) <= c->forecast.optimizer);
+    fsdp_optimizer_destroy(optimizer);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 120)
+{
+    static const enum fsdp_reshard reshards[] = { FSDP_RESHARD_AUTO, FSDP_RESHARD_TRUE, FSDP_RESHARD_FALSE };
+
+    setenv("FSDP_NUMERICS", "ref", 1); /* as world_run() has it */
+    for (int W = 1; W <= 4; W++)
+        for (int way = 0; way < 6; way++) {
+            struct case_of c = { .tiny = tiny_defaults,
+                                 .options = { .batch = 3, .seq = tiny_defaults.seq, .accumulates = way % 2 },
+                                 .kind = way < 3 ? FSDP_ADAMW : FSDP_SGD };
+
+            c.tiny.reshard = reshards[way % 3];
+            c.tiny.keep_after_backward = way == 5;
+            c.options.gradient_sync = way == 3 ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST;
+            c.forecast = forecast_of(&c, W);
+            world_run(W, compare, &c);
+        }
+}
+
+/* Persistent state per rank: 4 bytes of each padded row of parameters and gradients, 8 of each own element. */
+Test(forecast, state_is_the_formula_padding_included)
+{
+    for (int W = 1; W <= 40; W++) {
+        struct case_of c = { .tiny = tiny_defaults, .options = { .batch = 1, .seq = tiny_defaults.seq } };
+        const struct tiny *t = &c.tiny;
+        const size_t shapes[][2] = {
+            { t->vocab, t->dim }, { t->seq, t->dim }, { t->dim, 1 }, { t->dim, 1 }, { t->vocab, t->dim },
+        };
+        const size_t layer[][2] = { { t->dim, 1 },      { t->dim, 1 },         { t->dim, t->dim },
+                                    { t->dim, t->dim }, { t->dim, t->dim },    { t->dim, t->dim },
+                                    { t->dim, 1 },      { t->dim, 1 },         { t->hidden, t->dim },
+                                    { t->hidden, 1 },   { t->dim, t->hidden }, { t->dim, 1 } };
+        size_t rows = 0, own = 0;
+        const struct fsdp_forecast forecast = forecast_of(&c, W);
+
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            const size_t C = (shapes[i][0] + (size_t)W - 1) / (size_t)W;
+
+            rows += C * shapes[i][1];
+            own += (C < shapes[i][0] ? C : shapes[i][0]) * shapes[i][1];
+        }
+        for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
+            const size_t C = (layer[i][0] + (size_t)W - 1) / (size_t)W;
+
+            rows += t->layers * C * layer[i][1];
+            own += t->layers * (C < layer[i][0] ? C : layer[i][0]) * layer[i][1];
+        }
+        cr_assert_eq(forecast.memory.parameters, 4 * rows, "W %d", W);
+        cr_assert_eq(forecast.memory.gradients, 4 * rows);
+        cr_assert_eq(forecast.optimizer, 8 * own);
+    }
+}
+
+Test(forecast, a_world_that_makes_no_sense_is_refused)
+{
+    static const struct fsdp_forecast_world worlds[] = {
+        { .size = 0, .ranks_per_host = 1, .threads = 1, .n_micro = 1 },
+        { .size = 4, .ranks_per_host = 3, .threads = 1, .n_micro = 1 },
+        { .size = 4, .ranks_per_host = 2, .threads = 0, .n_micro = 1 },
+        { .size = 4, .ranks_per_host = 2, .threads = 1, .n_micro = 0 },
+        { .size = 4, .ranks_per_host = 2, .threads = 1, .n_micro = 2 },
+    };
+    const struct fsdp_model_options options = { .batch = 1, .seq = tiny_defaults.seq };
+    struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);
+
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        struct fsdp_forecast forecast;
+
+        cr_assert_eq(fsdp_model_forecast(root, &options, NULL, &worlds[i], &forecast, NULL), FSDP_ERR_ARG,
+                     "%zu", i);
+    }
+    fsdp_module_destroy(root);
+}

@@ -1,0 +1,85 @@
+/*
+ * What a step sends, against the formulas of a ring: with U the padded bytes of all groups and R those of the root's,
+ * a gather of x sends (W - 1) / W of it, and so does a reduce-scatter.
+ */
+#include <criterion/criterion.h>
+
+#include "shard_runtime/plan/traffic.h"
+#include "tests/unit/plan/models.h"
+
+static uint64_t padded(const struct plan *plan, int first_group)
+{
+    uint64_t bytes = 0;
+
+    for (int g = first_group; g < plan->n_groups; g++)
+        bytes += plan->groups[g].row_elems * (uint64_t)plan->options.W * sizeof(float);
+    return bytes;
+}
+
+struct mode {
+    enum fsdp_reshard blocks, root;
+    bool keep; /* after backward */
+    bool accumulates;
+    enum fsdp_gradient_sync sync;
+    /* How often all groups, the root's less, are gathered in a micro-step; those of the root; and how often reduced. */
+    int gathers, root_gathers;
+    bool gathered_once; /* in the whole step */
+    bool reduced_once;
+};
+
+static const struct mode modes[] = {
+    { .gathers = 2, .root_gathers = 1 },
+    { .blocks = FSDP_RESHARD_TRUE, .root = FSDP_RESHARD_TRUE, .gathers = 2, .root_gathers = 2 },
+    { .blocks = FSDP_RESHARD_FALSE, .root = FSDP_RESHARD_FALSE, .gathers = 1, .root_gathers = 1 },
+    { .accumulates = true, .sync = FSDP_SYNC_EVERY, .gathers = 2, .root_gathers = 1 },
+    { .accumulates = true, .sync = FSDP_SYNC_LAST, .gathers = 2, .root_gathers = 1, .reduced_once = true },
+    { .blocks = FSDP_RESHARD_FALSE,
+      .root = FSDP_RESHARD_FALSE,
+      .keep = true,
+      .accumulates = true,
+      .sync = FSDP_SYNC_LAST,
+      .gathers = 1,
+      .root_gathers = 1,
+      .gathered_once = true,
+      .reduced_once = true },
+};
+
+static void check_mode(const struct mode *mode, int W, uint64_t n_micro)
+{
+    struct blocks blocks = { .n_blocks = 3,
+                             .reshard_blocks = mode->blocks,
+                             .reshard_root = mode->root,
+                             .keep_after_backward = mode->keep };
+    struct plan_options options = options_for(W);
+    const uint64_t share = (uint64_t)(W - 1), n_gathers = mode->gathered_once ? 1 : n_micro;
+    const uint64_t n_reduces = mode->reduced_once ? 1 : n_micro;
+    struct plan_traffic traffic;
+    struct planned planned;
+    uint64_t all, root;
+
+    options.accumulates = mode->accumulates;
+    options.gradient_sync = mode->sync;
+    plan_it(&planned, blocks_build(&blocks), &options, true);
+    all = padded(&planned.plan, 0);
+    root = all - padded(&planned.plan, 1);
+    plan_count_traffic(&planned.plan, n_micro, &traffic);
+
+    cr_assert(traffic.all_gather.sent_bytes * (uint64_t)W ==
+                  share * n_gathers *
+                      ((uint64_t)mode->gathers * (all - root) + (uint64_t)mode->root_gathers * root),
+              "W %d, %lu micro-steps", W, (unsigned long)n_micro);
+    cr_assert(traffic.reduce_scatter.sent_bytes * (uint64_t)W == share * n_reduces * all);
+    cr_assert(traffic.reduce_scatter.n_calls == (W > 1 ? n_reduces * 4 : 0));
+    cr_assert(traffic.all_gather.n_calls ==
+              (W > 1 ? n_gathers * (3 * (uint64_t)mode->gathers + (uint64_t)mode->root_gathers) : 0));
+    cr_assert(traffic.all_reduce.n_calls == 0 && traffic.all_reduce.sent_bytes == 0);
+    planned_fini(&planned);
+}
+
+Test(plan_traffic, is_what_the_formulas_say_in_every_mode)
+{
+    for (size_t m = 0; m < sizeof modes / sizeof *modes; m++)
+        for (int W = 1; W <= 9; W++)
+            for (uint64_t n_micro = 1; n_micro <= (modes[m].accumulates ? 3u : 1u); n_micro++)
+                check_mode(&modes[m], W, n_micro);
+}

@@ -1,0 +1,130 @@
+/*
+ * Advice is what the plan says of the changed job, and a job changed so needs no more than was said.
+ */
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/job/job.h"
+#include "shard_runtime/trainer/advice.h"
+
+static char *job_text(uint64_t global_batch)
+{
+    struct job job = { .run = { .name = (char *)"a",
+                                .dir = (char *)"/r",
+                                .seed = 1,
+                                .log_every = 1,
+                                .device = (char *)"auto",
+                                .collectives = (char *)"auto" },
+                       .launch = { .nproc_per_node = 2, .nnodes = 1, .threads = 1, .hang_timeout_s = 1 },
+                       .data = { .path = (char *)"/d", .tokenizer = (char *)"byte" },
+                       .model = { .kind = (char *)"transformer",
+                                  .layers = 8,
+                                  .dim = 128,
+                                  .heads = 2,
+                                  .vocab = 256,
+                                  .seq = 16,
+                                  .causal = true },
+                       .train = { .steps = 1,
+                                  .batch = 8,
+                                  .grad_accumulation = global_batch > 0 ? 1 : 2,
+                                  .global_batch = global_batch },
+                       .optimizer = { .lr = 1e-3, .betas = { 0.9, 0.95 }, .eps = 1e-8 },
+                       .parallel = { .reshard_after_forward = JOB_RESHARD_FALSE } };
+    char *text;
+
+    cr_assert(job_to_json(&job, &text, NULL) == FSDP_OK);
+    return text;
+}
+
+static struct forecast forecast_text(const char *text)
+{
+    struct job job = { 0 };
+    struct forecast forecast;
+    struct fsdp_err err = { 0 };
+
+    cr_assert(job_from_json(&job, text, strlen(text), &err) == FSDP_OK, "%s", err.message);
+    cr_assert(forecast_job(&forecast, &job, &err) == FSDP_OK, "%s", err.message);
+    job_free(&job);
+    return forecast;
+}
+
+/* Put "section.key=value section.key=value" into the job, as --set would. */
+static char *with_setting(const char *text, const char *setting)
+{
+    cJSON *job = cJSON_Parse(text);
+    char words[ADVICE_WORDS_BYTES], *rest = words, *one, *out;
+
+    snprintf(words, sizeof words, "%s", setting);
+    while ((one = strsep(&rest, " ")) != NULL) {
+        char *section = strsep(&one, "."), *key = strsep(&one, "=");
+        cJSON *value = cJSON_Parse(one);
+
+        cJSON_ReplaceItemInObjectCaseSensitive(cJSON_GetObjectItem(job, section), key,
+                                               value != NULL ? value : cJSON_CreateString(one));
+    }
+    out = cJSON_PrintUnformatted(job);
+    cJSON_Delete(job);
+    return out;
+}
+
+/* Sizes of the process itself differ from one forecast to the next: only what is planned is compared. */
+static size_t planned(const struct forecast *forecast)
+{
+    return forecast->total - forecast->baseline;
+}
+
+Test(advice, each_setting_alone_gives_the_total_that_was_said)
+{
+    char *text = job_text(0);
+    const struct forecast now = forecast_text(text);
+    struct advice_list list;
+
+    cr_assert(advice_find(&list, text, &now, 1, NULL) == FSDP_OK);
+    for (int i = 0; i < list.n_alone; i++)
+    cr_assert(list.n_alone >= 4, "resharding, synchronising, halving the batch, more nodes: %d",
+              list.n_alone);
+    for (int i = 0; i < list.n_alone; i++) {
+        char *changed = with_setting(text, list.alone[i].setting);
+        const struct forecast then = forecast_text(changed);
+
+        cr_assert(planned(&then) < planned(&now), "%s", list.alone[i].setting);
+        cr_assert_eq(planned(&then), list.alone[i].total - now.baseline, "%s", list.alone[i].setting);
+        cr_assert_eq(forecast_sent_bytes(&then), list.alone[i].sent_bytes, "%s", list.alone[i].setting);
+        cr_assert(!list.alone[i].fits, "nothing fits into one byte");
+        free(changed);
+    }
+    cr_assert(list.n_together > 1);
+    for (int i = 1; i < list.n_together; i++)
+        cr_assert(list.together[i].total < list.together[i - 1].total);
+    free(text);
+}
+
+Test(advice, what_fits_is_said_and_then_nothing_is_piled_up)
+{
+    char *text = job_text(0);
+    const struct forecast now = forecast_text(text);
+    struct advice_list list;
+
+    cr_assert(advice_find(&list, text, &now, now.total - 1, NULL) == FSDP_OK);
+    cr_assert(list.n_alone > 0 && list.alone[0].fits);
+    cr_assert_eq(list.n_together, 0);
+    free(text);
+}
+
+Test(advice, with_a_global_batch_only_the_part_at_a_time_is_halved)
+{
+    char *text = job_text(64);
+    struct advice_list list;
+    struct forecast now;
+    bool found = false;
+
+    now = forecast_text(text);
+    cr_assert(advice_find(&list, text, &now, 1, NULL) == FSDP_OK);
+    for (int i = 0; i < list.n_alone; i++)
+        found = found || strcmp(list.alone[i].setting, "train.batch=4") == 0;
+    cr_assert(found);
+    free(text);
+}
