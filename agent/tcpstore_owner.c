@@ -1,0 +1,216 @@
+#include "agent/tcpstore_owner.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { ANSWER_BYTES = 4096, ANSWER_WAIT_MS = 200, PROC_LINE_BYTES = 512, PROC_PASSES = 2, IPV4_WORD = 3 };
+
+/* An address and a port as the kernel's tables write them. */
+struct endpoint {
+    int family;
+    uint32_t words[4]; /* network order; IPv4 in the first */
+    uint16_t port;     /* network order */
+};
+
+static struct endpoint endpoint_of(const struct sockaddr_storage *address)
+{
+    struct endpoint end = { .family = address->ss_family };
+
+    if (end.family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+
+        end.words[0] = in->sin_addr.s_addr;
+        end.port = in->sin_port;
+    } else if (end.family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)address;
+
+        memcpy(end.words, &in->sin6_addr, sizeof end.words);
+        end.port = in->sin6_port;
+    }
+    return end;
+}
+
+/* IPv4 as it is, also where it stands inside IPv6. */
+static struct endpoint unmapped(struct endpoint end)
+{
+    if (end.family == AF_INET6 && end.words[0] == 0 && end.words[1] == 0 && end.words[2] == htonl(0xffff)) {
+        end.family = AF_INET;
+        end.words[0] = end.words[IPV4_WORD];
+        end.words[1] = end.words[2] = end.words[IPV4_WORD] = 0;
+    }
+    return end;
+}
+
+static bool same(const struct endpoint *a, const struct endpoint *b, bool ports)
+{
+    return a->family == b->family && memcmp(a->words, b->words, sizeof a->words) == 0 &&
+           (!ports || a->port == b->port);
+}
+
+bool tcpstore_same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct endpoint left = unmapped(endpoint_of(a)), right = unmapped(endpoint_of(b));
+
+    return same(&left, &right, false);
+}
+
+/* --- the kernel's diagnostics ------------------------------------------------------------------------------------- */
+
+struct question {
+    struct nlmsghdr head;
+    struct inet_diag_req_v2 request;
+};
+
+/* The one socket whose own address is the connection's peer. */
+static bool ask(int netlink, const struct tcpstore_connection *connection)
+{
+    const struct endpoint source = endpoint_of(&connection->peer), target = endpoint_of(&connection->own);
+    struct question question = {
+        .head = { .nlmsg_len = sizeof question, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST },
+        .request = { .sdiag_family = (unsigned char)source.family,
+                     .sdiag_protocol = IPPROTO_TCP,
+                     .idiag_states = ~0U,
+                     .id = { .idiag_sport = source.port,
+                             .idiag_dport = target.port,
+                             .idiag_cookie = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE } } },
+    };
+
+    memcpy(question.request.id.idiag_src, source.words, sizeof source.words);
+    memcpy(question.request.id.idiag_dst, target.words, sizeof target.words);
+    return send(netlink, &question, sizeof question, 0) == (ssize_t)sizeof question;
+}
+
+/* False: the kernel does not answer such questions. */
+static bool hear(int netlink, struct tcpstore_connection *connection)
+{
+    union {
+        struct nlmsghdr head;
+        unsigned char bytes[ANSWER_BYTES];
+    } answer;
+    const ssize_t n = recv(netlink, &answer, sizeof answer, 0);
+
+    if (n < (ssize_t)sizeof answer.head)
+        return false;
+    if (answer.head.nlmsg_type == NLMSG_ERROR) {
+        const struct nlmsgerr *failure = NLMSG_DATA(&answer.head);
+
+        return n >= (ssize_t)NLMSG_LENGTH(sizeof *failure) && failure->error == -ENOENT; /* there is no such socket */
+    }
+    if (answer.head.nlmsg_type == SOCK_DIAG_BY_FAMILY &&
+        n >= (ssize_t)NLMSG_LENGTH(sizeof(struct inet_diag_msg))) {
+        const struct inet_diag_msg *socket = NLMSG_DATA(&answer.head);
+
+        connection->found = socket->idiag_inode != 0;
+        connection->uid = socket->idiag_uid;
+        return true;
+    }
+    return false;
+}
+
+static bool look_by_diag(struct tcpstore_connection *connections, size_t n)
+{
+    const struct timeval patience = { .tv_usec = ANSWER_WAIT_MS * 1000 };
+    int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    bool works = netlink >= 0;
+
+    /* The kernel answers before send() returns; the patience is for a kernel that does not. */
+    if (works)
+        setsockopt(netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    for (size_t i = 0; works && i < n; i++)
+        works = ask(netlink, &connections[i]) && hear(netlink, &connections[i]);
+    if (netlink >= 0)
+        close(netlink);
+    return works;
+}
+
+/* --- /proc/net ---------------------------------------------------------------------------------------------------- */
+
+static bool read_endpoint(const char *text, int family, struct endpoint *end)
+{
+    unsigned port, words[4] = { 0 };
+    const int n = family == AF_INET
+                      ? sscanf(text, "%8X:%4X", &words[0], &port) - 1
+                      : sscanf(text, "%8X%8X%8X%8X:%4X", &words[0], &words[1], &words[2], &words[3], &port) - 4;
+
+    if (n != 1)
+        return false;
+    *end = (struct endpoint){ .family = family, .port = htons((uint16_t)port) };
+    for (int i = 0; i < 4; i++)
+        end->words[i] = words[i]; /* printed as the machine's integers: what stood in memory */
+    return true;
+}
+
+/* One line: number, local address, remote address, state, queues, timer, retransmits, uid, timeout, inode. */
+static void match_line(const char *line, int family, struct tcpstore_connection *connections, size_t n)
+{
+    char local[64], remote[64];
+    struct endpoint source, target;
+    unsigned uid;
+    unsigned long inode;
+
+    if (sscanf(line, " %*d: %63s %63s %*x %*s %*s %*s %u %*d %lu", local, remote, &uid, &inode) != 4 || inode == 0 ||
+        !read_endpoint(local, family, &source) || !read_endpoint(remote, family, &target))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const struct endpoint peer = endpoint_of(&connections[i].peer), own = endpoint_of(&connections[i].own);
+
+        if (same(&source, &peer, true) && same(&target, &own, true)) {
+            connections[i].found = true;
+            connections[i].uid = uid;
+            return;
+        }
+    }
+}
+
+static bool look_in(const char *path, int family, struct tcpstore_connection *connections, size_t n)
+{
+    char line[PROC_LINE_BYTES];
+    FILE *file = fopen(path, "re");
+
+    if (file == NULL)
+        return false;
+    while (fgets(line, sizeof line, file) != NULL)
+        match_line(line, family, connections, n);
+    fclose(file);
+    return true;
+}
+
+/* The table changes while it is read, and a line can slip by: what is not found is looked for once more. */
+static bool look_by_proc(struct tcpstore_connection *connections, size_t n)
+{
+    bool works = false, all = false;
+
+    for (int pass = 0; pass < PROC_PASSES && !all; pass++) {
+        works = look_in("/proc/net/tcp", AF_INET, connections, n);
+        works = look_in("/proc/net/tcp6", AF_INET6, connections, n) || works;
+        all = true;
+        for (size_t i = 0; i < n; i++)
+            all = all && connections[i].found;
+    }
+    return works;
+}
+
+enum fsdp_status tcpstore_owners(struct tcpstore_connection *connections, size_t n, enum tcpstore_lookup *lookup,
+                                 struct fsdp_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        connections[i].found = false;
+    if (*lookup == TCPSTORE_LOOKUP_DIAG) {
+        if (look_by_diag(connections, n))
+            return FSDP_OK;
+        for (size_t i = 0; i < n; i++)
+            connections[i].found = false;
+        *lookup = TCPSTORE_LOOKUP_PROC;
+    }
+    if (look_by_proc(connections, n))
+        return FSDP_OK;
+    return fsdp_fail(err, FSDP_ERR_IO, "neither the kernel's socket diagnostics nor /proc/net/tcp can be read");
+}
