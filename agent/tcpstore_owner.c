@@ -11,7 +11,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { ANSWER_BYTES = 4096, ANSWER_WAIT_MS = 200, PROC_LINE_BYTES = 512, PROC_PASSES = 2, IPV4_WORD = 3 };
+enum { ANSWER_BYTES = 4096, ANSWER_WAIT_MS = 200, PROC_LINE_BYTES = 512, PROC_PASSES = 2, IPV4_WORD = 3,
+       LISTEN_STATE = 10 /* TCP_LISTEN */ };
 
 /* An address and a port as the kernel's tables write them. */
 struct endpoint {
@@ -88,6 +89,13 @@ static bool ask(int netlink, const struct tcpstore_connection *connection)
     return send(netlink, &question, sizeof question, 0) == (ssize_t)sizeof question;
 }
 
+/* Is it about the socket that was asked for, and not about one that listens on the same port? */
+static bool is_answer(const struct inet_diag_msg *socket, const struct tcpstore_connection *connection)
+{
+    return socket->idiag_state != LISTEN_STATE && socket->id.idiag_sport == endpoint_of(&connection->peer).port &&
+           socket->id.idiag_dport == endpoint_of(&connection->own).port;
+}
+
 /* False: the kernel does not answer such questions. */
 static bool hear(int netlink, struct tcpstore_connection *connection)
 {
@@ -102,33 +110,42 @@ static bool hear(int netlink, struct tcpstore_connection *connection)
     if (answer.head.nlmsg_type == NLMSG_ERROR) {
         const struct nlmsgerr *failure = NLMSG_DATA(&answer.head);
 
-        return n >= (ssize_t)NLMSG_LENGTH(sizeof *failure) && failure->error == -ENOENT; /* there is no such socket */
+        return n >= (ssize_t)NLMSG_LENGTH(sizeof *failure) && failure->error == -ENOENT; /* no such socket */
     }
     if (answer.head.nlmsg_type == SOCK_DIAG_BY_FAMILY &&
         n >= (ssize_t)NLMSG_LENGTH(sizeof(struct inet_diag_msg))) {
         const struct inet_diag_msg *socket = NLMSG_DATA(&answer.head);
 
-        connection->found = socket->idiag_inode != 0;
+        connection->found = socket->idiag_inode != 0 && is_answer(socket, connection);
         connection->uid = socket->idiag_uid;
         return true;
     }
     return false;
 }
 
-static bool look_by_diag(struct tcpstore_connection *connections, size_t n)
+static bool look_by_diag(int netlink, struct tcpstore_connection *connections, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!ask(netlink, &connections[i]) || !hear(netlink, &connections[i]))
+            return false;
+    return true;
+}
+
+void tcpstore_owners_open(struct tcpstore_owners *owners)
 {
     const struct timeval patience = { .tv_usec = ANSWER_WAIT_MS * 1000 };
-    int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    bool works = netlink >= 0;
 
+    owners->netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
     /* The kernel answers before send() returns; the patience is for a kernel that does not. */
-    if (works)
-        setsockopt(netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    for (size_t i = 0; works && i < n; i++)
-        works = ask(netlink, &connections[i]) && hear(netlink, &connections[i]);
-    if (netlink >= 0)
-        close(netlink);
-    return works;
+    if (owners->netlink >= 0)
+        setsockopt(owners->netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+}
+
+void tcpstore_owners_close(struct tcpstore_owners *owners)
+{
+    if (owners->netlink >= 0)
+        close(owners->netlink);
+    owners->netlink = -1;
 }
 
 /* --- /proc/net ---------------------------------------------------------------------------------------------------- */
@@ -159,8 +176,11 @@ static void match_line(const char *line, int family, struct tcpstore_connection 
     if (sscanf(line, " %*d: %63s %63s %*x %*s %*s %*s %u %*d %lu", local, remote, &uid, &inode) != 4 || inode == 0 ||
         !read_endpoint(local, family, &source) || !read_endpoint(remote, family, &target))
         return;
+    source = unmapped(source);
+    target = unmapped(target);
     for (size_t i = 0; i < n; i++) {
-        const struct endpoint peer = endpoint_of(&connections[i].peer), own = endpoint_of(&connections[i].own);
+        const struct endpoint peer = unmapped(endpoint_of(&connections[i].peer)),
+                              own = unmapped(endpoint_of(&connections[i].own));
 
         if (same(&source, &peer, true) && same(&target, &own, true)) {
             connections[i].found = true;
@@ -198,17 +218,21 @@ static bool look_by_proc(struct tcpstore_connection *connections, size_t n)
     return works;
 }
 
-enum fsdp_status tcpstore_owners(struct tcpstore_connection *connections, size_t n, enum tcpstore_lookup *lookup,
-                                 struct fsdp_err *err)
+static void find_none(struct tcpstore_connection *connections, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         connections[i].found = false;
-    if (*lookup == TCPSTORE_LOOKUP_DIAG) {
-        if (look_by_diag(connections, n))
+}
+
+enum fsdp_status tcpstore_owners_find(struct tcpstore_owners *owners, struct tcpstore_connection *connections,
+                                      size_t n, struct fsdp_err *err)
+{
+    find_none(connections, n);
+    if (owners->netlink >= 0) {
+        if (look_by_diag(owners->netlink, connections, n))
             return FSDP_OK;
-        for (size_t i = 0; i < n; i++)
-            connections[i].found = false;
-        *lookup = TCPSTORE_LOOKUP_PROC;
+        tcpstore_owners_close(owners); /* a late answer would be taken for the next question's */
+        find_none(connections, n);
     }
     if (look_by_proc(connections, n))
         return FSDP_OK;

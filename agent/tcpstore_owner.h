@@ -23,15 +23,20 @@ struct tcpstore_connection {
     uid_t uid;
 };
 
-/* How they are looked up; in this order when the first does not work. */
-enum tcpstore_lookup { TCPSTORE_LOOKUP_DIAG, TCPSTORE_LOOKUP_PROC };
+/* How they are looked up: by the socket `netlink` while it works (-1: it does not), then by /proc. */
+struct tcpstore_owners {
+    int netlink; /* close-on-exec */
+};
+
+void tcpstore_owners_open(struct tcpstore_owners *owners);
+void tcpstore_owners_close(struct tcpstore_owners *owners);
 
 /**
- * Fill in `found` and `uid` of all n. `*lookup` is where to begin, and is left at what worked.
- *   FSDP_ERR_IO  neither works; none is found
+ * Fill in `found` and `uid` of all n.
+ *   FSDP_ERR_IO  neither way works; none is found
  */
-enum fsdp_status tcpstore_owners(struct tcpstore_connection *connections, size_t n, enum tcpstore_lookup *lookup,
-                                 struct fsdp_err *err);
+enum fsdp_status tcpstore_owners_find(struct tcpstore_owners *owners, struct tcpstore_connection *connections,
+                                      size_t n, struct fsdp_err *err);
 
 /** The same address, IPv4 inside IPv6 being IPv4. Ports do not count. */
 bool tcpstore_same_address(const struct sockaddr_storage *a, const struct sockaddr_storage *b);

@@ -58,16 +58,14 @@ void tcpstore_session_woken(struct tcpstore_session *session)
     answer_byte(session, STOP_WAITING);
 }
 
-void tcpstore_session_sent(struct tcpstore_session *session, size_t n)
+unsigned char *tcpstore_session_take(struct tcpstore_session *session, size_t *n)
 {
-    session->out_n -= n;
-    if (session->out_n > 0) {
-        memmove(session->out, session->out + n, session->out_n);
-        return;
-    }
-    free(session->out);
+    unsigned char *out = session->out;
+
+    *n = session->out_n;
     session->out = NULL;
-    session->out_capacity = 0;
+    session->out_n = session->out_capacity = 0;
+    return out;
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ struct tcpstore_session {
     struct tcpstore_waits waits;
     bool validated;
     bool out_of_memory; /* an answer could not be kept: the next feed fails */
-    unsigned char *out; /* (out_n) bytes to be sent; the caller's to send and to say so by tcpstore_session_sent() */
+    unsigned char *out; /* (out_n) bytes to be sent */
     size_t out_n, out_capacity;
 };
 
@@ -45,8 +45,8 @@ enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const u
 /** What it waited for has come: its answer is in `out`. */
 void tcpstore_session_woken(struct tcpstore_session *session);
 
-/** The first n bytes of `out` are on their way. */
-void tcpstore_session_sent(struct tcpstore_session *session, size_t n);
+/** The bytes to be sent, the caller's to free; NULL, and *n is 0, when there are none. */
+unsigned char *tcpstore_session_take(struct tcpstore_session *session, size_t *n);
 
 /** Memory held for this client, apart from what its waits take among the keys. */
 size_t tcpstore_session_held_bytes(const struct tcpstore_session *session);
