@@ -105,6 +105,7 @@ void coordinator_judge_if_down(struct coordinator *coordinator)
         if (!coordinator->nodes[i].stopped && !coordinator->nodes[i].lost)
             return;
     save_abandon(coordinator->save);
+    coordinator_close_store(coordinator); /* its last worker is gone, and all that is in it is stale */
     coordinator_post(coordinator, judge(coordinator));
 }
 
@@ -123,6 +124,7 @@ static void write_errors(struct coordinator *coordinator)
 
 static void end(struct coordinator *coordinator)
 {
+    coordinator_close_store(coordinator);
     if (coordinator->status == 0 && coordinator->stop_signal != 0) { /* between two generations */
         struct verdict verdict;
 

@@ -68,9 +68,16 @@ static enum coordinator_event weigh_resume(struct coordinator *coordinator, int6
 static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 {
     struct coordinator *coordinator = arg;
+    enum coordinator_event event = weigh_resume(coordinator, step, err);
+    struct fsdp_err why = { 0 };
 
     coordinator->resume_step = step;
-    coordinator_post(coordinator, weigh_resume(coordinator, step, err));
+    if (event == CE_PREPARED && coordinator->state == CS_PREPARING &&
+        coordinator_open_store(coordinator, &why) != FSDP_OK) {
+        coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, why.message);
+        event = CE_REFUSED;
+    }
+    coordinator_post(coordinator, event);
     coordinator_run(coordinator);
 }
 
@@ -79,8 +86,7 @@ void coordinator_prepare(struct coordinator *coordinator)
     save_prepare(coordinator->save, on_prepared, coordinator);
 }
 
-/* A port that is free now. Another process may take it before rank 0 does: then the world fails and gets a
- * new one. */
+/* For a job, which has no store: a port that is free now. Another process may take it before rank 0 does. */
 static int free_port(void)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -124,9 +130,10 @@ void coordinator_form(struct coordinator *coordinator)
     coordinator->n_deaths = 0;
     coordinator->cause = -1;
     snprintf(plan.master_address, sizeof plan.master_address, "%s",
-             coordinator->config->master_address != NULL ? coordinator->config->master_address
-                                                         : coordinator->nodes[0].address);
-    plan.master_port = coordinator->config->master_port != 0 ? coordinator->config->master_port : free_port();
+             coordinator_master_address(coordinator));
+    plan.master_port = coordinator->store != NULL                ? tcpstore_port(coordinator->store)
+                       : coordinator->config->master_port != 0 ? coordinator->config->master_port
+                                                               : free_port();
     fill_random(plan.token, sizeof plan.token);
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
     for (int i = 0; i < coordinator->n_nodes; i++)

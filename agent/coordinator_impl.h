@@ -1,6 +1,7 @@
 /*
  * What the files of the coordinator share: coordinator.c runs the machine and ends the run,
- * coordinator_form.c begins generations and takes them down, coordinator_reports.c takes what the nodes say.
+ * coordinator_form.c begins generations and takes them down, coordinator_store.c opens the store that a generation's
+ * programs meet at, coordinator_reports.c takes what the nodes say.
  *
  * Whoever posts an event calls coordinator_run() before returning to the loop. A node that is lost is told
  * nothing; one whose `ops` is NULL has not come yet.
@@ -11,6 +12,7 @@
 #include "agent/coordinator.h"
 #include "agent/coordinator_fsm.h"
 #include "agent/save.h"
+#include "agent/tcpstore.h"
 
 enum { COORDINATOR_QUEUE = 256, COORDINATOR_LINE_BYTES = 1024 };
 
@@ -33,6 +35,7 @@ struct coordinator {
     int generation, n_restarts, world_size;
     int64_t resume_step;
     struct save *save;
+    struct tcpstore *store; /* of the generation that forms or runs, for a program; else NULL */
 
     /* Of the generation that runs or just ran. */
     struct death *deaths;
@@ -67,6 +70,16 @@ void coordinator_prepare(struct coordinator *coordinator);
 void coordinator_form(struct coordinator *coordinator);
 /** Stop the generation on every node; again, with stop_now, to hurry them. */
 void coordinator_clear(struct coordinator *coordinator);
+
+/** Where the ranks of a generation meet: what the user names, else node 0. */
+const char *coordinator_master_address(const struct coordinator *coordinator);
+/**
+ * A fresh store for the generation that is about to form; none for a job. What was open is closed.
+ *   as tcpstore_open()
+ */
+enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err);
+/** Everything in it is gone, and its port free. Nothing is done where there is none. */
+void coordinator_close_store(struct coordinator *coordinator);
 
 /** If every node is down: reach the verdict, and post it. */
 void coordinator_judge_if_down(struct coordinator *coordinator);

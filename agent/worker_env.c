@@ -76,7 +76,7 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
     set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);
     set(ours, "TORCHELASTIC_RESTART_COUNT=%d", id->restart_count);
     set(ours, "TORCHELASTIC_MAX_RESTARTS=%d", id->max_restarts);
-    set(ours, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 serves the store itself */
+    set(ours, "TORCHELASTIC_USE_AGENT_STORE=%s", id->agent_store ? "True" : "False");
     set(ours, "TORCHELASTIC_ERROR_FILE=%s", id->error_file == NULL ? "" : id->error_file);
     if (worker_env_find(parent, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         set(ours, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");

@@ -17,6 +17,7 @@ struct worker_identity {
     const char *run_id;
     const char *master_address;
     int master_port;
+    bool agent_store; /* the agent serves PyTorch's store there; else rank 0 does */
     int restart_count, max_restarts;
     int threads;            /* OMP_NUM_THREADS where the parent does not set it */
     const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */

@@ -1,0 +1,48 @@
+#include <stdlib.h>
+
+#include "agent/coordinator_impl.h"
+
+static void say(void *arg, const char *words)
+{
+    struct coordinator *coordinator = arg;
+
+    if (!coordinator->config->quiet)
+        console_say(coordinator->services.console, "fsdprun: %s", words);
+}
+
+const char *coordinator_master_address(const struct coordinator *coordinator)
+{
+    return coordinator->config->master_address != NULL ? coordinator->config->master_address
+                                                       : coordinator->nodes[0].address;
+}
+
+/* A job of ours meets over the link, and a program over this: PyTorch's, or whoever speaks its protocol. */
+enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err)
+{
+    struct tcpstore_config config = { .host = coordinator_master_address(coordinator),
+                                      .port = coordinator->config->master_port,
+                                      .say = say,
+                                      .arg = coordinator };
+    const char **nodes;
+    enum fsdp_status status;
+
+    coordinator_close_store(coordinator);
+    if (coordinator->config->job_json != NULL)
+        return FSDP_OK;
+    nodes = calloc((size_t)coordinator->n_nodes, sizeof *nodes);
+    if (nodes == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    for (int i = 0; coordinator->n_nodes > 1 && i < coordinator->n_nodes; i++)
+        if (coordinator->nodes[i].ops != NULL && !coordinator->nodes[i].lost)
+            nodes[config.n_nodes++] = coordinator->nodes[i].address;
+    config.nodes = nodes;
+    status = tcpstore_open(&coordinator->store, coordinator->services.loop, &config, err);
+    free(nodes);
+    return status;
+}
+
+void coordinator_close_store(struct coordinator *coordinator)
+{
+    tcpstore_close(coordinator->store);
+    coordinator->store = NULL;
+}
