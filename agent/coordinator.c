@@ -38,7 +38,7 @@ static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
     return (struct verdict_run){ .deaths = coordinator->deaths,
                                  .n_deaths = coordinator->n_deaths,
                                  .cause = coordinator->cause,
-                                 .tail = &coordinator->tail,
+                                 .detail = &coordinator->detail,
                                  .generation = coordinator->generation,
                                  .n_restarts = coordinator->n_restarts,
                                  .max_restarts = coordinator->config->max_restarts,
@@ -124,6 +124,8 @@ static void write_errors(struct coordinator *coordinator)
 
 static void end(struct coordinator *coordinator)
 {
+    struct coordinator_end how;
+
     coordinator_close_store(coordinator);
     if (coordinator->status == 0 && coordinator->stop_signal != 0) { /* between two generations */
         struct verdict verdict;
@@ -138,10 +140,17 @@ static void end(struct coordinator *coordinator)
     } else if (coordinator->services.rundir != NULL) {
         write_errors(coordinator);
     }
+    how = (struct coordinator_end){ .status = coordinator->status, .line = coordinator->line, .node = -1 };
+    if (coordinator->status != 0 && coordinator->end_class == 0 && coordinator->cause >= 0) {
+        const struct death *cause = &coordinator->deaths[coordinator->cause];
+
+        how.node = cause->node_rank;
+        how.code = cause->kind == DEATH_SIGNAL ? -cause->code : cause->code;
+        how.detail = errors_detail_is_empty(&coordinator->detail) ? NULL : &coordinator->detail;
+    }
     for (int i = 0; i < coordinator->n_nodes; i++)
         if (coordinator->nodes[i].ops != NULL && !coordinator->nodes[i].lost)
-            coordinator->nodes[i].ops->finish(coordinator->nodes[i].member, coordinator->status,
-                                              coordinator->line);
+            coordinator->nodes[i].ops->finish(coordinator->nodes[i].member, &how);
 }
 
 /* --- the machine
@@ -323,11 +332,6 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     }
     *out = coordinator;
     return FSDP_OK;
-}
-
-const struct errors_tail *coordinator_tail(const struct coordinator *coordinator)
-{
-    return coordinator->end_class == 0 && coordinator->tail.n_lines > 0 ? &coordinator->tail : NULL;
 }
 
 bool coordinator_destroy(struct coordinator *coordinator)

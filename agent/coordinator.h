@@ -23,6 +23,14 @@
 
 struct coordinator;
 
+/* How the run ended, the same on every node; borrowed for the call. */
+struct coordinator_end {
+    int status;       /* exit status */
+    const char *line; /* the first cause in words, empty when all went well */
+    int node, code;   /* where a worker is the cause: of which node, and its exit code or minus its signal */
+    const struct errors_detail *detail; /* of that worker; NULL: none, or nothing is known */
+};
+
 /* What the coordinator tells a node; `member` is what coordinator_attach() was given. */
 struct coordinator_member {
     void (*form)(void *member, const struct world_plan *plan);
@@ -31,8 +39,7 @@ struct coordinator_member {
     void (*notify)(void *member, const struct fsdp_link_notice *notice);
     void (*publish)(void *member, const struct fsdp_link_published *published);
     void (*put)(void *member, int generation, const char *key, const void *value, size_t size_bytes);
-    /* The run is over with this exit status; `line` is the first cause in words, empty when all went well. */
-    void (*finish)(void *member, int status, const char *line);
+    void (*finish)(void *member, const struct coordinator_end *end);
 };
 
 struct coordinator_services {
@@ -49,18 +56,15 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
 /** After every member's finish(); NULL is a no-op. False, and nothing is freed, while the disk is still busy. */
 bool coordinator_destroy(struct coordinator *coordinator);
 
-/** The last stderr lines of the rank that ended the run; NULL when it was none, or they were not captured. */
-const struct errors_tail *coordinator_tail(const struct coordinator *coordinator);
-
 /** Node `node` (0 ... n_nodes - 1) is there. With the last one the first generation begins. */
 void coordinator_attach(struct coordinator *coordinator, int node, const struct coordinator_member *ops,
                         void *member, int n_workers, const char *address);
 /** The nodes did not come together: the run ends with `status`. */
 void coordinator_refused(struct coordinator *coordinator, int status, const char *words);
 
-/* Reports of a node. `tail` (the last stderr lines of a rank that failed) may be NULL. */
+/* Reports of a node. `detail` (of a rank that failed) may be NULL. */
 void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
-                        const struct errors_tail *tail);
+                        const struct errors_detail *detail);
 void coordinator_stopped(struct coordinator *coordinator, int node, int generation);
 void coordinator_lost(struct coordinator *coordinator, int node, const char *words);
 void coordinator_event(struct coordinator *coordinator, int node, int generation, int rank, const char *json,

@@ -41,7 +41,7 @@ struct coordinator {
     struct death *deaths;
     size_t n_deaths, deaths_capacity;
     int cause;               /* index of the first cause in `deaths`; -1: none */
-    struct errors_tail tail; /* of that rank */
+    struct errors_detail detail; /* of that rank */
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;

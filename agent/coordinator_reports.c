@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/coordinator_impl.h"
 
@@ -24,25 +25,28 @@ static bool add_death(struct coordinator *coordinator, const struct death *death
     return true;
 }
 
-void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
-                        const struct errors_tail *tail)
+/* Which is the first cause now that another death was added, of which `detail` (may be NULL) is known? */
+static void take_cause(struct coordinator *coordinator, const struct errors_detail *detail)
 {
-    int cause;
+    const int cause = first_cause_find(coordinator->deaths, coordinator->n_deaths);
 
+    if (cause == coordinator->cause)
+        return;
+    /* Time orders them totally, so that a new first cause is always the one that was just added. */
+    coordinator->cause = cause;
+    if (detail != NULL)
+        errors_detail_copy(&coordinator->detail, detail);
+    else
+        memset(&coordinator->detail, 0, sizeof coordinator->detail);
+}
+
+void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
+                        const struct errors_detail *detail)
+{
     if (!is_current(coordinator, generation) || !add_death(coordinator, death))
         return;
     coordinator->deaths[coordinator->n_deaths - 1].node_rank = node;
-    cause = first_cause_find(coordinator->deaths, coordinator->n_deaths);
-    if (cause != coordinator->cause) {
-        coordinator->cause = cause;
-        coordinator->tail.n_lines = 0;
-        if (tail != NULL) {
-            coordinator->tail = *tail;
-            /* The lines point into the bytes of the struct they came in. */
-            for (int i = 0; i < tail->n_lines; i++)
-                coordinator->tail.lines[i] = coordinator->tail.bytes + (tail->lines[i] - tail->bytes);
-        }
-    }
+    take_cause(coordinator, detail);
     if (death->kind != DEATH_NONE && !first_cause_is_consequence(death)) {
         coordinator_post(coordinator, CE_FAILED);
         coordinator_run(coordinator);
@@ -75,7 +79,7 @@ void coordinator_lost(struct coordinator *coordinator, int node, const char *wor
     snprintf(death.words, sizeof death.words, "node %d: %.200s", node, words);
     if (coordinator->state == CS_UP || coordinator->state == CS_CLEARING) {
         if (add_death(coordinator, &death))
-            coordinator->cause = first_cause_find(coordinator->deaths, coordinator->n_deaths);
+            take_cause(coordinator, NULL);
         coordinator_post(coordinator, CE_FAILED);
         coordinator_run(coordinator);
         coordinator_judge_if_down(coordinator);

@@ -16,6 +16,8 @@
 #include "agent/json_text.h"
 #include "agent/rundir.h"
 
+enum { LINE_MESSAGE_BYTES = 400, ACCOUNT_TRACEBACK_LINES = 40, ACCOUNT_TAIL_LINES = 8 };
+
 static const char *const class_names[ERRORS_CLASS_COUNT] = {
     [ERRORS_EXIT] = "exit",       [ERRORS_SIGNAL] = "signal", [ERRORS_EXEC] = "exec",
     [ERRORS_HANG] = "hang",       [ERRORS_NODE] = "node",     [ERRORS_WORLD] = "world",
@@ -76,17 +78,26 @@ static void put_death(FILE *out, const char *lead, const struct errors_death *de
 
 static void put_cause(FILE *out, const struct errors_report *report)
 {
+    const struct errors_detail *detail = report->detail;
+
     fputs("  \"cause\": {\"class\": ", out);
     json_put_text(out, errors_class_name(report->class));
     put_death(out, ", ", &report->cause);
     put_string(out, "phase", report->phase);
     put_number(out, ", ", "step", report->step, report->step >= 0);
+    fprintf(out, ", \"oom_kill\": %s", report->oom_kill ? "true" : "false");
     put_number(out, ", ", "generation", report->generation, true);
     put_string(out, "message", report->message);
+    put_string(out, "traceback", detail != NULL && detail->traceback[0] != '\0' ? detail->traceback : NULL);
+    if (detail != NULL && detail->raised_us > 0)
+        fprintf(out, ", \"raised\": %.6f", (double)detail->raised_us / 1e6);
+    else
+        fputs(", \"raised\": null", out);
+    put_string(out, "error_file", detail != NULL && detail->error_file[0] != '\0' ? detail->error_file : NULL);
     fputs(", \"stderr\": [", out);
-    for (int i = 0; report->tail != NULL && i < report->tail->n_lines; i++) {
+    for (int i = 0; detail != NULL && i < detail->tail.n_lines; i++) {
         fputs(i == 0 ? "" : ", ", out);
-        json_put_text(out, report->tail->lines[i]);
+        json_put_text(out, detail->tail.lines[i]);
     }
     fputs("]},\n", out);
 }
@@ -227,13 +238,81 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     if (report->cause.rank >= 0)
         add(out, size, &end, ", generation %d", report->generation);
     if (report->message != NULL && report->message[0] != '\0')
-        add(out, size, &end, ": %s", report->message);
+        add(out, size, &end, ": %.*s", LINE_MESSAGE_BYTES, report->message);
     if (report->n_collateral > 0)
         add(out, size, &end, "; %zu other rank%s stopped", report->n_collateral,
             report->n_collateral == 1 ? " was" : "s were");
     for (size_t i = 0; i < end; i++) /* one line, whatever the message holds */
         if ((unsigned char)out[i] < 0x20)
             out[i] = ' ';
+    return out;
+}
+
+/* --- what stands above the line ------------------------------------------------------------------------------------ */
+
+void errors_detail_copy(struct errors_detail *to, const struct errors_detail *from)
+{
+    *to = *from;
+    for (int i = 0; i < from->tail.n_lines; i++)
+        to->tail.lines[i] = to->tail.bytes + (from->tail.lines[i] - from->tail.bytes);
+}
+
+bool errors_detail_is_empty(const struct errors_detail *detail)
+{
+    return detail->tail.n_lines == 0 && detail->message[0] == '\0' && detail->traceback[0] == '\0' &&
+           detail->error_file[0] == '\0';
+}
+
+/* A terminal acts on control bytes: what a worker wrote is shown, not obeyed. */
+static void add_line(char *out, size_t size, size_t *end, const char *line, size_t length)
+{
+    const size_t from = *end;
+
+    add(out, size, end, "  %.*s", (int)length, line);
+    for (size_t i = from; i < *end; i++)
+        if (((unsigned char)out[i] < 0x20 && out[i] != '\t') || out[i] == 0x7f)
+            out[i] = '?';
+    add(out, size, end, "\n");
+}
+
+static void account_of_traceback(const char *text, char *out, size_t size, size_t *end)
+{
+    int n_lines = 0;
+
+    for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
+        n_lines++;
+    add(out, size, end, "fsdprun: its Python traceback%s:\n",
+        n_lines > ACCOUNT_TRACEBACK_LINES ? " (the last lines of it)" : "");
+    for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
+        if (n_lines-- <= ACCOUNT_TRACEBACK_LINES)
+            add_line(out, size, end, at, strcspn(at, "\n"));
+}
+
+static void account_of_tail(const struct errors_tail *tail, char *out, size_t size, size_t *end)
+{
+    int first = tail->n_lines > ACCOUNT_TAIL_LINES ? tail->n_lines - ACCOUNT_TAIL_LINES : 0;
+
+    for (int i = first - 1; i >= 0; i--)
+        if (strstr(tail->lines[i], "Traceback (most recent call last)") != NULL) {
+            first = i;
+            break;
+        }
+    add(out, size, end, "fsdprun: its last lines on stderr:\n");
+    for (int i = first; i < tail->n_lines; i++)
+        add_line(out, size, end, tail->lines[i], strlen(tail->lines[i]));
+}
+
+const char *errors_account(const struct errors_detail *detail, char *out, size_t size)
+{
+    size_t end = 0;
+
+    out[0] = '\0';
+    if (detail == NULL)
+        return out;
+    if (detail->traceback[0] != '\0')
+        account_of_traceback(detail->traceback, out, size, &end);
+    else if (detail->tail.n_lines > 0)
+        account_of_tail(&detail->tail, out, size, &end);
     return out;
 }
 

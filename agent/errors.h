@@ -2,14 +2,16 @@
  * errors.json: what ended the job, and what died only because of that.
  *
  * {"time", "status", "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name",
- *   "phase", "step", "generation", "message", "stderr": [lines]}, "collateral": {"count", "ranks": [{"rank",
+ *   "oom_kill", "phase", "step", "generation", "message", "traceback", "raised", "error_file", "stderr": [lines]},
+ *   "collateral": {"count", "ranks": [{"rank",
  *   "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
- * What is not known is null. `status` is fsdprun's exit status. `class` is one of the names below: workers may
+ * What is not known is null; `raised` is the epoch time of the failure by the clock of its host, from its error file. `status` is fsdprun's exit status. `class` is one of the names below: workers may
  * return the numbers that fsdprun uses itself, and it tells them apart.
  */
 #ifndef AGENT_ERRORS_H
 #define AGENT_ERRORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,7 +34,14 @@ enum errors_class {
     ERRORS_CLASS_COUNT
 };
 
-enum { ERRORS_TAIL_LINES = 20, ERRORS_TAIL_BYTES = 4096, ERRORS_COLLATERAL_LISTED = 1024 };
+enum {
+    ERRORS_TAIL_LINES = 20,
+    ERRORS_TAIL_BYTES = 4096,
+    ERRORS_COLLATERAL_LISTED = 1024,
+    ERRORS_MESSAGE_BYTES = 1024,
+    ERRORS_TRACEBACK_BYTES = 8192,
+    ERRORS_PATH_BYTES = 4096
+};
 
 /** The last lines a rank wrote to stderr: `n_lines` zero-terminated lines, oldest first, pointing into `bytes`. */
 struct errors_tail {
@@ -40,6 +49,23 @@ struct errors_tail {
     const char *lines[ERRORS_TAIL_LINES];
     char bytes[ERRORS_TAIL_BYTES + ERRORS_TAIL_LINES];
 };
+
+/**
+ * What a worker left behind about its end, beyond how it ended: its last lines, and its error file
+ * (agent/error_file.h). All zero: nothing.
+ */
+struct errors_detail {
+    struct errors_tail tail;
+    char message[ERRORS_MESSAGE_BYTES];     /* "ValueError: x"; empty: none */
+    char traceback[ERRORS_TRACEBACK_BYTES]; /* its Python call stack, or the end of it; empty: none */
+    int64_t raised_us;                      /* when, in microseconds of its host's epoch clock; 0: unknown */
+    char error_file[ERRORS_PATH_BYTES];     /* on its host; empty: there is none */
+};
+
+/** A copy that stands by itself: its lines point into its own bytes. */
+void errors_detail_copy(struct errors_detail *to, const struct errors_detail *from);
+
+bool errors_detail_is_empty(const struct errors_detail *detail);
 
 /** One dead worker, or none (rank -1) when the class is not about one. */
 struct errors_death {
@@ -58,7 +84,8 @@ struct errors_report {
     int64_t step;      /* -1: unknown */
     int generation;
     const char *message;            /* one line more about it; NULL: none */
-    const struct errors_tail *tail; /* NULL: not captured */
+    const struct errors_detail *detail; /* NULL: nothing is known */
+    bool oom_kill;                      /* the kernel's OOM killer ended it */
     const struct errors_death *collateral;
     size_t n_collateral; /* all are counted, the first ERRORS_COLLATERAL_LISTED are listed */
 };
@@ -84,6 +111,13 @@ char *errors_json(const struct errors_report *report, double time_s);
  * Cut to `size`. Returns `out`.
  */
 const char *errors_line(const struct errors_report *report, char *out, size_t size);
+
+/**
+ * What is shown above that line: the end of the traceback, else of what was captured of stderr (from where a Python
+ * traceback in it begins), a heading first, each line indented, control bytes replaced. An empty text: there is
+ * nothing. Cut to `size`. Returns `out`.
+ */
+const char *errors_account(const struct errors_detail *detail, char *out, size_t size);
 
 /** The last lines (at most ERRORS_TAIL_LINES and ERRORS_TAIL_BYTES) of the file `fd` from offset `start` on. */
 enum fsdp_status errors_tail_read(struct errors_tail *tail, int fd, int64_t start, struct fsdp_err *err);

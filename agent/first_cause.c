@@ -33,6 +33,14 @@ static int order(const struct death *death)
     return !was_asked(death) ? 1 : blames_another(death) ? 2 : 3;
 }
 
+/* Ties, as of two errors within the second that their files name, go to the one that was seen first. */
+static bool is_before(const struct death *a, const struct death *b)
+{
+    const int64_t raised_a = a->when_ns - a->age_ns, raised_b = b->when_ns - b->age_ns;
+
+    return raised_a != raised_b ? raised_a < raised_b : a->when_ns < b->when_ns;
+}
+
 int first_cause_find(const struct death *deaths, size_t n)
 {
     int best = -1;
@@ -41,7 +49,7 @@ int first_cause_find(const struct death *deaths, size_t n)
         if (deaths[i].kind == DEATH_NONE)
             continue;
         if (best < 0 || order(&deaths[i]) < order(&deaths[best]) ||
-            (order(&deaths[i]) == order(&deaths[best]) && deaths[i].when_ns < deaths[best].when_ns))
+            (order(&deaths[i]) == order(&deaths[best]) && is_before(&deaths[i], &deaths[best])))
             best = (int)i;
     }
     return best;

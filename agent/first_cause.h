@@ -5,6 +5,10 @@
  *   - it came after we had asked the worker to stop and looks like it: killed by a signal we sent, or any
  *     exit code (a program's handler of TERM may return what it likes);
  *   - the worker says so itself: it left with 75 or 76 because a peer or its link was gone.
+ * Of several causes the first in time is taken. A death is seen by its node's coordinator when it is told of it;
+ * where the worker's error file says when it raised, it counts from then (age_ns, measured on its own host, so that
+ * clocks of different hosts are never compared): a rank that is slow to die after it raised is still the first.
+ *
  * A signal that we never sent is a cause whenever it is seen: the kernel announces a death only once its memory
  * is freed, which for a big process is long after its peers have noticed.
  */
@@ -36,6 +40,8 @@ struct death {
     int sent_signal; /* the signal by which we had asked it to end before; 0: we had not */
     bool killed;     /* we had sent it KILL */
     int64_t when_ns; /* CLOCK_MONOTONIC of the coordinator's host, when it was seen */
+    int64_t age_ns;  /* how long before it was seen it had raised, by its error file; 0: unknown */
+    bool oom_kill;   /* the kernel's OOM killer ended it */
     int64_t step;    /* -1: unknown */
     int phase;       /* enum fsdp_phase; -1: unknown */
     char host[DEATH_HOST_BYTES];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/detail_proto.h"
 #include "agent/meeting.h"
 #include "agent/uplink.h"
 
@@ -89,11 +90,12 @@ static void remote_put(void *member, int generation, const char *key, const void
     free(payload);
 }
 
-static void remote_finish(void *member, int status, const char *line)
+static void remote_finish(void *member, const struct coordinator_end *end)
 {
-    struct proto_finish finish = { .status = status };
+    struct proto_finish finish = { .status = end->status, .node = end->node, .code = end->code };
 
-    snprintf(finish.words, sizeof finish.words, "%s", line);
+    snprintf(finish.words, sizeof finish.words, "%s", end->line);
+    detail_to_proto(&finish.detail, end->detail);
     send_text(member, PROTO_FINISH, proto_write_finish(&finish));
 }
 
@@ -109,25 +111,11 @@ static const struct coordinator_member remote_member = {
 
 /* --- what a node reports ---------------------------------------------------------------------------------------- */
 
-static void split_tail(struct errors_tail *tail, const char *text)
-{
-    char *next;
-
-    tail->n_lines = 0;
-    snprintf(tail->bytes, sizeof tail->bytes, "%.*s", (int)sizeof tail->bytes - 1, text);
-    for (char *line = tail->bytes; *line != '\0' && tail->n_lines < ERRORS_TAIL_LINES; line = next) {
-        tail->lines[tail->n_lines++] = line;
-        next = line + strcspn(line, "\n");
-        if (*next == '\n')
-            *next++ = '\0';
-    }
-}
-
 static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct frame *frame,
                                     struct fsdp_err *err)
 {
     struct proto_exited exited;
-    struct errors_tail tail;
+    struct errors_detail detail;
     struct death death;
     enum fsdp_status status = proto_read_exited(&exited, frame->payload, frame->size, err);
 
@@ -135,6 +123,8 @@ static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct 
         return status;
     if (exited.kind > DEATH_HANG)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit of kind %u", exited.kind);
+    if (exited.age_ns < 0)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit that is yet to come");
     death = (struct death){ .kind = (enum death_kind)exited.kind,
                             .rank = exited.rank,
                             .local_rank = exited.local_rank,
@@ -143,14 +133,15 @@ static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct 
                             .code = exited.code,
                             .sent_signal = exited.sent_signal,
                             .killed = exited.killed != 0,
+                            .age_ns = exited.age_ns,
+                            .oom_kill = exited.oom_kill != 0,
                             .step = exited.step,
                             .phase = exited.phase,
                             .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) };
     snprintf(death.host, sizeof death.host, "%.*s", (int)sizeof death.host - 1, exited.host);
     snprintf(death.words, sizeof death.words, "%.*s", (int)sizeof death.words - 1, exited.words);
-    split_tail(&tail, exited.stderr_tail);
     coordinator_exited(nodes->coordinator, node, (int)frame->generation, &death,
-                       tail.n_lines > 0 ? &tail : NULL);
+                       detail_from_proto(&detail, &exited.detail) ? &detail : NULL);
     return FSDP_OK;
 }
 

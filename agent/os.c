@@ -44,6 +44,14 @@ void os_baseline_capture(struct os_baseline *baseline)
     getrlimit(RLIMIT_NOFILE, &baseline->nofile);
 }
 
+int64_t os_epoch_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
 void os_raise_nofile(void)
 {
     struct rlimit limit;

@@ -26,6 +26,9 @@ struct os_baseline {
 /** Look at this process; the first thing a program does. */
 void os_baseline_capture(struct os_baseline *baseline);
 
+/** Microseconds of the epoch clock (CLOCK_REALTIME): for what workers write, never for durations. */
+int64_t os_epoch_us(void);
+
 /** Raise the soft limit of open files to the hard one (the baseline keeps what it was). */
 void os_raise_nofile(void);
 

@@ -22,6 +22,10 @@ struct field {
     {                                                                                                        \
         key, kind, offsetof(type, member), sizeof(((type *)0)->member)                                       \
     }
+#define DETAIL_FIELDS(type)                                                                                  \
+    FIELD(type, TEXT, "stderr", detail.stderr_tail), FIELD(type, TEXT, "message", detail.message),           \
+        FIELD(type, TEXT, "traceback", detail.traceback), FIELD(type, TEXT, "error_file", detail.error_file), \
+        FIELD(type, LONG, "raised_us", detail.raised_us)
 #define N(rows) (sizeof(rows) / sizeof *(rows))
 
 static const struct field join_fields[] = {
@@ -59,7 +63,9 @@ static const struct field exited_fields[] = {
     FIELD(struct proto_exited, INT, "phase", phase),
     FIELD(struct proto_exited, TEXT, "host", host),
     FIELD(struct proto_exited, TEXT, "words", words),
-    FIELD(struct proto_exited, TEXT, "stderr", stderr_tail),
+    FIELD(struct proto_exited, LONG, "age_ns", age_ns),
+    FIELD(struct proto_exited, WORD, "oom_kill", oom_kill),
+    DETAIL_FIELDS(struct proto_exited),
 };
 
 struct ranked_saved {
@@ -86,6 +92,9 @@ static const struct field published_fields[] = {
 static const struct field finish_fields[] = {
     FIELD(struct proto_finish, INT, "status", status),
     FIELD(struct proto_finish, TEXT, "words", words),
+    FIELD(struct proto_finish, INT, "node", node),
+    FIELD(struct proto_finish, INT, "code", code),
+    DETAIL_FIELDS(struct proto_finish),
 };
 
 struct one_number {

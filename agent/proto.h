@@ -68,6 +68,13 @@ struct proto_start {
     unsigned char token[32];
 };
 
+/* struct errors_detail (agent/errors.h): what a worker left behind about its end. */
+struct proto_detail {
+    char stderr_tail[4096 + 64]; /* its last lines, each ended by a newline; empty: not captured */
+    char message[1024], traceback[8192], error_file[4096];
+    int64_t raised_us;
+};
+
 /* One worker's end: struct death as the node saw it, but for its place in time. */
 struct proto_exited {
     uint32_t kind; /* enum death_kind */
@@ -78,12 +85,16 @@ struct proto_exited {
     int phase;    /* enum fsdp_phase; -1: unknown */
     char host[PROTO_TEXT_BYTES];
     char words[PROTO_WORDS_BYTES]; /* more about it; may be empty */
-    char stderr_tail[4096 + 64];   /* its last lines, each ended by a newline; empty: not captured */
+    int64_t age_ns;
+    uint32_t oom_kill; /* 1: by the kernel's OOM killer */
+    struct proto_detail detail;
 };
 
 struct proto_finish {
     int status;
-    char words[PROTO_WORDS_BYTES]; /* the first cause in one line; empty when all went well */
+    char words[2 * PROTO_WORDS_BYTES]; /* the first cause in one line; empty when all went well */
+    int node, code;                    /* as struct coordinator_end has them */
+    struct proto_detail detail;
 };
 
 /* Each returns the JSON text, to be freed, or NULL when memory ran out. */

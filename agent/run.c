@@ -9,15 +9,17 @@
 
 #include "agent/console.h"
 #include "agent/coordinator.h"
+#include "agent/error_file.h"
 #include "agent/errors.h"
 #include "agent/events.h"
 #include "agent/logs.h"
 #include "agent/nodes.h"
 #include "agent/rundir.h"
 #include "agent/uplink.h"
+#include "agent/worker_env.h"
 #include "agent/world.h"
 
-enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20, LINE_BYTES = 1024, TAIL_SHOWN = 8 };
+enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20, LINE_BYTES = 1024, ACCOUNT_BYTES = 16384 };
 
 struct run {
     uv_loop_t *loop;
@@ -41,7 +43,7 @@ struct run {
     int n_interrupts;
     int status;
     char line[LINE_BYTES];
-    struct errors_tail tail;
+    char account[ACCOUNT_BYTES]; /* what is shown above the line */
 };
 
 int run_start_status(enum fsdp_status status)
@@ -143,18 +145,29 @@ static void member_put(void *member, int generation, const char *key, const void
     world_put(run->world, generation, key, value, size_bytes);
 }
 
-static void member_finish(void *member, int status, const char *line)
+/* Whoever started us as a worker of theirs is told in their error file what ended us, as torchrun does. */
+static void pass_error_on(const struct run *run, const struct coordinator_end *end)
+{
+    const struct agent_config *config = run->config;
+    const char *to = config->environment != NULL ? worker_env_find(config->environment, "TORCHELASTIC_ERROR_FILE")
+                                                 : getenv("TORCHELASTIC_ERROR_FILE");
+    const char *from = end->node == config->node_rank && end->detail != NULL ? end->detail->error_file : NULL;
+    struct fsdp_err err = { 0 };
+
+    if (to == NULL || to[0] == '\0' || end->detail == NULL || end->detail->error_file[0] == '\0')
+        return; /* nobody asked, or there is no error file */
+    if (error_file_pass_on(from, to, end->detail, end->code, &err) != FSDP_OK)
+        console_say(run->console, "fsdprun: TORCHELASTIC_ERROR_FILE: %s", err.message);
+}
+
+static void member_finish(void *member, const struct coordinator_end *end)
 {
     struct run *run = member;
-    const struct errors_tail *tail = run->coordinator == NULL ? NULL : coordinator_tail(run->coordinator);
 
-    run->status = status;
-    snprintf(run->line, sizeof run->line, "%s", line);
-    if (tail != NULL) {
-        run->tail = *tail;
-        for (int i = 0; i < tail->n_lines; i++)
-            run->tail.lines[i] = run->tail.bytes + (tail->lines[i] - tail->bytes);
-    }
+    run->status = end->status;
+    snprintf(run->line, sizeof run->line, "%s", end->line);
+    errors_account(end->detail, run->account, sizeof run->account);
+    pass_error_on(run, end);
     world_end(run->world);
 }
 
@@ -170,18 +183,14 @@ static const struct coordinator_member local_member = {
 
 /* --- the world's listener ----------------------------------------------------------------------------------------- */
 
-static void on_exited(void *arg, int generation, const struct death *death)
+static void on_exited(void *arg, int generation, const struct death *death, const struct errors_detail *detail)
 {
     struct run *run = arg;
-    struct errors_tail tail = { 0 };
-    const bool wanted =
-        death->kind != DEATH_NONE && death->kind != DEATH_SPAWN && !first_cause_is_consequence(death);
-    const bool have = wanted && world_stderr_tail(run->world, death->rank, &tail);
 
     if (run->uplink != NULL)
-        uplink_exited(run->uplink, generation, death, have ? &tail : NULL);
+        uplink_exited(run->uplink, generation, death, detail);
     else
-        coordinator_exited(run->coordinator, run->config->node_rank, generation, death, have ? &tail : NULL);
+        coordinator_exited(run->coordinator, run->config->node_rank, generation, death, detail);
 }
 
 static void on_stopped(void *arg, int generation)
@@ -243,15 +252,9 @@ static void on_record(void *arg, int generation, const char *event, const struct
 /* The first cause is the last line, so that it is what stands above the prompt. */
 static void say_last(const struct run *run)
 {
-    const int first = run->tail.n_lines > TAIL_SHOWN ? run->tail.n_lines - TAIL_SHOWN : 0;
-
     if (run->line[0] == '\0' || (run->config->quiet && run->status == FSDP_EXIT_NOTICE))
         return;
-    if (run->tail.n_lines > 0) {
-        dprintf(run->config->stdio[2], "fsdprun: its last lines on stderr:\n");
-        for (int i = first; i < run->tail.n_lines; i++)
-            dprintf(run->config->stdio[2], "  %s\n", run->tail.lines[i]);
-    }
+    dprintf(run->config->stdio[2], "%s", run->account);
     dprintf(run->config->stdio[2], "fsdprun: %s\n", run->line);
 }
 

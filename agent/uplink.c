@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/detail_proto.h"
 #include "agent/meeting.h"
 
 enum { LINE_BYTES = 1024 };
@@ -19,32 +20,44 @@ struct uplink {
     bool up;        /* workers of it may be alive here */
     bool ending;    /* the line is gone: finish when they are not */
     bool finished;
-    int status;
     char line[LINE_BYTES];
+    struct coordinator_end end; /* what it ends with; its line and detail stand here */
+    struct errors_detail detail;
 };
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-static void finish(struct uplink *uplink, int status, const char *line)
+static void finish(struct uplink *uplink)
 {
     if (uplink->finished)
         return;
     uplink->finished = true;
-    uplink->ops->finish(uplink->member, status, line);
+    uplink->ops->finish(uplink->member, &uplink->end);
 }
 
-/* There is no coordinator any more, or not yet: end by ourselves, with what runs here stopped first. */
-static void end_alone(struct uplink *uplink, int status, const char *line)
+/* Over, once nothing runs here any more; what does is stopped. Lines and detail of `end` are copied. */
+static void end_with(struct uplink *uplink, const struct coordinator_end *end)
 {
     if (uplink->ending || uplink->finished)
         return;
     uplink->ending = true;
-    uplink->status = status;
-    snprintf(uplink->line, sizeof uplink->line, "%s", line);
+    uplink->end = *end;
+    snprintf(uplink->line, sizeof uplink->line, "%s", end->line);
+    uplink->end.line = uplink->line;
+    if (end->detail != NULL) {
+        errors_detail_copy(&uplink->detail, end->detail);
+        uplink->end.detail = &uplink->detail;
+    }
     if (uplink->up)
         uplink->ops->stop(uplink->member, SIGTERM, false);
     else
-        finish(uplink, status, line);
+        finish(uplink);
+}
+
+/* There is no coordinator any more, or not yet. */
+static void end_alone(struct uplink *uplink, int status, const char *line)
+{
+    end_with(uplink, &(struct coordinator_end){ .status = status, .line = line, .node = -1 });
 }
 
 /* --- what the coordinator says -------------------------------------------------------------------------------------- */
@@ -110,12 +123,17 @@ static enum fsdp_status take_published(struct uplink *uplink, const struct frame
 
 static enum fsdp_status take_finish(struct uplink *uplink, const struct frame *frame, struct fsdp_err *err)
 {
-    struct proto_finish end;
-    enum fsdp_status status = proto_read_finish(&end, frame->payload, frame->size, err);
+    struct proto_finish finished;
+    struct errors_detail detail;
+    enum fsdp_status status = proto_read_finish(&finished, frame->payload, frame->size, err);
 
-    if (status == FSDP_OK)
-        end_alone(uplink, end.status & 0xff,
-                  end.words); /* with nothing running here this is the end at once */
+    if (status == FSDP_OK) /* with nothing running here this is the end at once */
+        end_with(uplink,
+                 &(struct coordinator_end){ .status = finished.status & 0xff,
+                                            .line = finished.words,
+                                            .node = finished.node,
+                                            .code = finished.code,
+                                            .detail = detail_from_proto(&detail, &finished.detail) ? &detail : NULL });
     return status;
 }
 
@@ -223,25 +241,8 @@ static void send_text(struct uplink *uplink, enum proto_type type, int generatio
     free(text);
 }
 
-static void join_tail(char *out, size_t size, const struct errors_tail *tail)
-{
-    size_t length = 0;
-
-    out[0] = '\0';
-    for (int i = 0; tail != NULL && i < tail->n_lines; i++) {
-        const size_t line = strlen(tail->lines[i]);
-
-        if (length + line + 2 > size)
-            return;
-        memcpy(out + length, tail->lines[i], line);
-        length += line;
-        out[length++] = '\n';
-        out[length] = '\0';
-    }
-}
-
 void uplink_exited(struct uplink *uplink, int generation, const struct death *death,
-                   const struct errors_tail *tail)
+                   const struct errors_detail *detail)
 {
     struct proto_exited exited = { .kind = (uint32_t)death->kind,
                                    .rank = death->rank,
@@ -250,12 +251,14 @@ void uplink_exited(struct uplink *uplink, int generation, const struct death *de
                                    .code = death->code,
                                    .sent_signal = death->sent_signal,
                                    .killed = death->killed,
+                                   .age_ns = death->age_ns,
+                                   .oom_kill = death->oom_kill,
                                    .step = death->step,
                                    .phase = death->phase };
 
     snprintf(exited.host, sizeof exited.host, "%s", death->host);
     snprintf(exited.words, sizeof exited.words, "%s", death->words);
-    join_tail(exited.stderr_tail, sizeof exited.stderr_tail, tail);
+    detail_to_proto(&exited.detail, detail);
     send_text(uplink, PROTO_EXITED, generation, proto_write_exited(&exited));
 }
 
@@ -263,7 +266,7 @@ void uplink_stopped(struct uplink *uplink, int generation)
 {
     uplink->up = false;
     if (uplink->ending)
-        finish(uplink, uplink->status, uplink->line);
+        finish(uplink);
     else
         rendezvous_send(uplink->rendezvous, 0, PROTO_STOPPED, (uint32_t)generation, NULL, 0);
 }

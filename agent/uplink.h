@@ -31,7 +31,7 @@ void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 
 /* Reports, as of struct world_listener. */
 void uplink_exited(struct uplink *uplink, int generation, const struct death *death,
-                   const struct errors_tail *tail);
+                   const struct errors_detail *detail);
 void uplink_stopped(struct uplink *uplink, int generation);
 void uplink_event(struct uplink *uplink, int generation, int rank, const char *json, size_t length);
 void uplink_record(struct uplink *uplink, int generation, const char *event,

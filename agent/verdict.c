@@ -51,8 +51,11 @@ void verdict_report(const struct verdict_run *run, int status, enum errors_class
         report->cause = as_errors_death(cause);
         report->phase = first_cause_phase_name(cause->phase);
         report->step = cause->step;
-        report->message = cause->words[0] != '\0' ? cause->words : NULL;
-        report->tail = run->tail->n_lines > 0 ? run->tail : NULL;
+        report->message = cause->words[0] != '\0'         ? cause->words
+                          : run->detail->message[0] != '\0' ? run->detail->message
+                                                            : NULL;
+        report->detail = errors_detail_is_empty(run->detail) ? NULL : run->detail;
+        report->oom_kill = cause->oom_kill;
     }
     for (size_t i = 0; collateral != NULL && i < run->n_deaths; i++)
         if (run->deaths[i].kind != DEATH_NONE &&

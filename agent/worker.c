@@ -88,12 +88,22 @@ static bool open_stream(const struct worker_context *context, const struct worke
     return logs_open(context->logs, &spec, fd, err) == FSDP_OK;
 }
 
+bool worker_error_file(const struct agent_config *config, struct rundir *rundir, int generation,
+                       const struct worker *worker, char *out, size_t size)
+{
+    char folder[RUNDIR_PATH_BYTES];
+
+    return rundir != NULL && config->job_json == NULL &&
+           rundir_rank_folder(rundir, generation, worker->rank, worker->local_rank, folder, NULL) == FSDP_OK &&
+           (size_t)snprintf(out, size, "%s/error.json", folder) < size;
+}
+
 static bool spawn(struct worker *worker, const struct worker_context *context, int link_fd,
                   const int streams[2])
 {
     const struct agent_config *config = context->config;
     const struct world_plan *plan = context->plan;
-    char folder[RUNDIR_PATH_BYTES], error_file[RUNDIR_PATH_BYTES + 16];
+    char error_file[RUNDIR_PATH_BYTES];
     struct worker_identity identity = {
         .rank = worker->rank,
         .world_size = plan->world_size,
@@ -123,12 +133,8 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
     char **environment, **argv;
     bool started = false;
 
-    if (context->rundir != NULL && config->job_json == NULL &&
-        rundir_rank_folder(context->rundir, plan->generation, worker->rank, worker->local_rank, folder,
-                           NULL) == FSDP_OK) {
-        snprintf(error_file, sizeof error_file, "%s/error.json", folder);
+    if (worker_error_file(config, context->rundir, plan->generation, worker, error_file, sizeof error_file))
         identity.error_file = error_file;
-    }
     environment = worker_env_build(context->environment, &identity);
     argv = worker_env_args(config->argv, worker->local_rank);
     if (environment == NULL || argv == NULL) {
@@ -214,6 +220,8 @@ void worker_end(struct worker *worker, const struct agent_os *os, int signal)
         worker->killed = true;
     else
         worker->sent_signal = signal;
+    if (worker->asked_us == 0)
+        worker->asked_us = os_epoch_us();
     os->kill_group(os->arg, &worker->child, signal);
     if (signal != SIGKILL)
         os->kill_group(os->arg, &worker->child, SIGCONT); /* one that is stopped acts only when it goes on */

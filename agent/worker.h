@@ -35,6 +35,7 @@ struct worker {
     bool live;             /* started, and not reaped */
     int sent_signal;       /* it was asked to end by this; 0: not yet */
     bool killed;           /* KILL was sent */
+    int64_t asked_us;      /* when it was asked, by the epoch clock */
     uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
     int64_t changed_ns;
     struct death death; /* kind DEATH_NONE while it lives, and after a good end */
@@ -70,6 +71,10 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
 
 /** Ask it to end by `signal` (its group), if it lives and was not asked before; KILL is sent always. */
 void worker_end(struct worker *worker, const struct agent_os *os, int signal);
+
+/** Where the worker of a program is told to write how it failed (TORCHELASTIC_ERROR_FILE); false: nowhere. */
+bool worker_error_file(const struct agent_config *config, struct rundir *rundir, int generation,
+                       const struct worker *worker, char *out, size_t size);
 
 /** Where the stream of a rank goes. */
 enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank, unsigned stream);

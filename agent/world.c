@@ -209,6 +209,7 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     world->state = WS_DOWN;
     if (gethostname(world->host, sizeof world->host - 1) < 0)
         snprintf(world->host, sizeof world->host, "?");
+    oom_watch_begin(&world->oom, "/proc/self/cgroup", "/sys/fs/cgroup", "/dev/kmsg");
     timers[0] = &world->deadline;
     timers[1] = &world->sweep;
     timers[2] = &world->look;
@@ -226,6 +227,7 @@ void world_destroy(struct world *world)
 {
     if (world == NULL)
         return;
+    oom_watch_end(&world->oom);
     free(world->workers);
     free(world);
 }
@@ -280,9 +282,4 @@ void world_put(struct world *world, int generation, const char *key, const void 
 void world_end(struct world *world)
 {
     post_and_run(world, WE_END);
-}
-
-bool world_stderr_tail(struct world *world, int rank, struct errors_tail *tail)
-{
-    return world->services.logs != NULL && logs_stderr_tail(world->services.logs, rank, tail);
 }

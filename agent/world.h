@@ -26,8 +26,8 @@ struct world;
 /* What a node tells its coordinator, on the loop's thread, also from within a call of this header. */
 struct world_listener {
     void *arg;
-    /* A worker ended (death->kind DEATH_NONE: well), could not be started, or hangs. */
-    void (*exited)(void *arg, int generation, const struct death *death);
+    /* A worker ended (death->kind DEATH_NONE: well), could not be started, or hangs. `detail` may be NULL. */
+    void (*exited)(void *arg, int generation, const struct death *death, const struct errors_detail *detail);
     /* None of the generation's workers, and nothing they left running, is alive here (or can be killed). */
     void (*stopped)(void *arg, int generation);
     void (*event)(void *arg, int generation, int rank, const char *json, size_t length);
@@ -70,8 +70,5 @@ void world_forward(struct world *world, int signal);         /* to the workers t
 
 /** What the pages say now. */
 void world_progress(const struct world *world, struct agent_progress *progress);
-
-/** The last lines of the stderr of a rank of this node. False when it is not captured. */
-bool world_stderr_tail(struct world *world, int rank, struct errors_tail *tail);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * What the files of the world share: world.c runs the machine, world_workers.c starts workers and takes their
- * ends and links, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages.
+ * ends and links, world_explain.c finds out why, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages.
  *
  * Whoever posts an event calls world_proceed() before returning to the loop; actions only post.
  */
@@ -8,6 +8,7 @@
 #define AGENT_WORLD_IMPL_H
 
 #include "agent/link_server.h"
+#include "agent/oom.h"
 #include "agent/progress.h"
 #include "agent/world.h"
 #include "agent/world_fsm.h"
@@ -31,6 +32,7 @@ struct world {
     int64_t deadline_ns;              /* 0: none */
     int n_timers;
     struct progress_clock clock;
+    struct oom_watch oom;
     char host[DEATH_HOST_BYTES];
 };
 
@@ -48,6 +50,11 @@ void world_set_deadline(struct world *world, int64_t ms);
 void world_spawn(struct world *world);
 /** Take its end, if it has ended. */
 void world_look_at_worker(struct world *world, struct worker *worker);
+/**
+ * What this node can say about the end of a worker: its last lines, its error file, the OOM killer. May change
+ * worker->death: when it raised, in which words. False: `detail` is empty.
+ */
+bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail);
 /** Its pidfd is closed when the loop lets go of it. Once for each worker that was started. */
 void world_stop_watching(struct worker *worker);
 

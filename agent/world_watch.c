@@ -86,7 +86,7 @@ static void report_hang(struct world *world, struct worker *worker)
     hang.phase = (int)atomic_load_explicit(&page->phase, memory_order_relaxed);
     snprintf(hang.words, sizeof hang.words, "no progress for %lld s",
              (long long)(world->config->hang_timeout_ms / 1000));
-    world->listener.exited(world->listener.arg, world->plan.generation, &hang);
+    world->listener.exited(world->listener.arg, world->plan.generation, &hang, NULL);
     world_post(world, WE_FAILED);
 }
 

@@ -72,15 +72,19 @@ static void keep_flight(const struct world *world, const struct worker *worker)
 
 static void worker_exited(struct world *world, struct worker *worker, const siginfo_t *info)
 {
+    struct errors_detail detail;
+    bool known;
+
     worker_ended(worker, info, world->noticed, link_server_page(world->links, worker->local_rank),
                  world_now_ns(world));
     if (worker->death.kind != DEATH_NONE)
         keep_flight(world, worker);
+    known = world_explain(world, worker, &detail);
     link_server_drop(world->links, worker->local_rank); /* its last events and reports come first */
     record_exit(world, worker);
     world_stop_watching(worker);
     world->n_live--;
-    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death);
+    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death, known ? &detail : NULL);
     if (worker->death.kind == DEATH_EXIT &&
         (worker->death.code == FSDP_EXIT_PEER || worker->death.code == FSDP_EXIT_LINK))
         world_post(world, WE_PEER_LOST);
@@ -161,7 +165,7 @@ static bool make_links(struct world *world, struct fsdp_err *err)
 static void report_death(struct world *world, struct worker *worker)
 {
     worker->death.when_ns = world_now_ns(world);
-    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death);
+    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death, NULL);
 }
 
 static bool start_worker(struct world *world, const struct worker_context *context, int i, int lookup_error)

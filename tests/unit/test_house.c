@@ -61,6 +61,9 @@ static const char *const pure[] = {
     "agent/progress.",
     "agent/events.",
     "agent/errors.",
+    "agent/error_file.",
+    "agent/oom.",
+    "agent/detail_proto.",
 };
 static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };
 

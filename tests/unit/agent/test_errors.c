@@ -88,13 +88,13 @@ Test(errors, json_holds_cause_and_collateral)
     struct errors_report report = killed();
     struct errors_death others[2] = { { .rank = 0, .local_rank = 0, .exit_code = 75 },
                                       { .rank = 1, .local_rank = -1, .exit_code = -1, .signal = SIGTERM } };
-    static struct errors_tail tail = { .n_lines = 2, .lines = { "bad \xff byte", "last" } };
+    static struct errors_detail detail = { .tail = { .n_lines = 2, .lines = { "bad \xff byte", "last" } } };
     char *text;
     cJSON *json, *cause, *rank;
 
     report.collateral = others;
     report.n_collateral = 2;
-    report.tail = &tail;
+    report.detail = &detail;
     text = errors_json(&report, 1.5);
     json = cJSON_ParseWithOpts(text, NULL, 1);
 

@@ -54,7 +54,9 @@ Test(proto, exited_comes_back_as_it_was)
                                    .phase = -1,
                                    .host = "n1",
                                    .words = "w",
-                                   .stderr_tail = "a\nb\n" };
+                                   .age_ns = 1234567890123,
+                                   .oom_kill = 1,
+                                   .detail = { .stderr_tail = "a\nb\n", .traceback = "T\n x", .raised_us = 17 } };
     struct proto_exited back;
     char *text = proto_write_exited(&exited);
 
@@ -62,7 +64,11 @@ Test(proto, exited_comes_back_as_it_was)
     cr_assert(eq(int, back.rank, 9));
     cr_assert(eq(int, back.sent_signal, 15));
     cr_assert(eq(int, (int)back.killed, 1));
-    cr_assert(eq(str, back.stderr_tail, exited.stderr_tail));
+    cr_assert(eq(str, back.detail.stderr_tail, exited.detail.stderr_tail));
+    cr_assert(eq(str, back.detail.traceback, exited.detail.traceback));
+    cr_assert(eq(long, back.detail.raised_us, 17));
+    cr_assert(eq(long, back.age_ns, 1234567890123));
+    cr_assert(eq(int, (int)back.oom_kill, 1));
     free(text);
 }
 
@@ -108,10 +114,10 @@ Test(proto, what_is_not_exactly_a_message_is_refused)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct fsdp_err err = { 0 };
-        struct proto_finish finish;
+        struct proto_refused refused;
 
         cr_assert(
-            eq(int, proto_read_finish(&finish, rows[i].text, strlen(rows[i].text), &err), FSDP_ERR_FORMAT),
+            eq(int, proto_read_refused(&refused, rows[i].text, strlen(rows[i].text), &err), FSDP_ERR_FORMAT),
             "%s", rows[i].text);
         cr_assert(eq(str, err.message, (char *)rows[i].words), "%s", rows[i].text);
     }
@@ -119,20 +125,20 @@ Test(proto, what_is_not_exactly_a_message_is_refused)
 
 Test(proto, a_text_too_long_for_its_place_is_refused)
 {
-    struct proto_finish finish;
+    struct proto_refused refused;
     char text[1200];
 
     snprintf(text, sizeof text, "{\"status\":1,\"words\":\"%0*d\"}", PROTO_WORDS_BYTES - 1, 0);
-    cr_assert(eq(int, proto_read_finish(&finish, text, strlen(text), NULL), FSDP_OK));
+    cr_assert(eq(int, proto_read_refused(&refused, text, strlen(text), NULL), FSDP_OK));
     snprintf(text, sizeof text, "{\"status\":1,\"words\":\"%0*d\"}", PROTO_WORDS_BYTES, 0);
-    cr_assert(eq(int, proto_read_finish(&finish, text, strlen(text), NULL), FSDP_ERR_FORMAT));
+    cr_assert(eq(int, proto_read_refused(&refused, text, strlen(text), NULL), FSDP_ERR_FORMAT));
 }
 
 /* Every message with every byte replaced in turn: refused or read, never more. The sanitizers watch. */
 Test(proto, changed_bytes_are_survived)
 {
     struct proto_exited exited = {
-        .kind = 2, .rank = 3, .pid = 1234, .code = 9, .words = "m", .stderr_tail = "a\nb\n"
+        .kind = 2, .rank = 3, .pid = 1234, .code = 9, .words = "m", .detail = { .stderr_tail = "a\nb\n" }
     };
     char *text = proto_write_exited(&exited);
     const size_t length = strlen(text);

@@ -7,7 +7,7 @@
 
 #include <fsdp/link.h>
 
-static const struct errors_tail no_tail;
+static const struct errors_detail no_detail;
 
 struct verdict_case {
     char name[80];
@@ -126,7 +126,7 @@ static struct verdict_run run_of(const struct verdict_case *c)
 {
     return (struct verdict_run){ .deaths = c->deaths,
                                  .n_deaths = (size_t)c->n,
-                                 .tail = &no_tail,
+                                 .detail = &no_detail,
                                  .job = c->job,
                                  .cause = first_cause_find(c->deaths, (size_t)c->n),
                                  .n_restarts = c->n_restarts,
@@ -204,7 +204,7 @@ Test(verdict, report_parts_the_cause_from_what_died_of_it)
         { .kind = DEATH_SIGNAL, .rank = 2, .code = SIGSEGV, .step = 17, .pid = 42 }
     };
     const struct verdict_run run = {
-        .deaths = deaths, .n_deaths = 3, .cause = 2, .generation = 4, .tail = &no_tail
+        .deaths = deaths, .n_deaths = 3, .cause = 2, .generation = 4, .detail = &no_detail
     };
     struct errors_death collateral[3];
     struct errors_report report;
@@ -218,7 +218,7 @@ Test(verdict, report_parts_the_cause_from_what_died_of_it)
     cr_expect_eq(report.step, 17);
     cr_expect_eq(report.generation, 4);
     cr_expect_null(report.message);
-    cr_expect_null(report.tail);
+    cr_expect_null(report.detail);
     cr_expect_eq(report.n_collateral, 1);
     cr_expect_eq(collateral[0].rank, 1);
     cr_expect_eq(collateral[0].exit_code, 75);
@@ -230,7 +230,7 @@ Test(verdict, a_hang_is_not_its_own_collateral)
         { .kind = DEATH_HANG, .rank = 1, .code = SIGKILL, .words = "no progress for 3 s" },
         { .kind = DEATH_SIGNAL, .rank = 1, .code = SIGKILL, .sent_signal = SIGKILL }
     };
-    const struct verdict_run run = { .deaths = deaths, .n_deaths = 2, .cause = 0, .tail = &no_tail };
+    const struct verdict_run run = { .deaths = deaths, .n_deaths = 2, .cause = 0, .detail = &no_detail };
     struct errors_death collateral[2];
     struct errors_report report;
 
@@ -246,7 +246,7 @@ Test(verdict, report_of_a_stopped_run_names_no_cause)
     const struct death deaths[] = {
         { .kind = DEATH_SIGNAL, .rank = 0, .code = SIGTERM, .sent_signal = SIGTERM }
     };
-    const struct verdict_run run = { .deaths = deaths, .n_deaths = 1, .cause = 0, .tail = &no_tail };
+    const struct verdict_run run = { .deaths = deaths, .n_deaths = 1, .cause = 0, .detail = &no_detail };
     struct errors_death collateral[1];
     struct errors_report report;
 

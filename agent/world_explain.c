@@ -1,0 +1,48 @@
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/error_file.h"
+#include "agent/world_impl.h"
+
+/* Its file may show that it had failed by itself before we asked it to end: then it is no consequence of that. */
+static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
+{
+    const int64_t now_us = os_epoch_us();
+    char path[RUNDIR_PATH_BYTES];
+
+    if (worker_error_file(world->config, world->services.rundir, world->plan.generation, worker, path, sizeof path) &&
+        error_file_read(detail, path)) {
+        worker->death.age_ns = error_file_age_ns(detail, now_us);
+        if (worker->death.age_ns > 0 && worker->asked_us > 0 &&
+            now_us - worker->death.age_ns / 1000 <= worker->asked_us && worker->death.kind == DEATH_EXIT)
+            worker->death.sent_signal = 0;
+    }
+}
+
+static void ask_about_oom(struct world *world, struct death *death)
+{
+    const bool by_kill = death->kind == DEATH_SIGNAL && death->code == SIGKILL;
+    char words[DEATH_WORDS_BYTES];
+    const enum oom_answer answer = oom_watch_ask(&world->oom, death->pid, by_kill, words, sizeof words);
+
+    if (answer == OOM_NO || (answer == OOM_KILLED && !by_kill))
+        return;
+    death->oom_kill = answer == OOM_KILLED;
+    snprintf(death->words, sizeof death->words, "%s", words);
+}
+
+bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail)
+{
+    struct death *death = &worker->death;
+
+    memset(detail, 0, sizeof *detail);
+    if (death->kind != DEATH_EXIT && death->kind != DEATH_SIGNAL)
+        return false;
+    take_error_file(world, worker, detail);
+    if (!death->killed)
+        ask_about_oom(world, death);
+    if (!first_cause_is_consequence(death) && world->services.logs != NULL)
+        logs_stderr_tail(world->services.logs, death->rank, &detail->tail);
+    return !errors_detail_is_empty(detail);
+}
