@@ -1,0 +1,191 @@
+# What a run says about its end: the first cause with its traceback, error files in both forms and broken ones, what is
+# passed on to an error file of our own, the OOM killer. torch: multiprocessing/api_test.py, errors/{api,error_handler}_test.py,
+# agent/server/test/local_elastic_agent_test.py.
+source tests/support/harness.sh
+source tests/support/cgroup.sh
+FSDPRUN=$BIN/fsdprun
+toy=$TOY/toy
+export TMPDIR=$WORK
+at_exit() { cgroup_end; }
+unset TORCHELASTIC_ERROR_FILE
+# field FILE KEY...: a value of a JSON file, by keys
+field() { python3 -c 'import functools,json,sys; print(functools.reduce(lambda o, k: o[k], sys.argv[2:], json.load(open(sys.argv[1]))))' "$@"; }
+have_python3=; command -v python3 > /dev/null && have_python3=yes
+# worker NAME: a program from stdin, in $WORK/NAME
+worker() { cat > "$WORK/$1"; chmod +x "$WORK/$1"; }
+errors_of() { echo "$WORK/$1"/*/errors.json; }
+last() { tail -n 1 "$WORK/err"; }
+
+# How a program ends, alone: its status, and the last line of output.
+check_status "a binary that exits with 138: 138" 138 "$FSDPRUN" -- "$toy" exit=138
+check_match "the last line is the first cause" 'rank 0 \(host [^ ]+, pid [0-9]+\) exited with status 138, generation 0$' "$(last)"
+check_status "an executable that is missing: 127" 127 "$FSDPRUN" --no-python "$WORK/nothing"
+check_match "it is named" "cannot start .*nothing" "$(last)"
+check_status "one that cannot be executed: 126" 126 "$FSDPRUN" --no-python "$SOURCE/CHANGELOG.md"
+for pair in KILL:137 SEGV:139 ABRT:134 USR1:138; do
+  check_status "killed by SIG${pair%:*}: ${pair#*:}" "${pair#*:}" "$FSDPRUN" --nproc-per-node 2 -- "$toy" rank=1 "signal=$(kill -l "${pair%:*}")" hang
+  check_match "SIG${pair%:*} is named, and the other is only counted" "rank 1 \(.*\) was killed by SIG${pair%:*}, generation 0; 1 other rank was stopped" "$(last)"
+done
+began=$(date +%s)
+check_status "a failure ends the others at once" 3 "$FSDPRUN" --nproc-per-node 4 -- "$toy" rank=2 exit=3 hang
+[ $(($(date +%s) - began)) -lt 20 ] && ok "long before any grace is over" || not_ok "long before any grace is over"
+check_status "half of the ranks fail, with 2 restarts: the status of one of them" 1 "$FSDPRUN" --nproc-per-node 4 --max-restarts 2 -- "$toy" "touch=$WORK/half" gen=0 "lines=4:$WORK/half" gen=1 "lines=8:$WORK/half" gen=2 "lines=12:$WORK/half" rank=1 exit=1 rank=3 exit=1 hang
+check_eq "every rank ran three times" "3 0 3 1 3 2 3 3" "$(awk '{print $1}' "$WORK/half" | sort | uniq -c | awk '{print $1, $2}' | tr '\n' ' ' | sed 's/ $//')"
+check_eq "two times it was said that another begins" 2 "$(grep -c 'starting again' "$WORK/err")"
+
+# Error files. The plain form, with a time.
+worker plain <<'END'
+#!/bin/sh
+[ "$RANK" = 1 ] || exec sleep 1000
+printf '{"message": "the disk is on fire", "timestamp": %s}' "$(date +%s)" > "$TORCHELASTIC_ERROR_FILE"
+exit 5
+END
+check_status "an error file in the plain form: the worker's status" 5 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/plain.d" -- "$WORK/plain"
+check_match "its message is in the last line" "rank 1 .*exited with status 5.*: the disk is on fire; 1 other rank was stopped" "$(last)"
+# The form of @record: a traceback, shown above the line.
+worker recorded <<'END'
+#!/bin/sh
+[ "$RANK" = 0 ] || exec sleep 1000
+cat > "$TORCHELASTIC_ERROR_FILE" << JSON
+{"message": {"message": "ValueError: \u00e4 \"b\"", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nValueError: \u001b[31mb\n", "timestamp": "$(date +%s)"}}}
+JSON
+exit 1
+END
+check_status "an error file as @record writes it" 1 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/rec.d" -- "$WORK/recorded"
+check_match "the traceback stands above the last line" "fsdprun: its Python traceback:.  Traceback \(most recent call last\):.    File \"x.py\", line 1, in f.  ValueError: \?\[31mb.fsdprun: rank 0" "$(tail -n 5 "$WORK/err" | tr '\n' '.')"
+if [ -n "$have_python3" ]; then
+  errors=$(errors_of rec.d)
+  check_eq "errors.json: the message" 'ValueError: ä "b"' "$(field "$errors" cause message)"
+  check_match "errors.json: the traceback" 'File "x.py", line 1' "$(field "$errors" cause traceback)"
+  check_match "errors.json: where the file is" 'attempt_0/0/error.json$' "$(field "$errors" cause error_file)"
+  check_match "errors.json: when it raised" '^[0-9]{10}' "$(field "$errors" cause raised)"
+  check_eq "errors.json: no OOM kill" False "$(field "$errors" cause oom_kill)"
+  check_eq "errors.json: one died of it" 1 "$(field "$errors" collateral count)"
+  check_eq "errors.json: no message, no traceback where there is no error file" "None None" "$("$FSDPRUN" --log-dir "$WORK/none.d" -- "$toy" exit=1 2> /dev/null; e=$(errors_of none.d); echo "$(field "$e" cause message) $(field "$e" cause traceback)")"
+else
+  skip "the fields of errors.json" "no python3"
+fi
+
+# What is no error file is no failure of ours.
+for bad in 'echo "{\"message\": {\"mess" >' ': >' 'head -c 100000 /dev/urandom >' 'truncate -s 3G' 'mkfifo' 'mkdir'; do
+  worker broken <<END
+#!/bin/sh
+$bad "\$TORCHELASTIC_ERROR_FILE"
+exit 6
+END
+  check_status "an error file made by '$bad': the worker's status all the same" 6 timeout 60 "$FSDPRUN" -- "$WORK/broken"
+  check_match "and the line without it" "exited with status 6, generation 0$" "$(last)"
+done
+
+# The one that raised first is the cause, though it takes longer to die than who died of it.
+worker slow <<'END'
+#!/bin/sh
+trap '' TERM # rank 1 is asked to end while it still has to
+if [ "$RANK" = 1 ]; then
+  printf '{"message": "first", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"
+  : > "$1"
+  until [ -e "$1.peer" ]; do sleep 0.05; done
+  exit 11
+fi
+until [ -e "$1" ]; do sleep 0.05; done
+sh -c 'until ! kill -0 "$1" 2> /dev/null || grep -q Z "/proc/$1/stat"; do sleep 0.05; done; : > "$2.peer"' - $$ "$1" &
+exit 12
+END
+check_status "the rank that raised first is the cause, though it dies last" 11 "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 20 -- "$WORK/slow" "$WORK/slow.at"
+check_match "by its message" "rank 1 .*: first; 1 other rank was stopped" "$(last)"
+
+# A restart has an error file of its own: nothing of the failure before is told again.
+worker again <<'END'
+#!/bin/sh
+if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then echo '{"message": "of generation 0"}' > "$TORCHELASTIC_ERROR_FILE"; exit 7; fi
+exit 8
+END
+check_status "after a restart: the status of the last" 8 "$FSDPRUN" --max-restarts 1 -- "$WORK/again"
+check_match "the restart tells the failure before" "of generation 0; starting again" "$(cat "$WORK/err")"
+check_match "the end does not" "exited with status 8, generation 1$" "$(last)"
+
+# An error file of our own: fsdprun below a launcher.
+if [ -n "$have_python3" ]; then
+  export TORCHELASTIC_ERROR_FILE=$WORK/ours.json
+  "$FSDPRUN" --nproc-per-node 2 -- "$WORK/recorded" 2> /dev/null
+  check_eq "passed on: the root cause's message, with its code" 'ValueError: ä "b" 1' "$(field "$WORK/ours.json" message message) $(field "$WORK/ours.json" message errorCode)"
+  "$FSDPRUN" --nproc-per-node 2 -- "$WORK/plain" 2> /dev/null
+  check_eq "the plain form stays as it is" "the disk is on fire" "$(field "$WORK/ours.json" message)"
+  rm "$WORK/ours.json"
+  "$FSDPRUN" -- "$toy" exit=1 2> /dev/null
+  check "no error file, none is made" test ! -e "$WORK/ours.json"
+  "$FSDPRUN" -- "$FSDPRUN" --nproc-per-node 2 -- "$WORK/recorded" > /dev/null 2> "$WORK/err"
+  check_eq "through two launchers: the outermost has it" 1 "$(field "$WORK/ours.json" message errorCode)"
+  unset TORCHELASTIC_ERROR_FILE
+else
+  skip "what is passed on" "no python3"
+fi
+
+# stderr that is captured: a Python traceback in it is shown from its beginning.
+worker traced <<'END'
+#!/bin/sh
+echo "a warning before" >&2
+echo "Traceback (most recent call last):" >&2
+i=0; while [ $i -lt 12 ]; do echo "  frame $i" >&2; i=$((i + 1)); done
+echo "KeyError: 3" >&2
+exit 1
+END
+"$FSDPRUN" --redirects 3 --log-dir "$WORK/tr.d" -- "$WORK/traced" 2> "$WORK/err"
+check_match "the captured traceback is shown whole" "fsdprun: its last lines on stderr:.  Traceback .*frame 0.*frame 11.  KeyError: 3.fsdprun: rank 0" "$(tail -n 16 "$WORK/err" | tr '\n' '.')"
+"$FSDPRUN" -- "$WORK/traced" 2> "$WORK/err"
+check_eq "stderr that is inherited is not told twice" 1 "$(grep -c 'KeyError: 3' "$WORK/err")"
+
+# The OOM killer, in a control group of 64 MiB. tail(1) keeps the last line, and /dev/zero has no other.
+if [ "$(id -u)" = 0 ] && cgroup_new oom memory && { echo 64M > "$CGROUP/memory.max" || echo 64M > "$CGROUP/memory.limit_in_bytes"; } 2> /dev/null; then
+  [ -e "$CGROUP/memory.memsw.limit_in_bytes" ] && echo 64M > "$CGROUP/memory.memsw.limit_in_bytes"
+  [ -e "$CGROUP/memory.swap.max" ] && echo 0 > "$CGROUP/memory.swap.max"
+  worker eater <<'END'
+#!/bin/sh
+[ "$RANK" = 1 ] || exec sleep 1000
+exec tail -n 1 /dev/zero
+END
+  check_status "a rank that the OOM killer ends: 137" 137 bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$CGROUP" "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/oom.d" -- "$WORK/eater"
+  check_match "it is named, with the limit" "rank 1 .*was killed by SIGKILL, generation 0: out of memory: ended by the kernel's OOM killer \(its control group may use 64 MiB\); 1 other rank" "$(last)"
+  [ -z "$have_python3" ] || check_eq "errors.json says so" "True signal" "$(field "$(errors_of oom.d)" cause oom_kill) $(field "$(errors_of oom.d)" cause class)"
+  worker bystander <<'END'
+#!/bin/sh
+tail -n 1 /dev/zero
+exit 9
+END
+  check_status "a rank whose child it ends: the rank's own status" 9 bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$CGROUP" "$FSDPRUN" -- "$WORK/bystander"
+  check_match "and what happened beside it" "exited with status 9, generation 0: the kernel's OOM killer ended another process of its control group" "$(last)"
+  check_status "a KILL of the user's in the same group: 137" 137 bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$CGROUP" "$FSDPRUN" -- "$toy" signal=9
+  check_match "is no OOM kill" "was killed by SIGKILL, generation 0$" "$(last)"
+  cgroup_end
+else
+  skip "a rank that the OOM killer ends" "no memory control group can be made here"
+fi
+
+# Real programs with torch's @record.
+if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
+  cat > "$WORK/recorded.py" << 'END'
+import os, sys, time
+from torch.distributed.elastic.multiprocessing.errors import record
+def inner(): raise ValueError("rank %s gives up" % os.environ["RANK"])
+@record
+def main():
+    if os.environ["RANK"] == "1": inner()
+    time.sleep(1000)
+main()
+END
+  check_status "@record: 1" 1 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/torch.d" --no-python "$FSDP_TEST_PYTHON" -u "$WORK/recorded.py"
+  check_match "@record: the message" "rank 1 .*exited with status 1, generation 0: ValueError: rank 1 gives up; 1 other rank" "$(last)"
+  check_match "@record: the traceback, as the last lines" "its Python traceback:.*in inner.*ValueError: rank 1 gives up" "$(tail -n 30 "$WORK/err" | tr '\n' ' ')"
+  cat > "$WORK/nested.py" << 'END'
+import json, os, subprocess, sys
+from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main(): raise KeyError("deep")
+main()
+END
+  TORCHELASTIC_ERROR_FILE=$WORK/outer.json "$FSDPRUN" --no-python "$FSDP_TEST_PYTHON" "$WORK/nested.py" > /dev/null 2>&1
+  check_match "@record: passed on as torchrun does" "KeyError: 'deep' 1" "$(field "$WORK/outer.json" message message) $(field "$WORK/outer.json" message errorCode)"
+else
+  skip "programs with @record" "FSDP_TEST_PYTHON names no Python with PyTorch"
+fi
+exit $((n_failed > 0))
