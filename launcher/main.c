@@ -9,6 +9,7 @@
 
 #include "agent/cpus.h"
 #include "launcher/cmd_docs.h"
+#include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"
 #include "launcher/cmd_version.h"
 #include "launcher/options.h"
@@ -38,10 +39,14 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
                                      .err_is_terminal = isatty(2) };
 }
 
-static int run_subcommand(const char *name)
+static int run_subcommand(const struct options *options, const struct options_input *input,
+                          const struct surroundings *around)
 {
+    const char *name = options->rest[0];
     char words[200];
 
+    if (strcmp(name, "plan") == 0)
+        return cmd_plan(input, input->argc - options->n_rest, around);
     if (strcmp(name, "version") == 0)
         return cmd_version(stdout);
     snprintf(words, sizeof words,
@@ -49,7 +54,8 @@ static int run_subcommand(const char *name)
     return bad_usage("fsdprun", words);
 }
 
-static int run(const struct options *options, const struct surroundings *around)
+static int run(const struct options *options, const struct options_input *input,
+               const struct surroundings *around)
 {
     struct what_flags flags = { .module = options_has(options, OPT_MODULE),
                                 .no_python = options_has(options, OPT_NO_PYTHON),
@@ -60,7 +66,7 @@ static int run(const struct options *options, const struct surroundings *around)
 
     switch (kind) {
     case WHAT_SUBCOMMAND:
-        return run_subcommand(options->rest[0]);
+        return run_subcommand(options, input, around);
     case WHAT_JOB:
         return cmd_run_job(options, around);
     default:
@@ -89,7 +95,7 @@ int main(int argc, char **argv)
     else if (options_has(&options, OPT_VERSION))
         status = cmd_version(stdout);
     else
-        status = run(&options, &around);
+        status = run(&options, &input, &around);
     options_fini(&options);
     return status;
 }

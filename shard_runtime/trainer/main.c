@@ -158,6 +158,21 @@ static int train(struct fsdp_context *context, const struct options *options, st
     return code;
 }
 
+/* The job's text of a file, or of standard input for "-". To be freed. */
+static enum fsdp_status read_file(const char *path, char **text, size_t *length, struct fsdp_err *err)
+{
+    size_t room = 0;
+    ssize_t n;
+
+    if (strcmp(path, "-") != 0)
+        return io_read_file(&io_posix, path, JOB_FILE_MAX_BYTES, text, length, err);
+    n = getdelim(text, &room, '\0', stdin);
+    if (n < 0)
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "there is no job on standard input");
+    *length = (size_t)n;
+    return FSDP_OK;
+}
+
 /* What the job needs, from its file alone. */
 static int plan(const struct options *options, struct fsdp_err *err)
 {
@@ -168,7 +183,7 @@ static int plan(const struct options *options, struct fsdp_err *err)
     char *json = NULL;
     size_t length;
 
-    status = io_read_file(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, &json, &length, err);
+    status = read_file(options->job_path, &json, &length, err);
     if (status == FSDP_OK)
         status = parse_job(&job, json, length, options->job_path, err);
     if (status == FSDP_OK)

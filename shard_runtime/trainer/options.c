@@ -134,7 +134,7 @@ enum fsdp_status options_parse(struct options *options, int argc, char **argv, s
         const struct option *option = find(argv[i], &value);
         enum fsdp_status status;
 
-        if (option == NULL && argv[i][0] == '-')
+        if (option == NULL && argv[i][0] == '-' && argv[i][1] != '\0')
             return fsdp_fail(err, FSDP_ERR_ARG, "unknown option %s", argv[i]);
         if (option == NULL && options->job_path != NULL)
             return fsdp_fail(err, FSDP_ERR_ARG, "%s: one job file at most", argv[i]);

@@ -4,7 +4,7 @@
  *   fsdp-train                         a worker: the job comes from the agent that started it
  *   fsdp-train JOB.json                a world of one: a resolved job, as RUN/job.json has it
  *   fsdp-train --sample CHECKPOINT     write text
- *   fsdp-train --plan JOB.json         what the job needs of a rank; nothing is trained
+ *   fsdp-train --plan JOB.json         what the job needs of a rank; nothing is trained. "-": standard input
  */
 #ifndef TRAINER_OPTIONS_H
 #define TRAINER_OPTIONS_H

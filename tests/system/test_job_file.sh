@@ -60,7 +60,7 @@ usage "--nproc-per-node 0" "--nproc-per-node: must be a whole number from 1 to 4
 usage "nothing to run" "nothing to run: give a job file or a program (see fsdprun --help)"
 usage "an unknown option" "--zebra is no option (see fsdprun --help)" --zebra x
 usage "an option of torchrun that is Python's" "--logs-specs: x is an entry point of Python, of which there are none here: use --log-dir, --redirects and --tee" --logs-specs x x.py
-usage "a later subcommand" "the subcommand plan is not built yet (a program of that name: ./plan or -- plan)" plan good.yaml
+usage "a later subcommand" "the subcommand status is not built yet (a program of that name: ./status or -- status)" status
 usage "two nodes without a secret" \
   "more than one node needs --secret-file FILE (or --insecure, on a network you trust)" --nnodes 2 --rdzv-endpoint h:1 good.yaml
 

@@ -1,0 +1,149 @@
+/*
+ * The plan is made by fsdp-train, which has the numerics: the launcher resolves the job and steps aside.
+ */
+#include "launcher/cmd_plan.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "launcher/exit_status.h"
+#include "launcher/job_input.h"
+
+static const char help[] =
+    "fsdprun plan: what a job needs of a rank, from its file alone: no GPU, no data, no run.\n\n"
+    "  fsdprun plan [--memory SIZE] [--json] [options of fsdprun] JOB.yaml\n\n"
+    "  --memory SIZE   what a rank has (80G, 512M; powers of 1024): say whether the job fits,\n"
+    "                  and if not which keys would change that and what they cost\n"
+    "  --json          for programs: bytes by class, bytes sent a step, fits\n\n"
+    "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n";
+
+/* What is ours of the command line; the rest of it, "plan" taken out, is a job's. */
+struct own {
+    char *memory;
+    bool json, help, memory_missing;
+    char **rest;
+    int n_rest;
+};
+
+static void split(struct own *own, const struct options_input *input, int place)
+{
+    for (int i = 0; i < input->argc; i++) {
+        char *word = input->argv[i];
+
+        if (i == place)
+            continue;
+        if (i > place && strcmp(word, "--json") == 0)
+            own->json = true;
+        else if (i > place && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
+            own->help = true;
+        else if (i > place && strncmp(word, "--memory=", 9) == 0)
+            own->memory = word + 9;
+        else if (i > place && strcmp(word, "--memory") == 0 && i + 1 < input->argc)
+            own->memory = input->argv[++i];
+        else if (i > place && strcmp(word, "--memory") == 0)
+            own->memory_missing = true;
+        else
+            own->rest[own->n_rest++] = word;
+    }
+}
+
+static int complain(int status, const char *words)
+{
+    fprintf(stderr, "fsdprun plan: %s\n", words);
+    return status;
+}
+
+/* Make the job what this process reads as standard input. False, and errno. */
+static bool feed(const char *json)
+{
+    const size_t length = strlen(json);
+    const int fd = memfd_create("fsdprun-plan", MFD_CLOEXEC);
+    const bool fed = fd >= 0 && write(fd, json, length) == (ssize_t)length && lseek(fd, 0, SEEK_SET) == 0 &&
+                     dup2(fd, 0) == 0;
+
+    if (fd > 0)
+        close(fd);
+    return fed;
+}
+
+static int become_trainer(const struct own *own, const char *json, const char *own_path)
+{
+    const char *slash = strrchr(own_path, '/');
+    const int folder = slash == NULL ? 0 : (int)(slash - own_path) + 1;
+    char trainer[PATH_MAX], words[PATH_MAX + 128];
+    const char *argv[7];
+    int n = 0;
+
+    if (snprintf(trainer, sizeof trainer, "%.*sfsdp-train", folder, own_path) >= (int)sizeof trainer)
+        return complain(FSDP_EXIT_IO, "the path of fsdprun is too long");
+    if (!feed(json))
+        return complain(FSDP_EXIT_IO, strerror(errno));
+    argv[n++] = trainer;
+    argv[n++] = "--plan";
+    argv[n++] = "-";
+    if (own->json)
+        argv[n++] = "--json";
+    if (own->memory != NULL) {
+        argv[n++] = "--memory";
+        argv[n++] = own->memory;
+    }
+    argv[n] = NULL;
+    execv(trainer, (char *const *)(uintptr_t)argv);
+    snprintf(words, sizeof words, "%s: %s", trainer, strerror(errno));
+    return complain(errno == ENOENT ? 127 : 126, words);
+}
+
+static int plan_job(const struct own *own, const struct options *options, const struct surroundings *around)
+{
+    struct job_input_result input;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status resolved;
+    char *json = NULL;
+    int status;
+
+    if (options->n_rest == 0 || !options_names_job(options->rest[0]))
+        return complain(FSDP_EXIT_USAGE, "it plans a job: fsdprun plan JOB.yaml");
+    resolved = job_input_resolve(&input, options, stderr, &err);
+    if (resolved != FSDP_OK) /* the lines about a job file stand by themselves */
+        return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
+                                           : complain(exit_status_of(resolved), err.message);
+    resolved = job_to_json(&input.job, &json, &err);
+    status = resolved == FSDP_OK ? become_trainer(own, json, around->own_path)
+                                 : complain(exit_status_of(resolved), err.message);
+    free(json);
+    job_input_fini(&input);
+    return status;
+}
+
+int cmd_plan(const struct options_input *input, int place, const struct surroundings *around)
+{
+    struct own own = { .rest = calloc((size_t)input->argc + 1, sizeof *own.rest) };
+    struct options_input rest = *input;
+    struct fsdp_err err = { 0 };
+    struct options options;
+    int status;
+
+    if (own.rest == NULL)
+        return complain(FSDP_EXIT_IO, "out of memory");
+    split(&own, input, place);
+    rest.argc = own.n_rest;
+    rest.argv = own.rest;
+    if (own.help) {
+        fputs(help, stdout);
+        status = 0;
+    } else if (own.memory_missing) {
+        status = complain(FSDP_EXIT_USAGE, "--memory needs a size, as 80G");
+    } else if (options_read(&options, &rest, &err) != FSDP_OK) {
+        status = complain(FSDP_EXIT_USAGE, err.message);
+    } else {
+        status = plan_job(&own, &options, around);
+        options_fini(&options);
+    }
+    free(own.rest);
+    return status;
+}

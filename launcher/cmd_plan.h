@@ -1,0 +1,16 @@
+/*
+ * fsdprun plan [--memory SIZE] [--json] [options] JOB.yaml: what the job needs of a rank, without running it.
+ */
+#ifndef LAUNCHER_CMD_PLAN_H
+#define LAUNCHER_CMD_PLAN_H
+
+#include "launcher/launch.h"
+#include "launcher/options.h"
+
+/**
+ * `input` is the command line that "plan" stands in as its word `place`. The process becomes fsdp-train --plan; it
+ * returns, with an exit status, only when that could not be started or nothing is to be planned.
+ */
+int cmd_plan(const struct options_input *input, int place, const struct surroundings *around);
+
+#endif

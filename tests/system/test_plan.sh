@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# fsdprun plan: what it says holds for the run, byte for byte where it is planned and closely where it is measured.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+. tests/support/train.sh
+cat > "$WORK/job.yaml" << EOF
+run:        {name: planned, dir: $WORK/runs, log_every: 1}
+launch:     {nproc_per_node: 2}
+data:       {path: $SOURCE/tests/parity/excerpt.txt}
+model:      {layers: 8, dim: 512, heads: 8, vocab: 256, seq: 64}
+train:      {steps: 2, batch: 16}
+checkpoint: {every: 0}
+EOF
+plan() { "$BIN/fsdprun" plan --json "$WORK/job.yaml" "$@"; }
+
+check_status "a plan needs no data, no run directory and no device" 0 "$BIN/fsdprun" plan "$WORK/job.yaml" --set data.path=/nowhere
+check_match "it says the parameters, the memory and the traffic" 'parameters on 2 ranks' "$(cat "$WORK/out")"
+check "nothing was made" test ! -e "$WORK/runs"
+plan > "$WORK/plan.json"
+check "the JSON is JSON" "$TOY/json_check" "$WORK/plan.json"
+check_match "without a size nobody says whether it fits" '"fits": null' "$(cat "$WORK/plan.json")"
+check_match "it has the contract's classes" \
+  '"per_rank": \{"parameters": [0-9]+, "gradients": [0-9]+, "optimizer": [0-9]+, "gather": [0-9]+, "reduce": [0-9]+, "activations": [0-9]+.*"snapshot": 0, "shared": 0,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step": \{"all_gather": [0-9]+, "reduce_scatter": [0-9]+, "all_reduce": 0\}' "$(cat "$WORK/plan.json")"
+
+run_job "$WORK/log" "$WORK/job.yaml"
+check_eq "the job runs" 0 $?
+check_match "memory within 5 % of the plan, the baseline of both aside" '^close' "$(
+  awk -v total="$(number total < "$WORK/plan.json")" -v base="$(number baseline < "$WORK/plan.json")" \
+    -v measured="$(number memory_bytes < "$WORK/runs/planned/metrics.jsonl" | tail -n 1)" '
+    BEGIN { off = (measured - total) / (total - base)
+            print (total >= 256 * 1048576 && off < 0.05 && off > -0.05 ? "close" : "far") ": planned " total ", measured " measured ", off " off }')"
+
+total=$(number total < "$WORK/plan.json")
+check_match "it fits where there is room" '"fits": true' "$(plan --memory 80G)"
+check_match "it does not where there is not" '"fits": false' "$(plan --memory "$((total - 1))B")"
+"$BIN/fsdprun" plan "$WORK/job.yaml" --memory 100M > "$WORK/out"
+check_match "then it says what to change" '--set train.batch=8 train.grad_accumulation=2 ' "$(cat "$WORK/out")"
+# Of one plan the process's own size is measured, the rest is arithmetic.
+planned() { echo $(($(number total < "$1") - $(number baseline < "$1"))); }
+plan --set train.batch=8 --set train.grad_accumulation=2 > "$WORK/halved.json"
+plan --memory 100M > "$WORK/small.json"
+change=$(sed -n 's/.*"set": "train.batch=8 train.grad_accumulation=2", "total": \([0-9]*\).*/\1/p' "$WORK/small.json")
+check_eq "what the change brings is what a plan with it says" "$(planned "$WORK/halved.json")" \
+  "$((change - $(number baseline < "$WORK/small.json")))"
+check "more ranks need less each" test "$(plan --nproc-per-node 8 | number total)" -lt "$total"
+check_eq "--nnodes counts too" "$(plan --nproc-per-node 8 | number world_size)" "$(plan --nproc-per-node 4 --nnodes 2 | number world_size)"
+
+check_status "no size after --memory" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory
+check_status "a size that is none" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory 80X
+check_status "no job" 2 "$BIN/fsdprun" plan
+check_status "a program is no job" 2 "$BIN/fsdprun" plan "$TOY/toy"
+check_status "a key that cannot be used" 78 "$BIN/fsdprun" plan "$WORK/job.yaml" --set model.heads=7
+check_match "is named as when it is run" 'model.heads' "$(cat "$WORK/err")"
+check_status "a file that is not there" 78 "$BIN/fsdprun" plan "$WORK/none.yaml"
+check_status "its help" 0 "$BIN/fsdprun" plan --help
+[ "$n_failed" -eq 0 ]
