@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,11 +35,19 @@ int cpus_of_quota(const char *text)
     return quota / period > INT_MAX ? INT_MAX : (int)(quota / period);
 }
 
-static bool read_text(const char *path, char *out, size_t size)
+enum { PATH_BYTES = 8800, GROUP_BYTES = 4096 };
+
+static __attribute__((format(printf, 3, 4))) bool read_line(char *out, size_t size, const char *format, ...)
 {
-    FILE *file = fopen(path, "re");
+    char path[PATH_BYTES];
+    FILE *file;
+    va_list args;
     bool read;
 
+    va_start(args, format);
+    vsnprintf(path, sizeof path, format, args);
+    va_end(args);
+    file = fopen(path, "re");
     if (file == NULL)
         return false;
     read = fgets(out, (int)size, file) != NULL;
@@ -46,64 +55,69 @@ static bool read_text(const char *path, char *out, size_t size)
     return read;
 }
 
+static int limit_of_v2(const char *folder)
+{
+    char text[128];
+
+    return read_line(text, sizeof text, "%s/cpu.max", folder) ? cpus_of_quota(text) : 0;
+}
+
+static int limit_of_v1(const char *folder)
+{
+    char quota[64], period[64], text[160];
+
+    if (!read_line(quota, sizeof quota, "%s/cpu.cfs_quota_us", folder) ||
+        !read_line(period, sizeof period, "%s/cpu.cfs_period_us", folder))
+        return 0;
+    snprintf(text, sizeof text, "%s %s", quota, period);
+    return cpus_of_quota(text);
+}
+
 static int lower(int a, int b)
 {
-    return b > 0 && b < a ? b : a;
+    return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
 /* Every group above ours limits too: walk up from `group` to the mount point. */
-static int limit_of_v2(const char *mount, char *group, int cpus)
+static int limit_along(int (*limit_of)(const char *folder), const char *root, const char *mount,
+                       const char *group)
 {
-    char path[4400], text[128];
+    char folder[PATH_BYTES];
+    int root_length = snprintf(folder, sizeof folder, "%s%s", root, mount), limit = 0;
+    char *slash;
 
+    snprintf(folder + root_length, sizeof folder - (size_t)root_length, "%s", group);
     for (;;) {
-        char *slash;
-
-        snprintf(path, sizeof path, "%s%s/cpu.max", mount, group);
-        if (read_text(path, text, sizeof text))
-            cpus = lower(cpus, cpus_of_quota(text));
-        slash = strrchr(group, '/');
+        limit = lower(limit, limit_of(folder));
+        slash = strrchr(folder + root_length, '/');
         if (slash == NULL)
-            return cpus;
+            return limit;
         *slash = '\0';
     }
 }
 
-static int limit_of_v1(const char *mount, char *group, int cpus)
+/* Is `name` one of the list "cpu,cpuacct"? */
+static bool lists(const char *list, const char *name)
 {
-    char path[4400], quota[64], period[64], text[160];
+    const size_t length = strlen(name);
 
-    for (;;) {
-        char *slash;
-
-        snprintf(path, sizeof path, "%s%s/cpu.cfs_quota_us", mount, group);
-        if (read_text(path, quota, sizeof quota)) {
-            snprintf(path, sizeof path, "%s%s/cpu.cfs_period_us", mount, group);
-            if (read_text(path, period, sizeof period)) {
-                snprintf(text, sizeof text, "%s %s", quota, period);
-                cpus = lower(cpus, cpus_of_quota(text));
-            }
-        }
-        slash = strrchr(group, '/');
-        if (slash == NULL)
-            return cpus;
-        *slash = '\0';
-    }
+    for (; *list != '\0'; list += strcspn(list, ","), list += *list == ',')
+        if (strncmp(list, name, length) == 0 && (list[length] == ',' || list[length] == '\0'))
+            return true;
+    return false;
 }
 
-int cpus_available(void)
+int cpus_quota(const char *root)
 {
-    char line[4096];
-    cpu_set_t set;
-    int cpus = 1;
+    char path[PATH_BYTES], line[GROUP_BYTES];
+    int limit = 0;
     FILE *file;
 
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        cpus = CPU_COUNT(&set);
-    file = fopen("/proc/self/cgroup", "re");
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    file = fopen(path, "re");
     if (file == NULL)
-        return cpus;
-    while (fgets(line, sizeof line, file) != NULL) {
+        return 0;
+    while (fgets(line, sizeof line, file) != NULL) { /* NUMBER:CONTROLLERS:/GROUP */
         char *controllers = strchr(line, ':'), *group;
 
         if (controllers == NULL || (group = strchr(controllers + 1, ':')) == NULL)
@@ -112,15 +126,29 @@ int cpus_available(void)
         *group++ = '\0';
         group[strcspn(group, "\n")] = '\0';
         if (*controllers == '\0') {
-            char again[4096];
-
-            snprintf(again, sizeof again, "%s", group);
-            cpus = limit_of_v2("/sys/fs/cgroup", group, cpus);
-            cpus = limit_of_v2("/sys/fs/cgroup/unified", again, cpus);
-        } else if (strcmp(controllers, "cpu") == 0 || strcmp(controllers, "cpu,cpuacct") == 0) {
-            cpus = limit_of_v1("/sys/fs/cgroup/cpu", group, cpus);
+            limit = lower(limit, limit_along(limit_of_v2, root, "/sys/fs/cgroup", group));
+            limit = lower(limit, limit_along(limit_of_v2, root, "/sys/fs/cgroup/unified", group));
+        } else if (lists(controllers, "cpu")) {
+            limit = lower(limit, limit_along(limit_of_v1, root, "/sys/fs/cgroup/cpu", group));
+            limit = lower(limit, limit_along(limit_of_v1, root, "/sys/fs/cgroup/cpu,cpuacct", group));
         }
     }
     fclose(file);
-    return cpus;
+    return limit;
+}
+
+void cpus_allowed(struct cpu_mask *out)
+{
+    memset(out, 0, sizeof *out);
+    sched_getaffinity(0, sizeof *out, (cpu_set_t *)out->words);
+}
+
+int cpus_available(void)
+{
+    struct cpu_mask allowed;
+    int n;
+
+    cpus_allowed(&allowed);
+    n = lower(cpu_mask_count(&allowed), cpus_quota(""));
+    return n < 1 ? 1 : n;
 }

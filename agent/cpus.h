@@ -4,8 +4,19 @@
 #ifndef AGENT_CPUS_H
 #define AGENT_CPUS_H
 
-/** At least 1. */
+#include "agent/cpu_mask.h"
+
+/** Both together. At least 1. */
 int cpus_available(void);
+
+/** The affinity mask. Where the kernel tells none: the empty set. */
+void cpus_allowed(struct cpu_mask *out);
+
+/**
+ * Whole cores that the control groups of this process allow, versions 1 and 2, at least 1; 0 when none sets a limit.
+ *   root  put before /proc and /sys; "" is this machine
+ */
+int cpus_quota(const char *root);
 
 /**
  * Whole cores that a control group's limit allows, at least 1; 0 when it sets none.

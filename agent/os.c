@@ -64,11 +64,21 @@ void os_raise_nofile(void)
 
 /* --- between clone and exec: async-signal-safe calls only, and no memory but the child's own stack ------------ */
 
-enum stage { STAGE_PARENT, STAGE_SESSION, STAGE_LIMITS, STAGE_STDIO, STAGE_DIRECTORY, STAGE_EXEC };
+enum stage {
+    STAGE_PARENT,
+    STAGE_SESSION,
+    STAGE_LIMITS,
+    STAGE_CPUS,
+    STAGE_STDIO,
+    STAGE_DIRECTORY,
+    STAGE_EXEC
+};
 
 static const char *const stage_calls[] = {
-    [STAGE_PARENT] = "prctl", [STAGE_SESSION] = "setsid",  [STAGE_LIMITS] = "setrlimit",
-    [STAGE_STDIO] = "dup2",   [STAGE_DIRECTORY] = "chdir", [STAGE_EXEC] = "execve",
+    [STAGE_PARENT] = "prctl",     [STAGE_SESSION] = "setsid",
+    [STAGE_LIMITS] = "setrlimit", [STAGE_CPUS] = "sched_setaffinity",
+    [STAGE_STDIO] = "dup2",       [STAGE_DIRECTORY] = "chdir",
+    [STAGE_EXEC] = "execve",
 };
 
 struct child_report {
@@ -134,6 +144,9 @@ static int child_main(void *arg)
         give_up(job->report_fd, STAGE_SESSION);
     if (setrlimit(RLIMIT_NOFILE, &spawn->baseline->nofile) < 0)
         give_up(job->report_fd, STAGE_LIMITS);
+    if (spawn->cpus != NULL &&
+        sched_setaffinity(0, sizeof *spawn->cpus, (const cpu_set_t *)spawn->cpus->words) < 0)
+        give_up(job->report_fd, STAGE_CPUS);
     if (!place_stdio(spawn->stdio))
         give_up(job->report_fd, STAGE_STDIO);
     if (spawn->directory != NULL && chdir(spawn->directory) < 0)

@@ -16,6 +16,8 @@
 
 #include <fsdp/status.h>
 
+#include "agent/cpu_mask.h"
+
 /* How this process was started: what the workers get back unchanged, whatever the agent did to itself since. */
 struct os_baseline {
     sigset_t mask;
@@ -39,6 +41,7 @@ struct os_spawn {
     const char *directory; /* working directory; NULL: ours */
     int stdio[3];
     int keep_fd; /* the one further descriptor the child keeps, under its own number; -1: none */
+    const struct cpu_mask *cpus; /* where it may run; NULL: where we may */
     const struct os_baseline *baseline;
 };
 

@@ -53,7 +53,7 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
         .node_rank = (uint32_t)plan->node_rank,
         .n_nodes = (uint32_t)plan->n_nodes,
         .generation = (uint32_t)plan->generation,
-        .threads = (uint32_t)context->threads,
+        .threads = (uint32_t)context->placement->threads,
         .resume_step = plan->resume_step,
         .first_step_ns = context->os->now_ns(context->os->arg),
     };
@@ -121,13 +121,16 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
         .agent_store = config->job_json == NULL,
         .restart_count = plan->restart_count,
         .max_restarts = config->max_restarts,
-        .threads = context->threads,
+        .threads = context->placement->threads,
         .link_fd = link_fd,
         .run_dir = context->rundir == NULL ? NULL : rundir_path(context->rundir),
     };
     struct os_spawn request = { .path = context->program,
                                 .directory = config->directory,
                                 .keep_fd = link_fd,
+                                .cpus = context->placement->cpus == NULL
+                                            ? NULL
+                                            : &context->placement->cpus[worker->local_rank],
                                 .baseline = context->baseline };
     struct os_spawn_failure failure;
     char **environment, **argv;

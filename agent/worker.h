@@ -15,6 +15,7 @@
 #include "agent/link_server.h"
 #include "agent/logs.h"
 #include "agent/os.h"
+#include "agent/placement.h"
 
 /* What the coordinator tells a node about a generation. */
 struct world_plan {
@@ -55,7 +56,7 @@ struct worker_context {
     struct logs *logs;     /* NULL: nothing is captured */
     char *const *environment;
     const char *program; /* resolved */
-    int threads;
+    const struct placement *placement;
     const char *host;
 };
 

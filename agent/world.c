@@ -199,10 +199,17 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
 {
     struct world *world = calloc(1, sizeof *world);
     uv_timer_t *timers[3];
+    enum fsdp_status status;
 
     *out = NULL;
     if (world == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    status = placement_init(&world->placement, config, err);
+    if (status != FSDP_OK) {
+        placement_fini(&world->placement);
+        free(world);
+        return status;
+    }
     world->config = config;
     world->services = *services;
     world->listener = *listener;
@@ -229,6 +236,7 @@ void world_destroy(struct world *world)
         return;
     oom_watch_end(&world->oom);
     free(world->workers);
+    placement_fini(&world->placement);
     free(world);
 }
 

@@ -3,7 +3,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/cpus.h"
 #include "agent/flight.h"
 #include "agent/worker_env.h"
 #include "agent/world_impl.h"
@@ -216,12 +215,11 @@ void world_spawn(struct world *world)
         .environment = environment,
         .program = program,
         .host = world->host,
-        .threads = config->threads > 0 ? config->threads : cpus_available() / config->n_workers,
+        .placement = &world->placement,
     };
     struct fsdp_err err = { 0 };
     int error;
 
-    context.threads = context.threads < 1 ? 1 : context.threads;
     world->noticed = false;
     world->stop_signal = 0;
     free(world->workers);

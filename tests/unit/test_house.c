@@ -42,6 +42,8 @@ static const char *const pure[] = {
     R "shard/layout.",
     R "job/",
     "agent/gpu_visible.",
+    "agent/cpu_mask.",
+    "agent/numa.",
     R "data/order.",
     "agent/world_fsm.",
     "agent/coordinator_fsm.",

@@ -1,17 +1,16 @@
 #include "agent/gpu.h"
 
 #include <criterion/criterion.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "tests/unit/agent/fake_root.h"
 
 /* A machine of files below a temporary directory, and an environment. */
 struct machine {
-    char root[64];
+    char root[FAKE_ROOT_BYTES];
     const char *variables[8][2];
     int n_variables;
     struct gpu_host host;
@@ -36,40 +35,11 @@ static void set(struct machine *machine, const char *name, const char *value)
 
 static void begin(struct machine *machine)
 {
-    *machine = (struct machine){ .root = "/tmp/fsdp-gpu.XXXXXX" };
-    cr_assert_not_null(mkdtemp(machine->root));
+    *machine = (struct machine){ 0 };
+    fake_root_make(machine->root);
     set(machine, "FSDP_TEST_ROOT", machine->root);
     set(machine, "FSDP_TEST_NVML", BUILD_DIR "/test/fake_nvml");
     gpu_host_init(&machine->host, get_env, machine);
-}
-
-static void end(struct machine *machine)
-{
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf '%s'", machine->root);
-    cr_assert_eq(system(command), 0);
-}
-
-static void add_file(const struct machine *machine, const char *text, const char *format, ...)
-{
-    char path[512], *slash;
-    FILE *file;
-    va_list args;
-    int n = snprintf(path, sizeof path, "%s", machine->root);
-
-    va_start(args, format);
-    vsnprintf(path + n, sizeof path - (size_t)n, format, args);
-    va_end(args);
-    for (slash = strchr(path + n + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0755);
-        *slash = '/';
-    }
-    file = fopen(path, "w");
-    cr_assert_not_null(file, "%s", path);
-    fputs(text, file);
-    fclose(file);
 }
 
 /* As the driver writes it. */
@@ -81,8 +51,8 @@ static void add_nvidia(const struct machine *machine, const char *pci, int minor
              "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18\nGPU UUID: \t %s\nVideo BIOS: \t 96.00\n"
              "Bus Type: \t PCIe\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Excluded:\t No\n",
              uuid, pci, minor);
-    add_file(machine, text, "/proc/driver/nvidia/gpus/%s/information", pci);
-    add_file(machine, "", "/dev/nvidia%d", minor);
+    fake_root_add(machine->root, text, "/proc/driver/nvidia/gpus/%s/information", pci);
+    fake_root_add(machine->root, "", "/dev/nvidia%d", minor);
 }
 
 static int count(struct machine *machine, enum gpu_want want)
@@ -106,7 +76,7 @@ Test(gpu, a_machine_without_any_says_where_it_looked)
     says(&machine, "/proc/driver/nvidia");
     cr_expect_eq(count(&machine, GPU_WANT_XPU), 0);
     says(&machine, "Intel");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, nvidia_stands_in_the_order_of_pci_whatever_the_minors)
@@ -127,7 +97,7 @@ Test(gpu, nvidia_stands_in_the_order_of_pci_whatever_the_minors)
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 2);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:9a:00.0");
     cr_expect_str_eq(machine.found.gpus[1].pci, "0000:1b:00.0");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, names_that_the_driver_shows_need_no_nvml)
@@ -141,7 +111,7 @@ Test(gpu, names_that_the_driver_shows_need_no_nvml)
     set(&machine, "CUDA_VISIBLE_DEVICES", "GPU-bb");
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 1);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:5d:00.0");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, names_that_the_driver_does_not_know_yet_are_nvmls)
@@ -156,7 +126,7 @@ Test(gpu, names_that_the_driver_does_not_know_yet_are_nvmls)
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 2);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:5d:00.0");
     says(&machine, "ends at \"GPU-cc\"");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, a_container_that_shows_only_devices)
@@ -165,18 +135,18 @@ Test(gpu, a_container_that_shows_only_devices)
 
     begin(&machine);
     setenv("FAKE_NVML", "GPU-aa11@1b;GPU-bb22@5d;GPU-cc33@9a", 1);
-    add_file(&machine, "", "/dev/nvidia0");
-    add_file(&machine, "", "/dev/nvidia2");
-    add_file(&machine, "", "/dev/nvidia10");
-    add_file(&machine, "", "/dev/nvidiactl");
-    add_file(&machine, "", "/dev/nvidia-uvm");
-    add_file(&machine, "", "/dev/nvidia-caps/nvidia-cap1");
+    fake_root_add(machine.root, "", "/dev/nvidia0");
+    fake_root_add(machine.root, "", "/dev/nvidia2");
+    fake_root_add(machine.root, "", "/dev/nvidia10");
+    fake_root_add(machine.root, "", "/dev/nvidiactl");
+    fake_root_add(machine.root, "", "/dev/nvidia-uvm");
+    fake_root_add(machine.root, "", "/dev/nvidia-caps/nvidia-cap1");
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 3);
     cr_expect_str_eq(machine.found.gpus[0].pci, "");
     set(&machine, "CUDA_VISIBLE_DEVICES", "GPU-cc");
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 1);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:9a:00.0");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, what_may_not_be_opened_is_not_counted)
@@ -195,7 +165,7 @@ Test(gpu, what_may_not_be_opened_is_not_counted)
     cr_assert_eq(unlink(path), 0);
     cr_expect_eq(count(&machine, GPU_WANT_ANY), 0);
     says(&machine, "may open none of the 2");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, mig_devices_one_for_each_worker_or_the_first_for_all)
@@ -215,7 +185,7 @@ Test(gpu, mig_devices_one_for_each_worker_or_the_first_for_all)
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 3);
     cr_expect_str_eq(machine.found.gpus[1].pci, "0000:1b:00.0");
     cr_expect_str_empty(machine.found.why);
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, an_nvml_that_fails_is_said_in_words, .timeout = 60)
@@ -223,7 +193,7 @@ Test(gpu, an_nvml_that_fails_is_said_in_words, .timeout = 60)
     struct machine machine;
 
     begin(&machine);
-    add_file(&machine, "", "/dev/nvidia0");
+    fake_root_add(machine.root, "", "/dev/nvidia0");
     set(&machine, "CUDA_VISIBLE_DEVICES", "GPU-aa");
     setenv("FAKE_NVML", "refuse", 1);
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 0);
@@ -234,7 +204,7 @@ Test(gpu, an_nvml_that_fails_is_said_in_words, .timeout = 60)
     machine.host.nvml = "/nowhere/libnvidia-ml.so.1";
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 0);
     says(&machine, "/nowhere/libnvidia-ml.so.1");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 static void add_amd(const struct machine *machine, int node, int simds, int minor, unsigned bus)
@@ -245,9 +215,9 @@ static void add_amd(const struct machine *machine, int node, int simds, int mino
         text, sizeof text,
         "cpu_cores_count %d\nsimd_count %d\nlocation_id %u\ndomain 0\ndrm_render_minor %d\nunique_id %u\n",
         simds == 0 ? 64 : 0, simds, bus << 8, minor, 0xa0 + bus);
-    add_file(machine, text, "/sys/class/kfd/kfd/topology/nodes/%d/properties", node);
+    fake_root_add(machine->root, text, "/sys/class/kfd/kfd/topology/nodes/%d/properties", node);
     if (simds > 0)
-        add_file(machine, "", "/dev/dri/renderD%d", minor);
+        fake_root_add(machine->root, "", "/dev/dri/renderD%d", minor);
 }
 
 Test(gpu, amd_is_cut_by_rocr_and_then_by_hip)
@@ -269,7 +239,7 @@ Test(gpu, amd_is_cut_by_rocr_and_then_by_hip)
     set(&machine, "HIP_VISIBLE_DEVICES", "0,1");
     cr_expect_eq(count(&machine, GPU_WANT_ANY), 2);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:83:00.0");
-    end(&machine);
+    fake_root_remove(machine.root);
 }
 
 Test(gpu, intel_by_its_render_nodes)
@@ -277,18 +247,18 @@ Test(gpu, intel_by_its_render_nodes)
     struct machine machine;
 
     begin(&machine);
-    add_file(&machine, "0x8086\n", "/sys/class/drm/renderD128/device/vendor");
-    add_file(&machine, "0x8086\n", "/sys/class/drm/renderD129/device/vendor");
-    add_file(&machine, "0x1a03\n", "/sys/class/drm/renderD130/device/vendor");
-    add_file(&machine, "0x8086\n", "/sys/class/drm/card0/device/vendor");
+    fake_root_add(machine.root, "0x8086\n", "/sys/class/drm/renderD128/device/vendor");
+    fake_root_add(machine.root, "0x8086\n", "/sys/class/drm/renderD129/device/vendor");
+    fake_root_add(machine.root, "0x1a03\n", "/sys/class/drm/renderD130/device/vendor");
+    fake_root_add(machine.root, "0x8086\n", "/sys/class/drm/card0/device/vendor");
     cr_expect_eq(count(&machine, GPU_WANT_XPU), 0);
     says(&machine, "may open none of the 2");
-    add_file(&machine, "", "/dev/dri/renderD128");
-    add_file(&machine, "", "/dev/dri/renderD129");
+    fake_root_add(machine.root, "", "/dev/dri/renderD128");
+    fake_root_add(machine.root, "", "/dev/dri/renderD129");
     cr_expect_eq(count(&machine, GPU_WANT_XPU), 2);
     cr_expect_eq(count(&machine, GPU_WANT_ANY), 2);
     cr_expect_eq(count(&machine, GPU_WANT_GPU), 0);
     set(&machine, "ZE_AFFINITY_MASK", "1");
     cr_expect_eq(count(&machine, GPU_WANT_XPU), 1);
-    end(&machine);
+    fake_root_remove(machine.root);
 }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cpus.h"
 #include "agent/descendants.h"
 
 static struct os_baseline baseline;
@@ -164,4 +165,32 @@ Test(os, descendants_are_ended_but_the_excepted, .timeout = 30)
     cr_expect(kill(other, 0) < 0 && errno == ESRCH);
     cr_expect_eq(descendants_end(10000, NULL, 0), 0);
     cr_expect(kill(spared, 0) < 0 && errno == ESRCH);
+}
+
+Test(os, a_child_is_bound_to_the_cpus_it_is_given, .timeout = 30)
+{
+    char *argv[] = { "sh", "-c", "grep Cpus_allowed_list: /proc/self/status | grep -qw \"$0\"", NULL, NULL };
+    char text[CPU_MASK_TEXT_BYTES];
+    struct cpu_mask allowed, one = { { 0 } };
+    struct os_spawn spawn;
+    struct os_child child;
+    struct os_spawn_failure failure;
+    siginfo_t info;
+
+    cpus_allowed(&allowed);
+    for (int cpu = cpu_mask_next(&allowed, -1); cpu >= 0; cpu = cpu_mask_next(&allowed, cpu)) {
+        memset(&one, 0, sizeof one);
+        cpu_mask_add(&one, cpu);
+        argv[3] = cpu_mask_text(&one, text);
+        spawn = request("/bin/sh", argv);
+        spawn.cpus = &one;
+        cr_assert(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
+        info = wait_for(&child);
+        cr_expect(info.si_code == CLD_EXITED && info.si_status == 0, "not on CPU %s alone", text);
+    }
+    /* Nothing runs on CPUs that are not there, and the call that said so is named. */
+    memset(&one, 0, sizeof one);
+    cpu_mask_add(&one, CPU_MASK_CPUS - 1);
+    cr_expect_not(agent_os_linux.spawn(NULL, &spawn, &child, &failure));
+    cr_expect(!failure.exec && failure.error == EINVAL && strcmp(failure.call, "sched_setaffinity") == 0);
 }

@@ -1,0 +1,91 @@
+#include "agent/placement.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/cpus.h"
+#include "agent/gpu.h"
+#include "agent/numa.h"
+#include "agent/worker_env.h"
+
+extern char **environ;
+
+static const char *const binding_names[] = {
+    [AGENT_NUMA_NONE] = "none",
+    [AGENT_NUMA_NODE] = "node",
+    [AGENT_NUMA_SOCKET] = "socket",
+    [AGENT_NUMA_EXCLUSIVE] = "exclusive",
+    [AGENT_NUMA_CORE_COMPLEX] = "core-complex",
+};
+
+/* The workers' environment, which is not always this process's, says which GPUs they see. */
+static const char *get_env(void *arg, const char *name)
+{
+    return worker_env_find(arg, name);
+}
+
+static enum fsdp_status bind(struct placement *placement, const struct agent_config *config,
+                             struct fsdp_err *err)
+{
+    char **environment = (char **)(config->environment != NULL ? config->environment : environ);
+    struct topology *topology = NULL;
+    struct gpu_list *gpus = malloc(sizeof *gpus);
+    struct cpu_mask allowed;
+    struct gpu_host host;
+    int nodes[GPU_MAX];
+    enum fsdp_status status = FSDP_ERR_NOMEM;
+
+    placement->cpus = calloc((size_t)config->n_workers, sizeof *placement->cpus);
+    if (gpus == NULL || placement->cpus == NULL) {
+        fsdp_fail(err, status, "out of memory");
+        goto done;
+    }
+    gpu_host_init(&host, get_env, environment);
+    host.one_each = config->virtual_local_rank;
+    gpu_find(gpus, GPU_WANT_ANY, &host);
+    for (int i = 0; i < gpus->n; i++)
+        nodes[i] = topology_node_of_pci(host.root, gpus->gpus[i].pci);
+    cpus_allowed(&allowed);
+    status = topology_read(&topology, host.root, err);
+    if (status == FSDP_OK)
+        status = numa_bind(config->numa, topology, &allowed, nodes, gpus->n, config->n_workers,
+                           placement->cpus, err);
+done:
+    free(topology);
+    free(gpus);
+    return status;
+}
+
+static int lower(int a, int b)
+{
+    return b > 0 && b < a ? b : a;
+}
+
+enum fsdp_status placement_init(struct placement *placement, const struct agent_config *config,
+                                struct fsdp_err *err)
+{
+    const int quota = cpus_quota("");
+
+    *placement = (struct placement){ .threads = config->threads };
+    if (config->numa != AGENT_NUMA_NONE) {
+        enum fsdp_status status = bind(placement, config, err);
+
+        if (status != FSDP_OK) {
+            fsdp_wrap(err, "--numa-binding %s", binding_names[config->numa]);
+            return status;
+        }
+    }
+    if (placement->threads <= 0)
+        placement->threads = placement->cpus == NULL ? cpus_available() / config->n_workers
+                                                     : lower(numa_threads(placement->cpus, config->n_workers),
+                                                             quota / config->n_workers);
+    if (placement->threads < 1)
+        placement->threads = 1;
+    return FSDP_OK;
+}
+
+void placement_fini(struct placement *placement)
+{
+    free(placement->cpus);
+    placement->cpus = NULL;
+}

@@ -1,0 +1,27 @@
+/*
+ * Where the workers of this node run: which CPUs each is bound to (--numa-binding) and with how many threads. Found out
+ * once, when the run begins, and the same in every generation.
+ */
+#ifndef AGENT_PLACEMENT_H
+#define AGENT_PLACEMENT_H
+
+#include <fsdp/status.h>
+
+#include "agent/agent.h"
+#include "agent/cpu_mask.h"
+
+struct placement {
+    struct cpu_mask *cpus; /* (n_workers); NULL: they run where this process does */
+    int threads;           /* of each worker, at least 1 */
+};
+
+/**
+ * Look at the machine. To be given back with placement_fini(), on failure too.
+ *   FSDP_ERR_UNSUPPORTED  it has no such binding; the words say for which worker, and why;  FSDP_ERR_NOMEM
+ * Thread: as gpu_find().
+ */
+enum fsdp_status placement_init(struct placement *placement, const struct agent_config *config,
+                                struct fsdp_err *err);
+void placement_fini(struct placement *placement);
+
+#endif
