@@ -80,7 +80,7 @@ static int set_world(struct launch *launch, const struct options *options, const
         config->role = options->of[OPT_ROLE].text;
     status = set_signals(config, options, err);
     if (status == 0)
-        status = launch_set_nodes(launch, options, world, err);
+        status = launch_set_nodes(launch, options, world, around, err);
     return status != 0 ? status : launch_set_output(launch, options, around, err);
 }
 

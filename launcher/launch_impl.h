@@ -13,7 +13,7 @@ struct launch_world {
 };
 
 int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,
-                     struct fsdp_err *err);
+                     const struct surroundings *around, struct fsdp_err *err);
 int launch_set_output(struct launch *launch, const struct options *options, const struct surroundings *around,
                       struct fsdp_err *err);
 

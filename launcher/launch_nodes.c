@@ -8,6 +8,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/launch_impl.h"
 #include "launcher/rdzv_conf.h"
+#include "launcher/scheduler.h"
 
 void launch_note(struct launch *launch, const char *format, ...)
 {
@@ -211,8 +212,19 @@ static int node_rank(const struct options *options, int n_nodes, const struct rd
     return n_nodes > 1 && c10d && conf->is_host != 1 ? -1 : 0;
 }
 
+static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_err *err)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    struct scheduler_step step;
+
+    if (!scheduler_step_find(&step, around->get_env, around->arg))
+        return 0;
+    scheduler_step_advise(&step, LAUNCH_DEFAULT_PORT, words, sizeof words);
+    return bad_usage(err, words);
+}
+
 int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,
-                     struct fsdp_err *err)
+                     const struct surroundings *around, struct fsdp_err *err)
 {
     struct agent_config *config = &launch->config;
     bool standalone = options_has(options, OPT_STANDALONE);
@@ -234,8 +246,10 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
     }
     if (standalone)
         return 0;
-    if (config->n_nodes == 1)
-        return set_master(launch, options, err);
+    if (config->n_nodes == 1) {
+        status = refuse_worlds_of_one(around, err);
+        return status != 0 ? status : set_master(launch, options, err);
+    }
     status = set_endpoint(launch, options, err);
     return status != 0 ? status : set_secret(launch, options, err);
 }

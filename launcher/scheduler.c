@@ -1,0 +1,145 @@
+#include "launcher/scheduler.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps of Slurm that are no srun's: batch script, interactive shell and the like (slurm.h: SLURM_BATCH_SCRIPT, ...). */
+static const long first_special_step = 0xfffffff0L;
+
+struct surroundings_env {
+    const char *(*get)(void *arg, const char *name);
+    void *arg;
+};
+
+static const char *text_of(const struct surroundings_env *env, const char *name)
+{
+    const char *text = env->get(env->arg, name);
+
+    return text == NULL || *text == '\0' ? NULL : text;
+}
+
+/* -1: not there, or no number. */
+static long number_of(const struct surroundings_env *env, const char *name)
+{
+    const char *text = text_of(env, name);
+    char *end = NULL;
+    long number = text == NULL ? -1 : strtol(text, &end, 10);
+
+    return text == NULL || end == text || *end != '\0' || number < 0 ? -1 : number;
+}
+
+bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES])
+{
+    size_t n = 0;
+
+    for (const char *at = list; *at != '\0' && *at != ','; at++) {
+        if (*at != '[') {
+            if (n == SCHEDULER_HOST_BYTES - 1)
+                return false;
+            out[n++] = *at;
+            continue;
+        }
+        for (at++; *at >= '0' && *at <= '9' && n < SCHEDULER_HOST_BYTES - 1; at++)
+            out[n++] = *at;
+        at = strchr(at, ']');
+        if (at == NULL)
+            return false;
+    }
+    out[n] = '\0';
+    return n > 0;
+}
+
+/*
+ * In a batch script SLURM_NTASKS is the job's, PROCID is 0 and there is no step: nobody else runs this. Within srun
+ * the step's own numbers count, as the job may be larger.
+ */
+static bool find_slurm(struct scheduler_step *step, const struct surroundings_env *env)
+{
+    long id = number_of(env, "SLURM_STEP_ID"), tasks = number_of(env, "SLURM_STEP_NUM_TASKS");
+    bool by_srun = (id >= 0 && id < first_special_step) || (id < 0 && number_of(env, "SLURM_PROCID") > 0);
+    const char *list = text_of(env, "SLURM_STEP_NODELIST");
+    long nodes = number_of(env, "SLURM_STEP_NUM_NODES");
+
+    if (tasks < 0)
+        tasks = by_srun ? number_of(env, "SLURM_NTASKS") : -1;
+    if (tasks < 2 || id >= first_special_step)
+        return false;
+    if (nodes < 1)
+        nodes = number_of(env, "SLURM_NNODES");
+    if (list == NULL)
+        list = text_of(env, "SLURM_JOB_NODELIST");
+    *step = (struct scheduler_step){ .starter = "srun",
+                                     .n_tasks = (int)tasks,
+                                     .n_nodes = nodes < 1 ? 0 : (int)nodes };
+    if (list == NULL || !scheduler_first_host(list, step->head))
+        step->head[0] = '\0';
+    return true;
+}
+
+/* The names under which MPI's starters give the number of processes, and of those on a node. */
+static const struct {
+    const char *size, *local_size;
+} openmpi[] = { { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE" } },
+  others[] = { { "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE" },
+               { "PMI_SIZE", "MPI_LOCALNRANKS" },
+               { "FLUX_JOB_SIZE", NULL } };
+
+static bool find_mpi(struct scheduler_step *step, const struct surroundings_env *env, const char *size,
+                     const char *local_size)
+{
+    long tasks = number_of(env, size), local = local_size == NULL ? -1 : number_of(env, local_size);
+
+    if (tasks < 2)
+        return false;
+    *step = (struct scheduler_step){ .starter = "mpirun", .n_tasks = (int)tasks };
+    if (local > 0 && tasks % local == 0)
+        step->n_nodes = (int)(tasks / local);
+    return true;
+}
+
+bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(void *arg, const char *name),
+                         void *arg)
+{
+    const struct surroundings_env env = { get_env, arg };
+
+    /* Open MPI first: under Slurm its daemons are a step of their own, whose numbers are not the processes'. */
+    if (find_mpi(step, &env, openmpi[0].size, openmpi[0].local_size) || find_slurm(step, &env))
+        return true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (find_mpi(step, &env, others[i].size, others[i].local_size))
+            return true;
+    /* PMIx tells a process its rank and no size: of the first one nothing is known. */
+    if (number_of(&env, "PMIX_RANK") < 1)
+        return false;
+    *step = (struct scheduler_step){ .starter = "mpirun" };
+    return true;
+}
+
+void scheduler_step_advise(const struct scheduler_step *step, int port, char *out, size_t size)
+{
+    bool is_srun = strcmp(step->starter, "srun") == 0;
+    int nodes = step->n_nodes == 0 ? step->n_tasks : step->n_nodes,
+        per_node = nodes == 0 ? 0 : step->n_tasks / nodes;
+    char tasks[32] = "several", first[96] = "", count[32] = "N";
+
+    if (step->n_tasks > 0)
+        snprintf(tasks, sizeof tasks, "%d", step->n_tasks);
+    if (nodes > 0)
+        snprintf(count, sizeof count, "%d", nodes);
+    if (per_node > 1)
+        snprintf(first, sizeof first, "start one a node (%s) with --nproc-per-node %d and ",
+                 is_srun ? "srun --ntasks-per-node=1" : "mpirun --map-by ppr:1:node", per_node);
+    if (nodes == 1)
+        snprintf(out, size,
+                 "%s started this %s times, and each would be a world of its own: start it once, with "
+                 "--nproc-per-node %s (or add --standalone, for worlds of their own)",
+                 step->starter, tasks, tasks);
+    else
+        snprintf(
+            out, size,
+            "%s started this %s times, and each would be a world of its own: %sadd --nnodes %s "
+            "--rdzv-backend c10d --rdzv-endpoint %s:%d --secret-file FILE (or --standalone, for worlds of "
+            "their own)",
+            step->starter, tasks, first, count, step->head[0] == '\0' ? "HOST" : step->head, port);
+}

@@ -1,0 +1,31 @@
+/*
+ * Was this process started as one of several, by srun or mpirun? Then, without a word about where they meet, each
+ * would form a world of its own and train the same thing; that is refused, with what to add. A batch script or an
+ * interactive shell is one process whatever the job's size is, and so is a step of one task. Pure.
+ */
+#ifndef LAUNCHER_SCHEDULER_H
+#define LAUNCHER_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SCHEDULER_HOST_BYTES = 256 };
+
+struct scheduler_step {
+    const char *starter;             /* "srun", "mpirun" */
+    int n_tasks;                     /* 0: more than one, how many is not known */
+    int n_nodes;                     /* that they run on; 0: not known */
+    char head[SCHEDULER_HOST_BYTES]; /* the first of those nodes; "": not known */
+};
+
+/** True, with *step filled in, where this is one of several. */
+bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(void *arg, const char *name),
+                         void *arg);
+
+/** One line: what is the matter, and the options to add. */
+void scheduler_step_advise(const struct scheduler_step *step, int port, char *out, size_t size);
+
+/** The first host of a list as Slurm writes it ("n[03-05,7],m1" gives n03). False: it is none, or too long. */
+bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES]);
+
+#endif
