@@ -279,6 +279,10 @@ install: all
 	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
 	install -m 644 $(wildcard configs/*.yaml) $(DESTDIR)$(PREFIX)/share/fsdprun/configs/
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	$(BUILD)/bin/fsdprun --print-completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fsdprun
+	$(BUILD)/bin/fsdprun --print-completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_fsdprun
+	$(BUILD)/bin/fsdprun --print-completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fsdprun.fish
 	for page in $(wildcard docs/man/*.[1-8]); do section=$${page##*.}; \
 	  install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$$section/$${page##*/}; done
 

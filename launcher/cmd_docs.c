@@ -4,6 +4,7 @@
 
 #include <fsdp/link.h>
 
+#include "launcher/completion.h"
 #include "launcher/options.h"
 #include "shard_runtime/core/version.h"
 #include "shard_runtime/job/docs.h"
@@ -160,10 +161,21 @@ static void print_man_yaml(FILE *out)
     fputs(man_yaml_tail, out);
 }
 
+static int written(FILE *out)
+{
+    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+}
+
+int cmd_completion(const char *shell, const char *program, FILE *out)
+{
+    completion_print(out, shell, program);
+    return written(out);
+}
+
 int cmd_help(const char *program, FILE *out)
 {
     print_help(out, program);
-    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+    return written(out);
 }
 
 int cmd_docs(const char *page, FILE *out)
@@ -181,7 +193,7 @@ int cmd_docs(const char *page, FILE *out)
         if (strcmp(pages[i].name, page) != 0)
             continue;
         pages[i].print(out);
-        return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+        return written(out);
     }
     fprintf(stderr, "fsdprun: there is no page %s\n", page);
     return FSDP_EXIT_USAGE;

@@ -243,6 +243,20 @@ static int set_program_dir(struct launch *launch, const struct options *options,
     return 0;
 }
 
+/* Not an error: a program may well run several of its workers on a GPU, or none of them. */
+static void note_few_devices(struct launch *launch, const struct surroundings *around)
+{
+    const struct agent_config *config = &launch->config;
+    char why[256];
+    int n = 0;
+
+    if (config->n_workers > 1 && around->count_devices != NULL)
+        n = around->count_devices(around->arg, "auto", config->virtual_local_rank, why, sizeof why);
+    if (n > 0 && config->n_workers > n)
+        launch_note(launch, "%d workers and %d GPU%s: some will have to share", config->n_workers, n,
+                    n == 1 ? "" : "s");
+}
+
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
                    const struct surroundings *around, struct fsdp_err *err)
 {
@@ -268,6 +282,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;
+    note_few_devices(launch, around);
     return options_has(options, OPT_DRY_RUN) ? 0 : set_program_dir(launch, options, err);
 }
 

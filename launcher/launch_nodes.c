@@ -190,6 +190,7 @@ static int set_conf(struct launch *launch, const struct options *options, struct
 
     if (status != FSDP_OK)
         return FSDP_EXIT_USAGE;
+    config->hosting = conf->is_host < 0 ? AGENT_HOST_AUTO : conf->is_host ? AGENT_HOST_YES : AGENT_HOST_NO;
     if (conf->unknown[0] != '\0')
         launch_note(launch, "%s: nothing here knows of %s", options->of[OPT_RDZV_CONF].origin, conf->unknown);
     if (conf->join_timeout_s > 0)
@@ -202,14 +203,14 @@ static int set_conf(struct launch *launch, const struct options *options, struct
 }
 
 /* With c10d a node need not be told which one it is. */
-static int node_rank(const struct options *options, int n_nodes, const struct rdzv_conf *conf)
+static int node_rank(const struct options *options, int n_nodes)
 {
     const char *backend = text_of(options, OPT_RDZV_BACKEND);
     bool c10d = backend != NULL && strcmp(backend, "c10d") == 0;
 
     if (text_of(options, OPT_NODE_RANK) != NULL)
         return (int)options_number(options, OPT_NODE_RANK, 0);
-    return n_nodes > 1 && c10d && conf->is_host != 1 ? -1 : 0;
+    return n_nodes > 1 && c10d ? -1 : 0;
 }
 
 static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_err *err)
@@ -237,7 +238,7 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
         return status;
     config->n_nodes = standalone ? 1 : world->n_nodes;
     config->min_nodes = standalone ? 1 : world->min_nodes;
-    config->node_rank = standalone ? 0 : node_rank(options, config->n_nodes, &conf);
+    config->node_rank = standalone ? 0 : node_rank(options, config->n_nodes);
     config->local_address = text_of(options, OPT_LOCAL_ADDR);
     if (config->node_rank >= config->n_nodes) {
         fsdp_fail(err, FSDP_ERR_CONFIG, "%s: there is no node %d of %d (the first is 0)",

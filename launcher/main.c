@@ -12,6 +12,7 @@
 #include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"
 #include "launcher/cmd_version.h"
+#include "launcher/devices.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
 
@@ -35,6 +36,7 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
     *around = (struct surroundings){ .get_env = get_env,
                                      .files = &what_real_files,
                                      .own_path = own_path,
+                                     .count_devices = devices_count,
                                      .out_is_terminal = isatty(1),
                                      .err_is_terminal = isatty(2) };
 }
@@ -76,9 +78,11 @@ static int run(const struct options *options, const struct options_input *input,
 
 int main(int argc, char **argv)
 {
-    struct options_input input = {
-        .argc = argc, .argv = argv, .get_env = get_env, .n_cpus = cpus_available()
-    };
+    struct options_input input = { .argc = argc,
+                                   .argv = argv,
+                                   .get_env = get_env,
+                                   .n_cpus = cpus_available(),
+                                   .count_devices = devices_count };
     char own_path[PATH_MAX];
     struct surroundings around;
     struct options options;
@@ -92,6 +96,8 @@ int main(int argc, char **argv)
     look_around(&around, own_path);
     if (options_has(&options, OPT_HELP))
         status = cmd_help(options.program, stdout);
+    else if (options_has(&options, OPT_PRINT_COMPLETION))
+        status = cmd_completion(options.of[OPT_PRINT_COMPLETION].text, options.program, stdout);
     else if (options_has(&options, OPT_VERSION))
         status = cmd_version(stdout);
     else

@@ -270,7 +270,8 @@ static bool rest_is_job(const struct options *options, const char *name)
 /* Something to print: nothing is run, and nothing else is read. */
 static bool is_page(const struct options *options)
 {
-    return options_has(options, OPT_HELP) || options_has(options, OPT_VERSION);
+    return options_has(options, OPT_HELP) || options_has(options, OPT_VERSION) ||
+           options_has(options, OPT_PRINT_COMPLETION);
 }
 
 static enum fsdp_status read_arguments(struct parsing *parsing)

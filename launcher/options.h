@@ -63,6 +63,7 @@ enum option_id {
     OPT_START_METHOD,
     OPT_EVENT_LOG_HANDLER,
     OPT_LOGS_SPECS,
+    OPT_PRINT_COMPLETION,
     OPT_HELP,
     OPT_VERSION,
     OPT_COUNT
@@ -100,7 +101,7 @@ struct option {
     enum option_kind kind;
     const char *argument;
     int64_t low, high;
-    const char *const *choices; /* what may stand there, NULL at the end; shells complete it too */
+    const char *const *choices; /* of a choice all, else what shells offer; NULL at the end */
     const char *instead;        /* what is said of any other, in place of the choices */
     enum option_origin from;
     bool pet;             /* PET_<NAME> is read */

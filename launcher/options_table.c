@@ -11,9 +11,11 @@ static const char other[] = "Other";
 static const char *const backends[] = { "static", "c10d", NULL };
 static const char *const counts[] = { "cpu", "gpu", "auto", "xpu", NULL }; /* beside a number */
 static const char *const streams[] = { "0", "1", "2", "3", NULL };         /* beside a list */
+static const char *const signals[] = { "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", NULL };
 static const char *const bindings[] = { "node", "socket", "exclusive", "core-complex", NULL };
 static const char *const methods[] = { "spawn", "fork", "forkserver", NULL };
 static const char *const handlers[] = { "null", NULL };
+static const char *const shells[] = { "bash", "zsh", "fish", NULL };
 static const char *const none[] = { NULL };
 
 #define THEIRS       .from = OPTION_TORCHRUN
@@ -31,10 +33,10 @@ const struct option option_table[] = {
     { OPT_SHUTDOWN_TIMEOUT, "shutdown-timeout", 0, OPTION_COUNT, "SECONDS", 0, 86400, THEIRS, .pet = true,
       .also = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", .fallback = "30", .group = world,
       .help = "From the signal that asks workers to stop to KILL, on every way to the end." },
-    { OPT_SIGNALS_TO_HANDLE, "signals-to-handle", 0, OPTION_SIGNALS, "NAME,...", THEIRS, .pet = true,
+    { OPT_SIGNALS_TO_HANDLE, "signals-to-handle", 0, OPTION_SIGNALS, "NAME,...", 0, 0, signals, THEIRS, .pet = true,
       .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", .group = world,
       .help = "Signals that end the run: the workers get the same one." },
-    { OPT_FORWARD_SIGNALS, "forward-signals", 0, OPTION_SIGNALS, "NAME,...", .group = world,
+    { OPT_FORWARD_SIGNALS, "forward-signals", 0, OPTION_SIGNALS, "NAME,...", 0, 0, signals, .group = world,
       .help = "Signals that are passed on to the workers and end nothing, as USR1,USR2." },
     { OPT_SAVE_ON_SIGNAL, "save-on-signal", 0, OPTION_FLAG, .group = world,
       .help = "On SIGTERM or SIGUSR1 a job finishes its step, saves, and ends with status 77: run it again to go on." },
@@ -131,6 +133,8 @@ const struct option option_table[] = {
       "is an entry point of Python, of which there are none here: use --log-dir, --redirects and --tee", THEIRS,
       .no_env = true, .group = little, .help = "Refused: use --log-dir, --redirects and --tee." },
 
+    { OPT_PRINT_COMPLETION, "print-completion", 0, OPTION_CHOICE, "SHELL", 0, 0, shells, THEIRS_LATER, .no_env = true, .group = other,
+      .help = "Print the completion for bash, zsh or fish." },
     { OPT_HELP, "help", 'h', OPTION_FLAG, THEIRS, .no_env = true, .group = other, .help = "This page." },
     { OPT_VERSION, "version", 0, OPTION_FLAG, .no_env = true, .group = other,
       .help = "Version, commit, compiler and features." },

@@ -104,6 +104,7 @@ static void put_world(const struct page *page, const struct agent_config *config
 
 static void put_nodes(const struct page *page, const struct agent_config *config)
 {
+    static const char *const hosting[] = { "auto", "yes", "no" };
     const char *backend = page->options->of[OPT_RDZV_BACKEND].text;
 
     if (config->node_rank < 0)
@@ -115,6 +116,7 @@ static void put_nodes(const struct page *page, const struct agent_config *config
     put_text(page, "rdzv_id", config->run_id, OPT_RDZV_ID);
     put_text(page, "rdzv_host", config->rendezvous_host, OPT_RDZV_ENDPOINT);
     put_number(page, "rdzv_port", config->rendezvous_port, OPT_RDZV_ENDPOINT);
+    put_text(page, "is_host", hosting[config->hosting], OPT_RDZV_CONF);
     put_number(page, "join_timeout_s", config->join_timeout_ms / 1000, OPT_RDZV_CONF);
     put_number(page, "last_call_timeout_s", config->last_call_timeout_ms / 1000, OPT_RDZV_CONF);
     put_text(page, "master_addr", config->master_address, OPT_MASTER_ADDR);

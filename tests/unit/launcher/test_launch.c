@@ -1,6 +1,8 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,7 +40,9 @@ static bool no(void *arg, const char *name)
 static const struct what_files all_there = { yes, yes, yes, yes, NULL };
 static const struct what_files none_there = { no, no, no, no, NULL };
 
-static struct surroundings around = { get_env, NULL, &all_there, "/opt/bin/fsdprun", false, true };
+static struct surroundings around = {
+    .get_env = get_env, .files = &all_there, .own_path = "/opt/bin/fsdprun", .err_is_terminal = true
+};
 
 static char *argv[24];
 
@@ -210,6 +214,229 @@ Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
     program_refused("--log-dir /etc/passwd prog", 2, "--log-dir: /etc/passwd is no directory");
     program_refused("--save-on-signal prog", 2,
                     "--save-on-signal is for job files: a program gets the signal itself");
+}
+
+/* What launch_program() makes of `words`; fields of the agent's config as one line of text. */
+static void world_is(const char *words, const char *want)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+    char got[400], all[600];
+
+    snprintf(all, sizeof all, "--insecure --log-dir /dev/null %s prog", words);
+    parse(&options, all);
+    cr_expect(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s: %s", words,
+              err.message);
+    snprintf(got, sizeof got, "%d-%d rank %d at %s:%d master %s:%d join %d last %d host %d",
+             launch.config.min_nodes, launch.config.n_nodes, launch.config.node_rank,
+             launch.config.rendezvous_host == NULL ? "-" : launch.config.rendezvous_host,
+             launch.config.rendezvous_port,
+             launch.config.master_address == NULL ? "-" : launch.config.master_address,
+             launch.config.master_port, (int)launch.config.join_timeout_ms / 1000,
+             (int)launch.config.last_call_timeout_ms / 1000, (int)launch.config.hosting);
+    cr_expect(eq(str, got, (char *)want), "%s", words);
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, where_nodes_meet_and_what_their_workers_are_told)
+{
+    world_is("", "1-1 rank 0 at -:0 master -:0 join 600 last 30 host 0");
+    world_is("--standalone", "1-1 rank 0 at -:0 master -:0 join 600 last 30 host 0");
+    world_is("--standalone --nnodes 1:4 --rdzv-endpoint localhost:0 --rdzv-backend c10d",
+             "1-1 rank 0 at -:0 master -:0 join 600 last 30 host 0");
+    world_is("--rdzv-endpoint localhost:29400",
+             "1-1 rank 0 at -:0 master localhost:29400 join 600 last 30 host 0");
+    world_is("--rdzv-backend c10d --rdzv-endpoint localhost:0",
+             "1-1 rank 0 at -:0 master localhost:0 join 600 last 30 host 0");
+    world_is("--master-addr ::1 --master-port 5", "1-1 rank 0 at -:0 master ::1:5 join 600 last 30 host 0");
+    world_is("--master-addr [0:0::1]", "1-1 rank 0 at -:0 master 0:0::1:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-endpoint h:1", "2-2 rank 0 at h:1 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-endpoint h", "2-2 rank 0 at h:29400 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --node-rank 1 --master-addr h --master-port 29500",
+             "2-2 rank 1 at h:29500 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-endpoint h:1 --master-addr h --master-port 1",
+             "2-2 rank 0 at h:1 master h:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-endpoint h:1 --master-addr i --master-port 1",
+             "2-2 rank 0 at h:1 master i:1 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:1",
+             "2-2 rank -1 at h:1 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:1 --node-rank 1",
+             "2-2 rank 1 at h:1 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint [::1]:1",
+             "1-4 rank -1 at ::1:1 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-endpoint h --rdzv-conf timeout=7,is_host=0",
+             "2-2 rank 0 at h:29400 master -:0 join 7 last 30 host 2");
+    world_is(
+        "--nnodes 2 --rdzv-endpoint h --rdzv-conf timeout=7,join_timeout=8,last_call_timeout=9,is_host=1",
+        "2-2 rank 0 at h:29400 master -:0 join 8 last 9 host 1");
+}
+
+Test(launch, what_contradicts_standalone_is_refused_or_set_aside)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    program_refused("--standalone --nnodes 2 prog", 2,
+                    "--nnodes 2 contradicts --standalone, which is this node alone");
+    program_refused("--standalone --node-rank 1 prog", 2,
+                    "--node-rank 1 contradicts --standalone, which is this node alone");
+    program_refused("--standalone --rdzv-endpoint node0:29400 prog", 2,
+                    "--rdzv-endpoint node0:29400 contradicts --standalone, which is this node alone");
+    variables[0][0] = "PET_NNODES";
+    variables[0][1] = "2:4";
+    variables[1][0] = "PET_RDZV_ENDPOINT";
+    variables[1][1] = "node0:29400";
+    parse(&options, "--standalone --log-dir /dev/null prog");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+
+    cr_expect(eq(int, launch.config.n_nodes, 1));
+    cr_expect_null(launch.config.master_address);
+    cr_assert(eq(sz, launch.n_notes, 2));
+    cr_expect(eq(str, launch.notes[0], "--standalone is this node alone: PET_NNODES=2:4 is set aside"));
+    cr_expect(eq(str, launch.notes[1],
+                 "--standalone is this node alone: PET_RDZV_ENDPOINT=node0:29400 is set aside"));
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, one_of_several_tasks_needs_to_be_told_where_the_others_are)
+{
+    variables[0][0] = "SLURM_STEP_ID";
+    variables[0][1] = "0";
+    variables[1][0] = "SLURM_STEP_NUM_TASKS";
+    variables[1][1] = "2";
+    program_refused(
+        "prog", 2,
+        "srun started this 2 times, and each would be a world of its own: add --nnodes 2 --rdzv-backend "
+        "c10d --rdzv-endpoint HOST:29400 --secret-file FILE (or --standalone, for worlds of their own)");
+    program_refused(
+        "--rdzv-endpoint h:1 prog", 2,
+        "srun started this 2 times, and each would be a world of its own: add --nnodes 2 --rdzv-backend "
+        "c10d --rdzv-endpoint HOST:29400 --secret-file FILE (or --standalone, for worlds of their own)");
+    world_is("--standalone", "1-1 rank 0 at -:0 master -:0 join 600 last 30 host 0");
+    world_is("--nnodes 2 --rdzv-endpoint h:1", "2-2 rank 0 at h:1 master -:0 join 600 last 30 host 0");
+}
+
+Test(launch, signals_filters_and_limits_reach_the_agent)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    parse(&options,
+          "--nproc-per-node 12 --signals-to-handle TERM,SIGUSR1 --forward-signals USR2 --role r "
+          "--numa-binding core-complex --virtual-local-rank --local-ranks-filter 0,11 "
+          "--duplicate-stdout-filters a,b --duplicate-stderr-filters c,,d --log-limit 1M --log-keep 3 "
+          "--log-line-prefix-template ${rank}: --local-addr 10.0.0.1 --log-dir /dev/null prog");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+
+    cr_expect(eq(u64, launch.config.stop_signals, UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGUSR1));
+    cr_expect(eq(u64, launch.config.forward_signals, UINT64_C(1) << SIGUSR2));
+    cr_expect(eq(str, (char *)launch.config.stop_signals_text, "TERM,SIGUSR1"));
+    cr_expect(eq(str, (char *)launch.config.role, "r"));
+    cr_expect(eq(int, launch.config.numa, AGENT_NUMA_CORE_COMPLEX));
+    cr_expect(launch.config.virtual_local_rank);
+    cr_expect(launch.config.output.shown[0] && !launch.config.output.shown[1] &&
+              launch.config.output.shown[11]);
+    cr_expect(eq(str, launch.config.output.stdout_filters[1], "b"));
+    cr_expect_null(launch.config.output.stdout_filters[2]);
+    cr_expect(eq(str, launch.config.output.stderr_filters[0], "c,d"));
+    cr_expect(eq(u64, launch.config.output.file_limit_bytes, 1048576));
+    cr_expect(eq(int, launch.config.output.n_rotated, 3));
+    cr_expect(eq(str, (char *)launch.config.output.prefix_template, "${rank}:"));
+    cr_expect(eq(str, (char *)launch.config.local_address, "10.0.0.1"));
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+Test(launch, a_signal_has_one_meaning)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+
+    program_refused(
+        "--signals-to-handle TERM,USR1 --forward-signals USR1 prog", 2,
+        "a signal is either handled (--signals-to-handle) or forwarded (--forward-signals), not both");
+    program_refused("--local-ranks-filter 1 prog", 2,
+                    "--local-ranks-filter: names local rank 1 of 1 (the first is 0)");
+    program_refused("--master-addr h:1 prog", 2,
+                    "--master-addr: must be an address without a port (that is --master-port), not h:1");
+    program_refused("--master-addr [] prog", 2, "--master-addr: [] is no address");
+    program_refused("--master-addr [h prog", 2,
+                    "--master-addr: must be an address without a port (that is --master-port), not [h");
+    parse(&options, "--forward-signals HUP,USR1 --log-dir /dev/null prog");
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0));
+    cr_expect(eq(u64, launch.config.stop_signals & launch.config.forward_signals, 0),
+              "HUP no longer ends the run");
+    launch_fini(&launch);
+    options_fini(&options);
+}
+
+static int two_devices(void *arg, const char *word, bool one_each, char *why, size_t why_bytes)
+{
+    (void)arg;
+    (void)one_each;
+    snprintf(why, why_bytes, "it has no %s", word);
+    return strcmp(word, "xpu") == 0 ? 0 : 2;
+}
+
+Test(launch, more_workers_than_devices_is_said)
+{
+    static const char *const words[] = { "--nproc-per-node 3", "--nproc-per-node 2", "--nproc-per-node 1" };
+
+    around.count_devices = two_devices;
+    for (size_t i = 0; i < 3; i++) {
+        char all[128];
+        struct options options;
+        struct launch launch;
+
+        snprintf(all, sizeof all, "%s --log-dir /dev/null prog", words[i]);
+        parse(&options, all);
+        cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, NULL), 0));
+        cr_expect(eq(sz, launch.n_notes, i == 0), "%s", words[i]);
+        if (i == 0)
+            cr_expect(eq(str, launch.notes[0], "3 workers and 2 GPUs: some will have to share"));
+        launch_fini(&launch);
+        options_fini(&options);
+    }
+}
+
+Test(launch, devices_are_counted_when_they_are_asked_for)
+{
+    static const struct {
+        const char *word;
+        int want; /* 0: refused */
+        bool blind;
+    } cases[] = { { "gpu", 2, false }, { "auto", 2, false }, { "xpu", 0, false }, { "cpu", 6, false },
+                  { "gpu", 0, true },  { "auto", 6, true },  { "xpu", 0, true } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *words[] = { "fsdprun", "--nproc-per-node", (char *)(uintptr_t)cases[i].word, "x", NULL };
+        struct options_input input = { .argc = 4, .argv = words, .get_env = get_env, .n_cpus = 6 };
+        struct fsdp_err err = { 0 };
+        struct options options;
+
+        input.count_devices = cases[i].blind ? NULL : two_devices;
+        cr_expect(eq(int, options_read(&options, &input, &err) == FSDP_OK, cases[i].want > 0), "%s",
+                  cases[i].word);
+        if (cases[i].want > 0)
+            cr_expect(eq(i64, options_number(&options, OPT_NPROC_PER_NODE, 1), cases[i].want), "%s",
+                      cases[i].word);
+        else if (!cases[i].blind)
+            cr_expect(eq(str, err.message, "--nproc-per-node: no xpu: it has no xpu"));
+        options_fini(&options);
+    }
+}
+
+Test(launch, run_path_runs_the_file_by_runpy)
+{
+    argv_is("--run-path x.py a", WHAT_RUN_PATH,
+            "python3 -u -c import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], "
+            "run_name='__main__') x.py a");
 }
 
 Test(launch, without_a_secret_only_when_insecure_was_said)

@@ -313,19 +313,6 @@ Test(options, help_names_each_option_once_within_the_width)
     free(text);
 }
 
-Test(options, streams_are_spread_over_ranks)
-{
-    unsigned char out[12];
-    struct fsdp_err err = { 0 };
-
-    cr_assert(eq(int, options_streams("3", 12, out, NULL), FSDP_OK));
-    cr_assert(out[0] == 3 && out[11] == 3);
-    cr_assert(eq(int, options_streams("0:1,11:2", 12, out, NULL), FSDP_OK));
-    cr_assert(out[0] == 1 && out[1] == 0 && out[11] == 2);
-    cr_assert(eq(int, options_streams("12:1", 12, out, &err), FSDP_ERR_CONFIG));
-    cr_assert(eq(str, err.message, "names local rank 12 of 12 (the first is 0)"));
-}
-
 Test(options, endpoints)
 {
     static const struct {

@@ -1,0 +1,225 @@
+#include "launcher/completion.h"
+
+#include <string.h>
+
+#include "launcher/options.h"
+
+/* What can only be refused is not offered. */
+static bool is_offered(const struct option *option)
+{
+    return option->kind != OPTION_CHOICE || option->choices[0] != NULL;
+}
+
+static bool takes(const struct option *option, const char *argument)
+{
+    return option->argument != NULL && strcmp(option->argument, argument) == 0;
+}
+
+static bool takes_file(const struct option *option)
+{
+    return takes(option, "FILE") || takes(option, "SOCKET");
+}
+
+static void put_choices(FILE *out, const struct option *option)
+{
+    for (size_t i = 0; option->choices != NULL && option->choices[i] != NULL; i++)
+        fprintf(out, "%s%s", i == 0 ? "" : " ", option->choices[i]);
+}
+
+/* bash */
+
+static const char bash_head[] =
+    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word i given=\n"
+    "    COMPREPLY=()\n"
+    "    # \"--tee=3\" is three words here: readline breaks at the equals sign.\n"
+    "    if [[ $cur == = ]]; then\n"
+    "        cur=\n"
+    "    elif [[ $prev == = ]]; then\n"
+    "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+    "    fi\n"
+    "    # What follows a program is the program's; what follows a job file is ours.\n"
+    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+    "        word=${COMP_WORDS[i]}\n"
+    "        if [[ -n $given && $word != = ]]; then\n"
+    "            given=\n"
+    "            continue\n"
+    "        fi\n"
+    "        case $word in\n"
+    "        =) ;;\n"
+    "        --) return ;;\n";
+
+static void put_bash_cases(FILE *out)
+{
+    /* Words that take the next one: those that stand alone are told from them by name. */
+    fputs("        -[rt]", out);
+    for (size_t i = 0; i < option_table_size; i++)
+        if (option_table[i].argument != NULL)
+            fprintf(out, "|--%s", option_table[i].name);
+    fputs(") given=1 ;;\n"
+          "        -*) ;;\n",
+          out);
+}
+
+/* "-r|--redirects" */
+static void put_bash_names(FILE *out, const struct option *option)
+{
+    if (option->letter != 0)
+        fprintf(out, "-%c|", option->letter);
+    fprintf(out, "--%s", option->name);
+}
+
+static bool has_values(const struct option *option)
+{
+    return option->choices != NULL || takes(option, "DIR") || takes_file(option);
+}
+
+static void put_bash_values(FILE *out)
+{
+    const char *between = "    ";
+
+    fputs("    case $prev in\n", out);
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+
+        if (option->argument == NULL || !has_values(option))
+            continue;
+        fputs("    ", out);
+        put_bash_names(out, option);
+        fputs(") COMPREPLY=($(compgen ", out);
+        if (takes(option, "DIR") || takes_file(option)) {
+            fputs(takes(option, "DIR") ? "-d" : "-f", out);
+        } else {
+            fputs("-W '", out);
+            put_choices(out, option);
+            fputc('\'', out);
+        }
+        fputs(" -- \"$cur\")); return ;;\n", out);
+    }
+    for (size_t i = 0; i < option_table_size; i++) { /* and those whose value nobody can guess */
+        if (option_table[i].argument == NULL || has_values(&option_table[i]))
+            continue;
+        fputs(between, out);
+        put_bash_names(out, &option_table[i]);
+        between = "|";
+    }
+    fputs(") compopt +o default 2> /dev/null; return ;;\n    esac\n", out);
+}
+
+static void print_bash(FILE *out, const char *program)
+{
+    fprintf(out, "# bash completion for %s. Made from its table of options.\n_%s()\n{\n%s", program, program,
+            bash_head);
+    put_bash_cases(out);
+    if (strcmp(program, "torchrun") != 0)
+        fputs("        *.yaml|*.yml) ;;\n", out);
+    fputs("        *) return ;;\n        esac\n    done\n", out);
+    put_bash_values(out);
+    fputs("    [[ $cur == -* ]] || return\n    COMPREPLY=($(compgen -W '", out);
+    for (size_t i = 0; i < option_table_size; i++)
+        if (is_offered(&option_table[i]))
+            fprintf(out, "%s--%s", i == 0 ? "" : " ", option_table[i].name);
+    fprintf(out, "' -- \"$cur\"))\n}\ncomplete -o default -F _%s %s\n", program, program);
+}
+
+/* zsh */
+
+/* Within '...[HELP]:...': what ends one of these is escaped. */
+static void put_zsh_text(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\'')
+            fputs("'\\''", out);
+        else if (strchr("[]:\\$`", *text) != NULL)
+            fprintf(out, "\\%c", *text);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void put_zsh_option(FILE *out, const struct option *option)
+{
+    const char *equals = option->argument == NULL ? "" : "=";
+
+    fputs("  ", out);
+    if (option->letter != 0)
+        fprintf(out, "'(-%c --%s)'{-%c%s,--%s%s}'[", option->letter, option->name, option->letter,
+                option->argument == NULL ? "" : "+", option->name, equals);
+    else
+        fprintf(out, "'%s--%s%s[", option->kind == OPTION_SETTING ? "*" : "", option->name, equals);
+    put_zsh_text(out, option->help);
+    fputc(']', out);
+    if (option->argument != NULL) {
+        fputc(':', out);
+        put_zsh_text(out, option->argument);
+        fputc(':', out);
+    }
+    if (takes(option, "DIR"))
+        fputs("_files -/", out);
+    else if (takes_file(option))
+        fputs("_files", out);
+    else if (option->choices != NULL) {
+        fputc('(', out);
+        put_choices(out, option);
+        fputc(')', out);
+    }
+    fputs("' \\\n", out);
+}
+
+static void print_zsh(FILE *out, const char *program)
+{
+    fprintf(out, "#compdef %s\n# zsh completion for %s. Made from its table of options.\n", program, program);
+    fputs("_arguments -s -S \\\n", out);
+    for (size_t i = 0; i < option_table_size; i++)
+        if (is_offered(&option_table[i]))
+            put_zsh_option(out, &option_table[i]);
+    fputs("  '1:what is run:_files' \\\n  '*::argument:_files'\n", out);
+}
+
+/* fish */
+
+static void put_fish_text(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '\'' || *text == '\\')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+static void print_fish(FILE *out, const char *program)
+{
+    fprintf(out, "# fish completion for %s. Made from its table of options.\n", program);
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+
+        if (!is_offered(option))
+            continue;
+        fprintf(out, "complete -c %s -l %s", program, option->name);
+        if (option->letter != 0)
+            fprintf(out, " -s %c", option->letter);
+        if (takes_file(option))
+            fputs(" -r -F", out);
+        else if (takes(option, "DIR"))
+            fputs(" -x -a '(__fish_complete_directories)'", out);
+        else if (option->argument != NULL)
+            fputs(" -x", out);
+        if (option->choices != NULL) {
+            fputs(" -a '", out);
+            put_choices(out, option);
+            fputc('\'', out);
+        }
+        fputs(" -d '", out);
+        put_fish_text(out, option->help);
+        fputs("'\n", out);
+    }
+}
+
+void completion_print(FILE *out, const char *shell, const char *program)
+{
+    if (strcmp(shell, "bash") == 0)
+        print_bash(out, program);
+    else if (strcmp(shell, "zsh") == 0)
+        print_zsh(out, program);
+    else
+        print_fish(out, program);
+}

@@ -1,0 +1,29 @@
+#include "launcher/devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/gpu.h"
+
+static const char *get_env(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
+}
+
+int devices_count(void *arg, const char *word, bool one_each, char *why, size_t why_bytes)
+{
+    enum gpu_want want = strcmp(word, "gpu") == 0   ? GPU_WANT_GPU
+                         : strcmp(word, "xpu") == 0 ? GPU_WANT_XPU
+                                                    : GPU_WANT_ANY;
+    struct gpu_host host;
+    struct gpu_list list;
+
+    (void)arg;
+    gpu_host_init(&host, get_env, NULL);
+    host.one_each = one_each;
+    gpu_find(&list, want, &host);
+    snprintf(why, why_bytes, "%s", list.why);
+    return list.n;
+}
