@@ -1,9 +1,10 @@
 /*
  * The console: standard output and standard error of fsdprun, written without ever waiting for them.
  *
- * Sources are log files that grow. The console copies complete lines from them by offset, round robin, only as
- * fast as the terminal, pipe or file takes them: a terminal that stops reading leaves the sources behind in their
- * files, and memory stays at one batch of lines per sink. Lines of up to CONSOLE_LINE_BYTES are never torn or
+ * Sources are logs that grow. The console copies complete lines from them by offset, round robin, only as fast as
+ * the terminal, pipe or file takes them: a terminal that stops reading leaves the sources behind in their files, and
+ * memory stays at one batch of lines per sink. While the sink keeps up, lines are taken at the moment they come, from
+ * where their owner still has them in memory; nothing is read back then. Lines of up to CONSOLE_LINE_BYTES are never torn or
  * mixed; a longer one is cut and ends with "... [cut: N bytes in FILE]", N being the whole line's size. A carriage
  * return that no newline follows ends a line too (progress bars of other programs). The last line of a source gets
  * a newline when it has none.
@@ -60,21 +61,28 @@ bool console_is_tty(const struct console *console); /* is stderr a terminal that
 int console_width(const struct console *console);   /* columns of stderr's terminal now, 80 where unknown */
 
 struct console_source_spec {
-    int fd;             /* readable by pread(); borrowed until the source's `shown` callback */
+    /*
+     * The bytes of the log at `offset`: at most `want` of them read into `room`, which is returned, or a pointer to
+     * where they are in memory until the loop goes on (then *n may be more than `want`). *n 0: they are gone.
+     */
+    const char *(*look)(void *data, uint64_t offset, char *room, size_t want, size_t *n);
     uint64_t offset;    /* where to begin */
     const char *path;   /* for the cut mark; copied */
     const char *prefix; /* put before every line; NULL or "" for none; copied */
     enum console_sink sink;
-    void (*shown)(
-        void *data); /* all of it was taken over; the source is gone, `fd` is not needed any more. Or NULL */
+    void (*shown)(void *data); /* all of it was taken over, the source is gone. Or NULL */
     void *data;
 };
 
-/** Begin to show a growing file. */
+/** Begin to show a growing log. */
 enum fsdp_status console_add(struct console *console, struct console_source **out,
                              const struct console_source_spec *spec, struct fsdp_err *err);
-/** The file has `size` bytes now. */
+/** The log has `size` bytes now. Shows them at once where the sink takes them; `shown` of others may be called. */
 void console_grew(struct console_source *source, uint64_t size);
+/** Bytes before this offset are not looked at any more. */
+uint64_t console_taken(const struct console_source *source);
+/** What lies before `offset` cannot be had any more: if it was not shown, a line says how much is missing here. */
+void console_skip(struct console_source *source, uint64_t offset);
 /** It grows no more: what is left of it is shown, then `shown` is called from the loop. Call once. */
 void console_end(struct console_source *source);
 

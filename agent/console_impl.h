@@ -18,7 +18,8 @@ enum {
     STATUS_BYTES = 1024,
     SAY_BYTES = 65536, /* queue of our own lines */
     LOOK_BYTES = CONSOLE_LINE_BYTES + 1,
-    LINE_ROOM = PREFIX_BYTES + CONSOLE_LINE_BYTES + PATH_BYTES + 128,
+    BURST_BYTES = 32, /* what short texts are copied as: one move of a fixed size, the rest is written over */
+    LINE_ROOM = 2 * BURST_BYTES + PREFIX_BYTES + CONSOLE_LINE_BYTES + PATH_BYTES + 128,
     BATCH_BYTES = SAY_BYTES + 2 * LINE_ROOM + 2 * STATUS_BYTES,
 };
 
@@ -31,8 +32,9 @@ struct outlet { /* a sink, the batch on its way into it, and its place in the lo
         uv_idle_t idle;
     } uv;
     bool armed, polled;
-    size_t start, end;           /* what of `batch` is still to be written */
-    uint64_t taken;              /* bytes the sink took so far */
+    bool full;         /* the sink did not take all of a batch: wait until it says that it takes more */
+    size_t start, end; /* what of `batch` is still to be written */
+    uint64_t taken;    /* bytes the sink took so far */
     struct console_source *turn; /* whose turn it is; NULL: the list's first */
     char *batch;
 };
@@ -41,15 +43,16 @@ struct console_source {
     struct console *console;
     struct console_source *next, *previous;
     struct outlet *outlet;
-    int fd;
-    uint64_t size;     /* of the file */
+    const char *(*look)(void *data, uint64_t offset, char *room, size_t want, size_t *n);
+    uint64_t size;     /* of the log */
     uint64_t cursor;   /* start of the first line not taken yet */
     uint64_t searched; /* no line ends in [cursor, searched) */
     uint64_t looked;   /* `size` when it was looked at last */
+    uint64_t gone;     /* what lies before cannot be had any more */
     bool ended;
     char *path;
     size_t n_prefix;
-    char prefix[PREFIX_BYTES];
+    char prefix[PREFIX_BYTES + BURST_BYTES]; /* readable to a whole number of bursts */
     void (*shown)(void *data);
     void *data;
 };
@@ -82,14 +85,19 @@ struct console {
 enum fsdp_status outlet_open(struct console *console, int fd, struct fsdp_err *err);
 /** There may be something to write: have the loop see to it. */
 void outlet_arm(struct outlet *outlet);
-/** One batch on its way: made when the one before is written, written as far as it goes. */
+/** Batches on their way, a bounded number: made when the one before is written, written as far as the sink goes. */
 void outlet_pump(struct outlet *outlet);
+/** `source` has news: show it now where the sink is known to take bytes, else when it does. */
+void outlet_offer(struct outlet *outlet, struct console_source *source);
 /** Is anything left to write now? What a source does not know yet is not counted. */
 bool outlet_has_work(const struct console *console, const struct outlet *outlet);
 
 /* While a batch is made. */
 void outlet_put(struct outlet *outlet, const char *bytes, size_t n);
-bool outlet_has_room(const struct outlet *outlet);
+static inline bool outlet_has_room(const struct outlet *outlet)
+{
+    return BATCH_BYTES - STATUS_BYTES - outlet->end >= LINE_ROOM;
+}
 
 /** Is there something to look at? */
 bool source_is_ready(const struct console_source *source);

@@ -3,6 +3,8 @@
 
 #include "agent/console_impl.h"
 
+enum { PUMP_BATCHES = 8 }; /* then the loop's others have their turn */
+
 static const char clear_line[] = "\r\033[K";
 
 /* --- batches
@@ -12,11 +14,6 @@ void outlet_put(struct outlet *outlet, const char *bytes, size_t n)
 {
     memcpy(outlet->batch + outlet->end, bytes, n);
     outlet->end += n;
-}
-
-bool outlet_has_room(const struct outlet *outlet)
-{
-    return BATCH_BYTES - STATUS_BYTES - outlet->end >= LINE_ROOM;
 }
 
 static void put_said(struct console *console, struct outlet *outlet)
@@ -104,26 +101,35 @@ static void swallow(struct console *console, struct outlet *outlet)
     }
 }
 
-void outlet_pump(struct outlet *outlet)
+/* One batch. False when there is none, or the sink did not take all of it. */
+static bool pump_one(struct outlet *outlet)
 {
     struct console *console = outlet->console;
     ssize_t n;
 
     if (outlet->sink.kind == SINK_NONE) {
         swallow(console, outlet);
-        return;
+        return false;
     }
     if (outlet->start == outlet->end)
         fill_batch(console, outlet);
     if (outlet->start == outlet->end)
-        return;
+        return false;
     n = sink_write(&outlet->sink, outlet->batch + outlet->start, outlet->end - outlet->start);
     if (n < 0) {
         swallow(console, outlet);
-        return;
+        return false;
     }
     outlet->start += (size_t)n;
     outlet->taken += (size_t)n;
+    outlet->full = outlet->start < outlet->end;
+    return !outlet->full;
+}
+
+void outlet_pump(struct outlet *outlet)
+{
+    for (int i = 0; i < PUMP_BATCHES && pump_one(outlet); i++)
+        continue;
 }
 
 /* --- the loop
@@ -170,6 +176,20 @@ void outlet_arm(struct outlet *outlet)
                       on_writable); /* the epoll descriptor is what gets readable */
     else
         uv_idle_start(&outlet->uv.idle, on_idle);
+}
+
+void outlet_offer(struct outlet *outlet, struct console_source *source)
+{
+    struct console *console = outlet->console;
+
+    /* A terminal with a status line is drawn once a turn of the loop, not once a read. */
+    if (!outlet->full && !(console->can_status && outlet == console->of[CONSOLE_ERR])) {
+        outlet->turn = source;
+        outlet_pump(outlet);
+        if (!outlet_has_work(console, outlet))
+            return;
+    }
+    outlet_arm(outlet);
 }
 
 enum fsdp_status outlet_open(struct console *console, int fd, struct fsdp_err *err)

@@ -1,66 +1,80 @@
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/console_impl.h"
 #include "agent/line_cut.h"
 
 enum { SEARCH_LOOKS = 16 }; /* a long line's end is searched for in so many reads a turn: 1 MiB */
 
-/* --- taking lines
- * ------------------------------------------------------------------------------------------------- */
-
-static ssize_t read_at(int fd, char *out, size_t n, uint64_t offset)
-{
-    size_t got = 0;
-
-    while (got < n) {
-        const ssize_t now = pread(fd, out + got, n - got, (off_t)(offset + got));
-
-        if (now < 0 && errno == EINTR)
-            continue;
-        if (now <= 0)
-            return got > 0 ? (ssize_t)got : now;
-        got += (size_t)now;
-    }
-    return (ssize_t)got;
-}
+/* --- taking lines -------------------------------------------------------------------------------------------------- */
 
 bool source_is_ready(const struct console_source *source)
 {
-    return source->ended || source->looked != source->size;
+    return source->ended || source->looked != source->size || source->gone > source->cursor;
 }
 
-static void put_line(struct console_source *source, const char *bytes, size_t length)
+static const char *look(struct console_source *source, uint64_t offset, char *room, size_t *n)
+{
+    const uint64_t rest = source->size - offset;
+
+    return source->look(source->data, offset, room, rest < LOOK_BYTES ? (size_t)rest : LOOK_BYTES, n);
+}
+
+/* A line of which `readable` bytes may be read, `length` or more. Most are short, and there are millions of them. */
+static inline void put_line(struct console_source *source, const char *bytes, size_t length, size_t readable)
 {
     struct outlet *outlet = source->outlet;
+    char *to = outlet->batch + outlet->end;
 
-    outlet_put(outlet, source->prefix, source->n_prefix);
-    outlet_put(outlet, bytes, length);
-    outlet_put(outlet, "\n", 1);
+    if (source->n_prefix <= BURST_BYTES)
+        memcpy(to, source->prefix, BURST_BYTES);
+    else
+        memcpy(to, source->prefix, source->n_prefix);
+    to += source->n_prefix;
+    if (length <= BURST_BYTES && readable >= BURST_BYTES)
+        memcpy(to, bytes, BURST_BYTES);
+    else
+        memcpy(to, bytes, length);
+    to[length] = '\n';
+    outlet->end += source->n_prefix + length + 1;
 }
 
-/* The line at `cursor`, `length` bytes without its end: from the file, and cut when it is too long. */
-static void put_line_from_file(struct console_source *source, uint64_t length)
+/* As many bytes as there are of [offset, offset + want) into `out`. */
+static size_t copy_out(struct console_source *source, uint64_t offset, char *out, size_t want)
+{
+    size_t got = 0, n;
+
+    while (got < want) {
+        const char *bytes = source->look(source->data, offset + got, out + got, want - got, &n);
+
+        if (n == 0)
+            break;
+        if (n > want - got)
+            n = want - got;
+        if (bytes != out + got)
+            memcpy(out + got, bytes, n);
+        got += n;
+    }
+    return got;
+}
+
+/* The line at `cursor`, `length` bytes without its end: from the log, and cut when it is too long. */
+static void put_line_from_log(struct console_source *source, uint64_t length)
 {
     struct outlet *outlet = source->outlet;
     const size_t want = length < CONSOLE_LINE_BYTES ? (size_t)length : CONSOLE_LINE_BYTES;
-    ssize_t got;
+    size_t got;
 
     outlet_put(outlet, source->prefix, source->n_prefix);
-    got = read_at(source->fd, outlet->batch + outlet->end, want, source->cursor);
-    if (got < 0)
-        got = 0;
+    got = copy_out(source, source->cursor, outlet->batch + outlet->end, want);
     if (length > CONSOLE_LINE_BYTES) {
-        got = (ssize_t)line_cut_length(outlet->batch + outlet->end, (size_t)got);
-        outlet->end += (size_t)got;
+        outlet->end += line_cut_length(outlet->batch + outlet->end, got);
         outlet->end += (size_t)snprintf(outlet->batch + outlet->end, PATH_BYTES + 64,
                                         "... [cut: %" PRIu64 " bytes in %s]", length, source->path);
     } else {
-        outlet->end += (size_t)got;
+        outlet->end += got;
     }
     outlet_put(outlet, "\n", 1);
 }
@@ -71,59 +85,67 @@ static void go_to(struct console_source *source, uint64_t offset)
     source->cursor = source->searched = offset;
 }
 
-/* All whole lines of one read at the cursor. False when the file cannot be read. */
+/* All whole lines of one look at the cursor. False when the log cannot be read. */
 static bool take_whole_lines(struct console_source *source)
 {
-    const uint64_t rest = source->size - source->cursor;
-    char *at = source->console->look;
-    ssize_t n = read_at(source->fd, at, rest < LOOK_BYTES ? (size_t)rest : LOOK_BYTES, source->cursor);
-    size_t length, consumed, searched = 0;
+    const uint64_t begin = source->cursor;
+    struct line_scan scan;
+    const char *line;
+    size_t n, length;
 
-    if (n <= 0)
+    line = look(source, begin, source->console->look, &n);
+    if (n == 0)
         return false;
-    while (n > 0 && outlet_has_room(source->outlet)) {
-        if (!line_end(at, (size_t)n, &length, &consumed, &searched)) {
-            source->searched = source->cursor + searched;
-            source->looked = source->cursor + (uint64_t)n;
+    line_scan_init(&scan, line, n);
+    while (outlet_has_room(source->outlet)) {
+        if (!line_scan_next(&scan, &line, &length)) {
+            go_to(source, begin + (n - (size_t)(scan.end - scan.at)));
+            source->searched = source->cursor + scan.n_searched;
+            source->looked = begin + n;
             return true;
         }
-        if (length > 0 || at[length] == '\n') /* a carriage return alone shows nothing */
-            put_line(source, at, length);
-        at += consumed;
-        n -= (ssize_t)consumed;
-        go_to(source, source->cursor + consumed);
+        if (length > 0 || *line == '\n') /* a carriage return alone shows nothing */
+            put_line(source, line, length, (size_t)(scan.end - line));
     }
+    go_to(source, begin + (n - (size_t)(scan.end - scan.at)));
     source->looked = source->cursor;
     return true;
 }
 
-/* In the middle of a line: search on for its end, a bounded piece a turn. False when the file cannot be read.
- */
+/* In the middle of a line: search on for its end, a bounded piece a turn. False when the log cannot be read. */
 static bool search_on(struct console_source *source)
 {
     for (int i = 0; i < SEARCH_LOOKS && source->searched < source->size; i++) {
-        const uint64_t rest = source->size - source->searched;
-        char *look = source->console->look;
-        const ssize_t n =
-            read_at(source->fd, look, rest < LOOK_BYTES ? (size_t)rest : LOOK_BYTES, source->searched);
-        size_t length, consumed, searched = 0;
+        size_t n, length, consumed, searched = 0;
+        const char *bytes = look(source, source->searched, source->console->look, &n);
 
-        if (n <= 0)
+        if (n == 0)
             return false;
-        if (line_end(look, (size_t)n, &length, &consumed, &searched)) {
+        if (line_end(bytes, n, &length, &consumed, &searched)) {
             const uint64_t next = source->searched + consumed;
 
-            put_line_from_file(source, source->searched + length - source->cursor);
+            put_line_from_log(source, source->searched + length - source->cursor);
             go_to(source, next);
             source->looked = next;
             return true;
         }
-        source->looked = source->searched + (uint64_t)n;
+        source->looked = source->searched + n;
         source->searched += searched;
         if (source->looked == source->size)
             break;
     }
     return true;
+}
+
+static void say_what_is_gone(struct console_source *source)
+{
+    char line[PATH_BYTES + 128];
+    const int n = snprintf(line, sizeof line, "[fsdprun: %" PRIu64 " bytes of %s were rotated away unseen]",
+                           source->gone - source->cursor, source->path);
+
+    put_line(source, line, (size_t)n, (size_t)n);
+    go_to(source, source->gone);
+    source->looked = source->gone;
 }
 
 /* The source is done with: unlink it, then tell. */
@@ -141,16 +163,21 @@ void source_take_turn(struct console_source *source)
 {
     bool readable = true;
 
-    if (source->looked != source->size)
-        readable = source->searched > source->cursor ? search_on(source) : take_whole_lines(source);
-    if (!readable) { /* a file that was cut or cannot be read any more has nothing to show */
+    if (source->gone > source->cursor)
+        say_what_is_gone(source);
+    if (source->searched > source->cursor && source->looked != source->size)
+        readable = search_on(source);
+    if (readable && source->searched == source->cursor && source->looked != source->size &&
+        outlet_has_room(source->outlet))
+        readable = take_whole_lines(source);
+    if (!readable) { /* a log that was cut or cannot be read any more has nothing to show */
         go_to(source, source->size);
         source->looked = source->size;
     }
     if (!source->ended || source->looked != source->size || !outlet_has_room(source->outlet))
         return;
     if (source->cursor < source->size) { /* the last line has no newline of its own */
-        put_line_from_file(source, source->size - source->cursor);
+        put_line_from_log(source, source->size - source->cursor);
         go_to(source, source->size);
     }
     finish_source(source);
@@ -182,12 +209,12 @@ enum fsdp_status console_add(struct console *console, struct console_source **ou
     }
     source->console = console;
     source->outlet = console->of[spec->sink];
-    source->fd = spec->fd;
+    source->look = spec->look;
     source->size = source->cursor = source->searched = source->looked = spec->offset;
-    source->n_prefix = (size_t)snprintf(source->prefix, sizeof source->prefix, "%s",
-                                        spec->prefix != NULL ? spec->prefix : "");
-    if (source->n_prefix >= sizeof source->prefix)
-        source->n_prefix = sizeof source->prefix - 1;
+    source->n_prefix =
+        (size_t)snprintf(source->prefix, PREFIX_BYTES, "%s", spec->prefix != NULL ? spec->prefix : "");
+    if (source->n_prefix >= PREFIX_BYTES)
+        source->n_prefix = PREFIX_BYTES - 1;
     source->shown = spec->shown;
     source->data = spec->data;
     source->next = console->sources;
@@ -203,6 +230,19 @@ void console_grew(struct console_source *source, uint64_t size)
     if (size <= source->size)
         return;
     source->size = size;
+    outlet_offer(source->outlet, source);
+}
+
+uint64_t console_taken(const struct console_source *source)
+{
+    return source->cursor;
+}
+
+void console_skip(struct console_source *source, uint64_t offset)
+{
+    if (offset <= source->cursor)
+        return;
+    source->gone = offset;
     outlet_arm(source->outlet);
 }
 

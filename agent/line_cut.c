@@ -1,7 +1,5 @@
 #include "agent/line_cut.h"
 
-#include <string.h>
-
 bool line_end(const char *bytes, size_t n, size_t *length, size_t *consumed, size_t *n_searched)
 {
     const char *newline = memchr(bytes, '\n', n);
@@ -28,6 +26,28 @@ bool line_end(const char *bytes, size_t n, size_t *length, size_t *consumed, siz
         return false;
     *length = (size_t)(newline - bytes);
     *consumed = *length + 1;
+    return true;
+}
+
+void line_scan_init(struct line_scan *scan, const char *bytes, size_t n)
+{
+    *scan = (struct line_scan){ .at = bytes, .end = bytes + n, .carriage = memchr(bytes, '\r', n) };
+    if (scan->carriage == NULL)
+        scan->carriage = scan->end;
+}
+
+bool line_scan_slowly(struct line_scan *scan, size_t *length)
+{
+    size_t consumed;
+
+    if (!line_end(scan->at, (size_t)(scan->end - scan->at), length, &consumed, &scan->n_searched))
+        return false;
+    scan->at += consumed;
+    if (scan->carriage < scan->at) {
+        scan->carriage = memchr(scan->at, '\r', (size_t)(scan->end - scan->at));
+        if (scan->carriage == NULL)
+            scan->carriage = scan->end;
+    }
     return true;
 }
 

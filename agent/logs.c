@@ -7,43 +7,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 256 * 1024, PIPE_BYTES = 256 * 1024, STALL_MS = 5000, TERMINAL_MS = 10000 };
+#include "agent/logs_impl.h"
 
-struct stream {
-    struct logs *logs;
-    struct stream *next;
-    int generation, rank;
-    enum rundir_stream which;
-    uv_poll_t poll;
-    int pipe_fd; /* read end; -1 once closed */
-    int log_fd;  /* kept for the tail and the console */
-    uint64_t start, size;
-    uint64_t lost_now;             /* bytes the file did not take since it last took some */
-    struct console_source *source; /* NULL: not shown, or all of it is */
-    bool polling, handle_open;
-    char path[RUNDIR_PATH_BYTES];
-};
+enum { PIPE_BYTES = 256 * 1024, STALL_MS = 5000, TERMINAL_MS = 10000, HELD_LEAST = 8, HELD_MOST = 4096 };
 
-struct logs {
-    uv_loop_t *loop;
-    struct rundir *rundir;
-    struct console *console;
-    struct stream *streams;
-    uint64_t captured, lost;
-    bool said_full; /* that a file takes nothing, since all last did */
-    bool destroyed;
-    int n_open_handles;
-    void (*drained)(void *data);
-    void *drained_data;
-    uv_timer_t timer; /* calls `drained` from the loop where there is no console */
-    char buffer[READ_BYTES];
-};
+/* A quarter of the descriptors may be rotated files that the console has yet to show. */
+static size_t held_most(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur / 4 < HELD_LEAST)
+        return HELD_LEAST;
+    return limit.rlim_cur / 4 > HELD_MOST ? HELD_MOST : (size_t)(limit.rlim_cur / 4);
+}
 
 enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir,
-                             struct console *console, struct fsdp_err *err)
+                             struct console *console, const struct logs_rotation *rotation,
+                             struct fsdp_err *err)
 {
     struct logs *logs = calloc(1, sizeof *logs);
 
@@ -54,6 +38,9 @@ enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *
     logs->loop = loop;
     logs->rundir = rundir;
     logs->console = console;
+    logs->rotation = *rotation;
+    logs->n_held_most = held_most();
+    logs->filtered[0].fd = logs->filtered[1].fd = -1;
     uv_timer_init(loop, &logs->timer);
     logs->timer.data = logs;
     logs->n_open_handles = 1;
@@ -65,14 +52,16 @@ enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *
 
 static void free_if_closed(struct logs *logs)
 {
-    if (logs->destroyed && logs->n_open_handles == 0)
-        free(logs);
+    if (!logs->destroyed || logs->n_open_handles > 0)
+        return;
+    filtered_close(logs);
+    free(logs);
 }
 
 static void free_stream(struct stream *stream)
 {
-    if (stream->log_fd >= 0)
-        close(stream->log_fd);
+    log_filter_destroy(stream->filter);
+    log_file_destroy(stream->file);
     free(stream);
 }
 
@@ -131,74 +120,80 @@ static void end_stream(struct stream *stream)
     uv_close((uv_handle_t *)&stream->poll, on_poll_closed);
     close(stream->pipe_fd);
     stream->pipe_fd = -1;
+    filtered_end(stream);
     if (stream->source != NULL)
         console_end(stream->source);
 }
 
 /* --- from the pipe into the file ---------------------------------------------------------------------------------- */
 
-static size_t write_some(int fd, const char *bytes, size_t n, int *error)
-{
-    size_t done = 0;
-
-    *error = 0;
-    while (done < n) {
-        const ssize_t now = write(fd, bytes + done, n - done);
-
-        if (now < 0 && errno == EINTR)
-            continue;
-        if (now < 0) {
-            *error = errno;
-            break;
-        }
-        done += (size_t)now;
-    }
-    return done;
-}
-
-static void lose(struct stream *stream, size_t n, int error)
+static void say_lost(struct stream *stream, const struct log_file_result *result)
 {
     struct logs *logs = stream->logs;
 
-    stream->lost_now += n;
-    logs->lost += n;
+    logs->lost += result->lost;
     if (logs->said_full)
         return;
     logs->said_full = true;
     console_say(logs->console,
                 "fsdprun: cannot write %s: %s; output goes on being read, what does not fit is lost",
-                stream->path, strerror(error));
+                stream->path, strerror(result->error));
 }
 
-/* The file takes bytes again: say in it what is missing. */
-static bool close_gap(struct stream *stream)
+static void say_unrotated(struct stream *stream, int error)
 {
-    char line[128];
-    int n = snprintf(line, sizeof line, "\n[fsdprun: %" PRIu64 " bytes were lost here]\n", stream->lost_now),
-        error;
-    const size_t done = write_some(stream->log_fd, line, (size_t)n, &error);
+    if (stream->said_unrotated)
+        return;
+    stream->said_unrotated = true;
+    console_say(stream->logs->console, "fsdprun: cannot rotate %s: %s; it goes on growing", stream->path,
+                strerror(error));
+}
 
-    stream->size += done;
-    if (done < (size_t)n)
-        return false;
-    stream->lost_now = 0;
-    stream->logs->said_full = false;
-    return true;
+static size_t count_held(const struct logs *logs)
+{
+    size_t n = 0;
+
+    for (const struct stream *stream = logs->streams; stream != NULL; stream = stream->next)
+        n += log_file_n_held(stream->file);
+    return n;
+}
+
+/* Let go of rotated files: of those the console has taken all of, and of the oldest where too many are held. */
+static void let_go(struct stream *stream)
+{
+    struct log_file *file = stream->file;
+    size_t n_held;
+
+    log_file_release(file, stream->source != NULL ? console_taken(stream->source) : log_file_end(file));
+    for (n_held = count_held(stream->logs); n_held > stream->logs->n_held_most && log_file_n_held(file) > 1;
+         n_held--) {
+        const uint64_t end = log_file_oldest_end(file);
+
+        log_file_release(file, end);
+        if (stream->source != NULL)
+            console_skip(stream->source, end);
+    }
 }
 
 static void store(struct stream *stream, const char *bytes, size_t n)
 {
-    size_t done = 0;
-    int error = ENOSPC;
+    struct log_file_result result;
 
     stream->logs->captured += n;
-    if (stream->lost_now == 0 || close_gap(stream))
-        done = write_some(stream->log_fd, bytes, n, &error);
-    stream->size += done;
-    if (done < n)
-        lose(stream, n - done, error);
+    result = log_file_append(stream->file, bytes, n);
+    if (result.lost > 0)
+        say_lost(stream, &result);
+    else if (result.gap_ended)
+        stream->logs->said_full = false;
+    if (result.lost == 0 && result.error != 0)
+        say_unrotated(stream, result.error);
     if (stream->source != NULL)
-        console_grew(stream->source, stream->size);
+        console_grew(stream->source, log_file_end(stream->file));
+    log_file_settle(stream->file);
+    if (result.rotated)
+        let_go(stream);
+    if (stream->filter != NULL)
+        log_filter_feed(stream->filter, bytes, n);
 }
 
 /* One read. False when there is nothing more for now; a stream at its end is ended. */
@@ -209,7 +204,7 @@ static bool read_once(struct stream *stream)
     if (stream->pipe_fd < 0)
         return false;
     do
-        n = read(stream->pipe_fd, stream->logs->buffer, READ_BYTES);
+        n = read(stream->pipe_fd, stream->logs->buffer, LOGS_READ_BYTES);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         store(stream, stream->logs->buffer, (size_t)n);
@@ -261,26 +256,37 @@ static enum fsdp_status open_nameless(int *fd, char *path, struct fsdp_err *err)
 
 static enum fsdp_status open_file(struct stream *stream, const struct logs_spec *spec, struct fsdp_err *err)
 {
-    struct rundir *rundir = stream->logs->rundir;
-    struct stat stat;
-    enum fsdp_status status = rundir == NULL
-                                  ? open_nameless(&stream->log_fd, stream->path, err)
-                                  : rundir_open_log(rundir, spec->generation, spec->rank, spec->local_rank,
-                                                    spec->stream, &stream->log_fd, stream->path, err);
+    struct logs *logs = stream->logs;
+    struct log_file_spec file = { .fd = -1,
+                                  .limit_bytes = logs->rotation.limit_bytes,
+                                  .n_rotated = logs->rotation.n_rotated,
+                                  .io = &io_posix };
+    enum fsdp_status status =
+        logs->rundir == NULL ? open_nameless(&file.fd, stream->path, err)
+                             : rundir_open_log(logs->rundir, spec->generation, spec->rank, spec->local_rank,
+                                               spec->stream, &file.fd, stream->path, err);
 
     if (status != FSDP_OK)
         return status;
-    if (fstat(stream->log_fd, &stat) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", stream->path, strerror(errno));
-    stream->start = stream->size = (uint64_t)stat.st_size;
-    return FSDP_OK;
+    file.path = logs->rundir == NULL ? NULL : stream->path;
+    status = log_file_create(&stream->file, &file, err);
+    if (status != FSDP_OK)
+        close(file.fd);
+    return status;
+}
+
+static const char *look_at_log(void *data, uint64_t offset, char *room, size_t want, size_t *n)
+{
+    const struct stream *stream = data;
+
+    return log_file_look(stream->file, offset, room, want, n);
 }
 
 static enum fsdp_status show(struct stream *stream, const struct logs_spec *spec, struct fsdp_err *err)
 {
     const struct console_source_spec source = {
-        .fd = stream->log_fd,
-        .offset = stream->size,
+        .look = look_at_log,
+        .offset = log_file_end(stream->file),
         .path = stream->path,
         .prefix = spec->prefix,
         .sink = spec->stream == RUNDIR_STDOUT ? CONSOLE_OUT : CONSOLE_ERR,
@@ -333,10 +339,13 @@ enum fsdp_status logs_open(struct logs *logs, const struct logs_spec *spec, int 
     stream->generation = spec->generation;
     stream->rank = spec->rank;
     stream->which = spec->stream;
-    stream->pipe_fd = stream->log_fd = -1;
+    stream->pipe_fd = -1;
+    snprintf(stream->prefix, sizeof stream->prefix, "%s", spec->prefix != NULL ? spec->prefix : "");
     status = open_file(stream, spec, err);
     if (status == FSDP_OK && spec->mode == LOGS_TEE && logs->console != NULL)
         status = show(stream, spec, err);
+    if (status == FSDP_OK && spec->filters != NULL && spec->filters[0] != NULL && logs->rundir != NULL)
+        status = filtered_begin(stream, spec->filters, err);
     if (status == FSDP_OK)
         status = open_pipe(stream, fd, err);
     if (status != FSDP_OK) {
@@ -357,6 +366,26 @@ enum fsdp_status logs_open(struct logs *logs, const struct logs_spec *spec, int 
 
 /* --- the end of a rank, of a generation, of all ------------------------------------------------------------------- */
 
+/* What a file that was just rotated lacks is in the one before: put the last of both together. */
+static bool read_tail(struct log_file *file, struct errors_tail *tail)
+{
+    const uint64_t end = log_file_end(file), first = log_file_begin(file);
+    char bytes[ERRORS_TAIL_BYTES];
+    uint64_t in_file;
+    const int fd = log_file_fd(file, &in_file);
+    const uint64_t from = end - first > sizeof bytes ? end - sizeof bytes : first;
+    bool done = false;
+    size_t n;
+    int both;
+
+    if (log_file_n_held(file) == 0 || (both = memfd_create("tail", MFD_CLOEXEC)) < 0)
+        return errors_tail_read(tail, fd, (int64_t)in_file, NULL) == FSDP_OK;
+    log_file_look(file, from, bytes, (size_t)(end - from), &n);
+    done = write(both, bytes, n) == (ssize_t)n && errors_tail_read(tail, both, 0, NULL) == FSDP_OK;
+    close(both);
+    return done;
+}
+
 bool logs_stderr_tail(struct logs *logs, int rank, struct errors_tail *tail)
 {
     struct stream *found = NULL;
@@ -369,7 +398,7 @@ bool logs_stderr_tail(struct logs *logs, int rank, struct errors_tail *tail)
     if (found == NULL)
         return false;
     read_held(found);
-    return errors_tail_read(tail, found->log_fd, (int64_t)found->start, NULL) == FSDP_OK;
+    return read_tail(found->file, tail);
 }
 
 void logs_end_generation(struct logs *logs)
@@ -442,55 +471,4 @@ uint64_t logs_captured(const struct logs *logs)
 uint64_t logs_lost(const struct logs *logs)
 {
     return logs->lost;
-}
-
-/* --- prefixes ----------------------------------------------------------------------------------------------------- */
-
-static bool name_value(const char *name, size_t length, const struct logs_names *names, char value[300])
-{
-    const struct {
-        const char *name;
-        const char *text;
-        int number;
-    } known[] = {
-        { "rank", NULL, names->rank },
-        { "local_rank", NULL, names->local_rank },
-        { "generation", NULL, names->generation },
-        { "role_name", names->role_name != NULL ? names->role_name : "default", 0 },
-        { "host", names->host != NULL ? names->host : "", 0 },
-        { "stream", names->stream == RUNDIR_STDOUT ? "stdout" : "stderr", 0 },
-    };
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strlen(known[i].name) != length || strncmp(known[i].name, name, length) != 0)
-            continue;
-        if (known[i].text != NULL)
-            snprintf(value, 300, "%s", known[i].text);
-        else
-            snprintf(value, 300, "%d", known[i].number);
-        return true;
-    }
-    return false;
-}
-
-const char *logs_prefix(char *out, size_t size, const char *template, const struct logs_names *names)
-{
-    const char *at = template != NULL ? template : "[rank ${rank}]: ";
-    size_t end = 0;
-
-    while (*at != '\0' && end + 1 < size) {
-        const char *close = at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
-        char value[300];
-
-        if (close != NULL && name_value(at + 2, (size_t)(close - at) - 2, names, value)) {
-            for (const char *v = value; *v != '\0' && end + 1 < size; v++)
-                out[end++] = *v;
-            at = close + 1;
-        } else {
-            out[end++] = *at++;
-        }
-    }
-    if (size > 0)
-        out[end] = '\0';
-    return out;
 }

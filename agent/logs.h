@@ -1,11 +1,17 @@
 /*
- * Captured output: a pipe for each stream of each rank, read on the loop, written to its file first. The file is
- * the buffer: the console copies lines from there (console.h), so that a slow terminal delays nobody and memory
- * stays at one read buffer whatever is written.
+ * Captured output: a pipe for each stream of each rank, read on the loop, written to its file first (log_file.h).
+ * The file is the buffer: the console copies lines from there (console.h), so that a slow terminal delays nobody and
+ * memory stays at one read buffer whatever is written. A console that keeps up takes them out of that buffer.
  *
  * One wake-up of one stream is one read of at most 256 KiB: ranks share the loop fairly. When a file cannot be
  * written (disk full) this is said once on the console; the pipe is drained all the same, so that the worker lives,
  * and when the file takes bytes again a line in it says how many were lost.
+ *
+ * Where files are rotated, what the console has not shown yet stays open without a name. So may be held a quarter of
+ * the descriptors that the process may have; then the oldest goes, and a line on the console says how much it was.
+ *
+ * Lines with any of a stream's filters in them are also appended, with the prefix, to filtered_stdout.log or
+ * filtered_stderr.log of the generation.
  *
  * Life: logs_create(); per generation and rank logs_open() for stdout and stderr, the returned descriptor goes to
  * the child and is closed by the caller; when a rank died, logs_stderr_tail(); when the world of a generation is
@@ -33,21 +39,31 @@ enum logs_mode {
     LOGS_INHERIT = 0, /* the terminal, as the agent has it: nothing is captured */
     LOGS_FILE,        /* its file only (torchrun's -r; a rank that --local-ranks-filter hides) */
     LOGS_TEE,         /* its file and, line by line, the console (torchrun's -t; a job's output) */
+    LOGS_NULL, /* nowhere (torchrun's --local-ranks-filter, of what is inherited): not for logs_open() */
 };
 
 struct logs_spec {
     int generation, rank, local_rank;
     enum rundir_stream stream;
     enum logs_mode mode;
-    const char *prefix; /* TEE: before every line on the console, as logs_prefix() makes it; NULL for none */
+    const char
+        *prefix; /* TEE, filters: before every line, as logs_prefix() makes it; NULL for none; copied */
+    char *const *filters; /* lines with any of these in them are also kept filtered; borrowed; NULL: none */
+};
+
+/** When log files are rotated; zeroed: never (struct agent_output has the meaning of both). */
+struct logs_rotation {
+    uint64_t limit_bytes;
+    int n_rotated;
 };
 
 /**
  * Both are borrowed until logs_destroy(). `rundir` NULL: no logs are kept, each stream is buffered in a file without
- * a name. `console` may be NULL when no stream is LOGS_TEE.
+ * a name, and nothing is filtered or rotated. `console` may be NULL when no stream is LOGS_TEE.
  */
 enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *rundir,
-                             struct console *console, struct fsdp_err *err);
+                             struct console *console, const struct logs_rotation *rotation,
+                             struct fsdp_err *err);
 
 /**
  * Close every pipe and file. Memory is freed by close callbacks: run the loop to its end before closing it.

@@ -385,9 +385,12 @@ static void on_child(uv_signal_t *handle, int signal)
 static bool is_captured(const struct agent_config *config)
 {
     for (int i = 0; i < config->n_workers; i++)
-        if (worker_log_mode(config, i, AGENT_STDOUT) != LOGS_INHERIT ||
-            worker_log_mode(config, i, AGENT_STDERR) != LOGS_INHERIT)
-            return true;
+        for (unsigned stream = AGENT_STDOUT; stream <= AGENT_STDERR; stream++) {
+            const enum logs_mode mode = worker_log_mode(config, i, stream);
+
+            if (mode == LOGS_FILE || mode == LOGS_TEE)
+                return true;
+        }
     return false;
 }
 
@@ -410,16 +413,22 @@ static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
 static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
 {
     const struct agent_config *config = run->config;
+    const struct logs_rotation rotation = { config->output.file_limit_bytes, config->output.n_rotated };
     enum fsdp_status status;
 
     run->captured = is_captured(config);
+    if (config->output.no_files &&
+        (config->output.stdout_filters != NULL || config->output.stderr_filters != NULL))
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "lines cannot be kept a second time (--duplicate-stdout-filters, "
+                         "--duplicate-stderr-filters) where no log is kept");
     if (!run->captured && config->job_json == NULL)
         return FSDP_OK; /* everything is inherited: nothing stands between the workers and the terminal */
     status = console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
     if (status != FSDP_OK)
         return status;
     return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console,
-                       err);
+                       &rotation, err);
 }
 
 static enum fsdp_status open_machines(struct run *run, const struct os_baseline *baseline,

@@ -432,3 +432,21 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
     }
     return status;
 }
+
+enum fsdp_status rundir_open_shared(struct rundir *rundir, int generation, const char *name, int *fd,
+                                    char *path, struct fsdp_err *err)
+{
+    char folder[RUNDIR_PATH_BYTES];
+    enum fsdp_status status = set_path(folder, err, "%s/%s%d", rundir->path,
+                                       rundir->kind == RUNDIR_JOB ? "logs/g" : "attempt_", generation);
+
+    *fd = -1;
+    if (status == FSDP_OK)
+        status = make_folders(folder, err);
+    if (status == FSDP_OK)
+        status = set_path(path, err, "%s/%s", folder, name);
+    if (status != FSDP_OK)
+        return status;
+    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+}

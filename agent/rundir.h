@@ -3,7 +3,8 @@
  *
  * Of a job it is <dir>/<name>: job.json, events.jsonl, errors.json, lock and logs/g<generation>/rank<rank>/
  * {stdout,stderr}.log. Of a program it is torchrun's <dir>/<run id>_<random>/ with attempt_<generation>/
- * <local rank>/{stdout,stderr}.log; without a log directory it lies in a fresh temporary one.
+ * <local rank>/{stdout,stderr}.log; without a log directory it lies in a fresh temporary one. Files of a whole
+ * generation (the index, filtered lines) lie in logs/g<generation> or attempt_<generation>.
  *
  * One live job at a time: the coordinator holds an flock on RUN/lock for as long as the struct lives, so that
  * a crash frees it, and a file left behind means nothing. The words in it (pid, host, time) are for the message.
@@ -79,6 +80,13 @@ enum fsdp_status rundir_write(struct rundir *rundir, const char *name, const cha
  */
 enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank, int local_rank,
                                  enum rundir_stream stream, int *fd, char *path, struct fsdp_err *err);
+
+/**
+ * Open (create, append) a file of a whole generation, "attempt_<generation>/<name>" of a program. As above; what an
+ * earlier run wrote into it is gone on with.
+ */
+enum fsdp_status rundir_open_shared(struct rundir *rundir, int generation, const char *name, int *fd,
+                                    char *path, struct fsdp_err *err);
 
 /** Folder of a program's rank, "<RUN>/attempt_<generation>/<local rank>" (where torchrun puts error.json); made. */
 enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank,

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { PIPE_BYTES = 1 << 20 }; /* what any user may have a pipe hold: the fewer turns of writer and reader */
+
 static int target(const struct sink *sink)
 {
     return sink->own >= 0 ? sink->own : sink->fd;
@@ -33,6 +35,8 @@ void sink_init(struct sink *sink, int fd)
         sink->kind = sink->own >= 0                             ? SINK_REOPENED
                      : errno == ENXIO && S_ISFIFO(stat.st_mode) ? SINK_NONE
                                                                 : SINK_POLLED;
+        if (S_ISFIFO(stat.st_mode) && sink->own >= 0 && fcntl(sink->own, F_GETPIPE_SZ) < PIPE_BYTES)
+            fcntl(sink->own, F_SETPIPE_SZ, PIPE_BYTES);
     } else {
         sink->kind = SINK_FILE; /* /dev/null and its like too */
     }

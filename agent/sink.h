@@ -2,7 +2,8 @@
  * A descriptor that is written without ever waiting for it and without touching a description that others share
  * (O_NONBLOCK on an inherited terminal or pipe would change it for the shell and the workers as well).
  *
- *   terminal, pipe   opened anew through /proc/self/fd with O_NONBLOCK: a description of our own
+ *   terminal, pipe   opened anew through /proc/self/fd with O_NONBLOCK: a description of our own; a pipe is made to
+ *                    hold 1 MiB where the user may have that
  *   socket           MSG_DONTWAIT
  *   regular file     written as it is, through the shared description, so that its offset stays right
  *   cannot reopen    (a terminal of another user after su, no /proc) polled, then at most 256 bytes: it waits only

@@ -1,11 +1,13 @@
 #include "agent/worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/log_index.h"
 #include "agent/worker_env.h"
 
 enum { STATUS_NOT_EXECUTABLE = 126, STATUS_NOT_FOUND = 127 };
@@ -21,7 +23,20 @@ enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank
     if (config->job_json != NULL || output->prefix ||
         (output->tees != NULL && (output->tees[local_rank] & stream) != 0))
         return shown ? LOGS_TEE : LOGS_FILE;
-    return shown ? LOGS_INHERIT : LOGS_FILE;
+    return shown ? LOGS_INHERIT : LOGS_NULL;
+}
+
+/* Which lines are kept a second time: of streams that are teed, whether their rank is shown or not. */
+static char *const *filters_of(const struct agent_config *config, int local_rank, enum rundir_stream stream)
+{
+    const struct agent_output *output = &config->output;
+    const unsigned bit = stream == RUNDIR_STDOUT ? AGENT_STDOUT : AGENT_STDERR;
+    const bool redirected = output->redirects != NULL && (output->redirects[local_rank] & bit) != 0,
+               teed = output->tees != NULL && (output->tees[local_rank] & bit) != 0;
+
+    if (!teed && (redirected || (config->job_json == NULL && !output->prefix)))
+        return NULL;
+    return stream == RUNDIR_STDOUT ? output->stdout_filters : output->stderr_filters;
 }
 
 void worker_cannot_start(struct death *death, const char *program, int error, bool found)
@@ -82,8 +97,13 @@ static bool open_stream(const struct worker_context *context, const struct worke
     *fd = -1;
     spec.mode =
         worker_log_mode(config, worker->local_rank, stream == RUNDIR_STDOUT ? AGENT_STDOUT : AGENT_STDERR);
+    if (spec.mode == LOGS_NULL) {
+        *fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        return *fd >= 0 || fsdp_fail(err, FSDP_ERR_IO, "open /dev/null: %s", strerror(errno)) == FSDP_OK;
+    }
     if (spec.mode == LOGS_INHERIT || context->logs == NULL)
         return true;
+    spec.filters = filters_of(config, worker->local_rank, stream);
     spec.prefix = logs_prefix(prefix, sizeof prefix, config->output.prefix_template, &names);
     return logs_open(context->logs, &spec, fd, err) == FSDP_OK;
 }
@@ -159,6 +179,33 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
     return started;
 }
 
+static bool keeps_file(const struct agent_config *config, const struct worker *worker, unsigned stream)
+{
+    const enum logs_mode mode = worker_log_mode(config, worker->local_rank, stream);
+
+    return mode == LOGS_FILE || mode == LOGS_TEE;
+}
+
+/* Who wrote where, for whoever reads the logs; a run that keeps nothing has no index either. */
+static void add_to_index(const struct worker_context *context, const struct worker *worker)
+{
+    const struct agent_config *config = context->config;
+    const bool kept = context->logs != NULL && !config->output.no_files;
+    const struct log_index_entry entry = { .of_job = config->job_json != NULL,
+                                           .generation = context->plan->generation,
+                                           .node_rank = context->plan->node_rank,
+                                           .rank = worker->rank,
+                                           .local_rank = worker->local_rank,
+                                           .pid = (int)worker->child.pid,
+                                           .host = context->host,
+                                           .has_stdout = kept && keeps_file(config, worker, AGENT_STDOUT),
+                                           .has_stderr = kept && keeps_file(config, worker, AGENT_STDERR) };
+
+    if (context->rundir == NULL || (!kept && config->run_dir_temporary))
+        return;
+    log_index_add(context->rundir, &entry, NULL); /* it helps a reader; a full disk ends no run */
+}
+
 bool worker_start(struct worker *worker, const struct worker_context *context, int local_rank)
 {
     struct fsdp_link_hello hello;
@@ -189,6 +236,8 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
         if (streams[i] >= 0)
             close(streams[i]);
     worker->death.pid = worker->live ? (int)worker->child.pid : 0;
+    if (worker->live)
+        add_to_index(context, worker);
     worker->changed_ns = worker->death.when_ns = context->os->now_ns(context->os->arg);
     return worker->live;
 }

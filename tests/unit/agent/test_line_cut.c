@@ -81,3 +81,40 @@ Test(line_cut, a_cut_never_splits_a_character)
     cr_assert(line_cut_length("\x80\x80\x80\x80\x80", 5) == 5,
               "what is no UTF-8 is cut where it was asked for");
 }
+
+/* What line_end() says, one line after another. */
+static size_t ends_one_by_one(const char *text, size_t n, size_t ends[32], size_t *n_searched)
+{
+    size_t at = 0, count = 0, length, consumed;
+
+    while (line_end(text + at, n - at, &length, &consumed, n_searched)) {
+        at += consumed;
+        ends[count++] = at - consumed + length;
+        ends[count++] = at;
+    }
+    return count;
+}
+
+Test(line_cut, a_scan_finds_what_line_end_finds_in_every_text_of_seven_letters)
+{
+    static const char letters[] = { 'x', '\n', '\r' };
+
+    for (int code = 0; code < 2187; code++) {
+        size_t want[32], got[32], n_want, n_got = 0, searched = 0, length;
+        struct line_scan scan;
+        const char *line;
+        char text[7];
+
+        for (int i = 0, rest = code; i < 7; i++, rest /= 3)
+            text[i] = letters[rest % 3];
+        n_want = ends_one_by_one(text, sizeof text, want, &searched);
+        line_scan_init(&scan, text, sizeof text);
+        while (line_scan_next(&scan, &line, &length)) {
+            got[n_got++] = (size_t)(line - text) + length;
+            got[n_got++] = (size_t)(scan.at - text);
+        }
+
+        cr_assert(n_got == n_want && memcmp(got, want, n_got * sizeof *got) == 0, "text %d", code);
+        cr_assert(scan.n_searched == searched, "text %d: %zu, not %zu", code, scan.n_searched, searched);
+    }
+}

@@ -21,6 +21,7 @@ static uv_loop_t loop;
 static struct rundir *rundir;
 static struct console *console;
 static struct logs *logs;
+static struct logs_rotation rotation;
 static int far_end; /* of the console's pipe */
 static char seen[1 << 20];
 static size_t n_seen;
@@ -47,7 +48,7 @@ static void set_up(void)
     cr_assert(rundir_open(&rundir, &spec, NULL) == FSDP_OK);
     cr_assert(console_create(&console, &loop, fds[1], fds[1], NULL) == FSDP_OK);
     close(fds[1]);
-    cr_assert(logs_create(&logs, &loop, rundir, console, NULL) == FSDP_OK);
+    cr_assert(logs_create(&logs, &loop, rundir, console, &rotation, NULL) == FSDP_OK);
 }
 
 static void tear_down(void)
@@ -63,6 +64,8 @@ static void tear_down(void)
 
 TestSuite(logs, .init = set_up, .fini = tear_down);
 
+static char *const *filters;
+
 static int open_stream(int generation, int rank, enum rundir_stream stream, enum logs_mode mode)
 {
     char prefix[64];
@@ -73,6 +76,7 @@ static int open_stream(int generation, int rank, enum rundir_stream stream, enum
         .stream = stream,
         .mode = mode,
         .prefix = logs_prefix(prefix, sizeof prefix, NULL, &names),
+        .filters = filters,
     };
     int fd;
 
@@ -87,7 +91,10 @@ static const char *slurp(int generation, int rank, const char *stream)
     int fd;
     ssize_t n;
 
-    snprintf(path, sizeof path, "%s/logs/g%d/rank%d/%s.log", top, generation, rank, stream);
+    if (rank < 0) /* of the whole generation */
+        snprintf(path, sizeof path, "%s/logs/g%d/%s.log", top, generation, stream);
+    else
+        snprintf(path, sizeof path, "%s/logs/g%d/rank%d/%s.log", top, generation, rank, stream);
     fd = open(path, O_RDONLY);
     n = read(fd, text, sizeof text - 1);
     close(fd);
@@ -300,7 +307,7 @@ Test(logs, without_a_run_directory_the_console_is_served_all_the_same)
     const struct logs_spec spec = { .stream = RUNDIR_STDOUT, .mode = LOGS_TEE, .prefix = "> " };
     int fd;
 
-    cr_assert(logs_create(&others, &loop, NULL, console, NULL) == FSDP_OK);
+    cr_assert(logs_create(&others, &loop, NULL, console, &rotation, NULL) == FSDP_OK);
     cr_assert(logs_open(others, &spec, &fd, NULL) == FSDP_OK);
     write_text(fd, "line\n");
     close(fd);
@@ -336,6 +343,174 @@ Test(logs, descriptors_running_out_opens_nothing_and_leaks_nothing)
     close(fd);
 
     cr_assert(n > 3, "nothing was ever made to fail");
+}
+
+/* The logs once more, with files that are rotated. */
+static void rotate_at(uint64_t limit_bytes, int n_rotated)
+{
+    rotation = (struct logs_rotation){ limit_bytes, n_rotated };
+    logs_destroy(logs);
+    cr_assert(logs_create(&logs, &loop, rundir, console, &rotation, NULL) == FSDP_OK);
+}
+
+static void write_numbered(int fd, int n_lines)
+{
+    char line[32];
+
+    for (int i = 0; i < n_lines; i++) {
+        const int n = snprintf(line, sizeof line, "line %06d\n", i);
+
+        cr_assert(write(fd, line, (size_t)n) == n);
+        if (i % 500 == 0)
+            run_turns(1);
+    }
+}
+
+static void check_numbered(const char *text, const char *prefix, int n_lines)
+{
+    for (int i = 0; i < n_lines; i++) {
+        char line[64];
+        const int n = snprintf(line, sizeof line, "%sline %06d\n", prefix, i);
+
+        cr_assert(strncmp(text, line, (size_t)n) == 0, "at line %d: %.40s", i, text);
+        text += n;
+    }
+    cr_assert(*text == '\0', "more: %.40s", text);
+}
+
+Test(logs, the_console_goes_on_while_files_rotate_under_it)
+{
+    int out;
+
+    rotate_at(4096, 2);
+    out = open_stream(0, 0, RUNDIR_STDOUT, LOGS_TEE);
+    write_numbered(out, 20000); /* 240 KB, about 58 files */
+    close(out);
+    drain();
+
+    check_numbered(seen, "[rank 0]: ", 20000);
+    cr_assert(strlen(slurp(0, 0, "stdout")) < 4108);
+}
+
+Test(logs, a_console_that_nobody_reads_loses_no_line_of_rotated_files)
+{
+    enum { LINES = 300000 };
+    int out;
+
+    rotate_at(100000, 1);
+    out = open_stream(0, 0, RUNDIR_STDOUT, LOGS_TEE);
+    for (int i = 0; i < LINES; i += 1000) {
+        char line[16];
+
+        for (int j = i; j < i + 1000; j++) {
+            snprintf(line, sizeof line, "%06d\n", j);
+            cr_assert(write(out, line, 7) == 7);
+        }
+        uv_run(&loop, UV_RUN_NOWAIT); /* the far end is not looked at */
+    }
+    close(out);
+    n_seen = 0;
+    for (int i = 0; i < LINES;) { /* only now */
+        char *at = seen;
+
+        uv_run(&loop, UV_RUN_NOWAIT);
+        look();
+        for (; at + 17 <= seen + n_seen; at += 17, i++)
+            cr_assert(strncmp(at, "[rank 0]: ", 10) == 0 && atoi(at + 10) == i, "line %d: %.17s", i, at);
+        n_seen -= (size_t)(at - seen);
+        memmove(seen, at, n_seen);
+    }
+}
+
+Test(logs, too_many_unshown_files_are_let_go_and_it_is_said)
+{
+    struct rlimit before, limit;
+    const char *mark;
+    int out;
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = (struct rlimit){ 64, before.rlim_max }; /* 16 files may be held */
+    setrlimit(RLIMIT_NOFILE, &limit);
+    rotate_at(70000, 1);
+    out = open_stream(0, 0, RUNDIR_STDOUT, LOGS_TEE);
+    for (int i = 0; i < 60; i++) {
+        static char block[70000];
+
+        memset(block, 'x', sizeof block);
+        block[sizeof block - 1] = '\n';
+        cr_assert(write(out, block, sizeof block) == sizeof block);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    close(out);
+    n_seen = 0;
+    is_drained = false;
+    logs_drain(logs, on_drained, NULL);
+    while (!is_drained) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        look();
+        if ((mark = strstr(seen, "rotated away unseen")) == NULL)
+            n_seen = n_seen > 1000 ? 0 : n_seen;
+        else
+            n_seen = 0;
+        if (mark != NULL)
+            break;
+    }
+    cr_assert_not_null(mark);
+    setrlimit(RLIMIT_NOFILE, &before);
+    while (!is_drained) {
+        uv_run(&loop, UV_RUN_NOWAIT);
+        n_seen = 0;
+        look();
+    }
+}
+
+Test(logs, the_tail_reaches_over_a_rotation)
+{
+    struct errors_tail tail;
+    int err;
+
+    rotate_at(100, 1);
+    err = open_stream(0, 0, RUNDIR_STDERR, LOGS_FILE);
+    for (int i = 0; i < 10; i++)
+        write_text(err, "a line of the traceback\n");
+    run_turns(3);
+    write_text(err, "the cause\n");
+    close(err);
+
+    cr_assert(logs_stderr_tail(logs, 0, &tail));
+    cr_assert(tail.n_lines > 2 && strcmp(tail.lines[tail.n_lines - 1], "the cause") == 0 &&
+                  strcmp(tail.lines[tail.n_lines - 2], "a line of the traceback") == 0,
+              "%d lines", tail.n_lines);
+}
+
+Test(logs, filtered_lines_of_all_ranks_stand_in_one_file_a_generation)
+{
+    static char *const words[] = { "apple", "orange", NULL };
+    int out[2], err;
+
+    filters = words;
+    for (int generation = 0; generation < 2; generation++) {
+        for (int rank = 0; rank < 2; rank++)
+            out[rank] = open_stream(generation, rank, RUNDIR_STDOUT, rank == 0 ? LOGS_TEE : LOGS_FILE);
+        err = open_stream(generation, 0, RUNDIR_STDERR, LOGS_TEE);
+        write_text(out[0], "an ap");
+        run_turns(3);
+        write_text(out[0], "ple\na pear\n");
+        run_turns(3);
+        write_text(out[1], generation == 0 ? "no\norange" : "none");
+        write_text(err, "orange too\n");
+        for (int rank = 0; rank < 2; rank++)
+            close(out[rank]);
+        close(err);
+        logs_end_generation(logs);
+        run_turns(3);
+    }
+    filters = NULL;
+
+    cr_assert_str_eq(slurp(0, -1, "filtered_stdout"), "[rank 0]: an apple\n[rank 1]: orange\n");
+    cr_assert_str_eq(slurp(1, -1, "filtered_stdout"), "[rank 0]: an apple\n");
+    cr_assert_str_eq(slurp(1, -1, "filtered_stderr"), "[rank 0]: orange too\n");
 }
 
 Test(logs, a_prefix_is_made_of_its_names)

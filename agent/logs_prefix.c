@@ -1,0 +1,53 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/logs.h"
+
+static bool name_value(const char *name, size_t length, const struct logs_names *names, char value[300])
+{
+    const struct {
+        const char *name;
+        const char *text;
+        int number;
+    } known[] = {
+        { "rank", NULL, names->rank },
+        { "local_rank", NULL, names->local_rank },
+        { "generation", NULL, names->generation },
+        { "role_name", names->role_name != NULL ? names->role_name : "default", 0 },
+        { "host", names->host != NULL ? names->host : "", 0 },
+        { "stream", names->stream == RUNDIR_STDOUT ? "stdout" : "stderr", 0 },
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i].name) != length || strncmp(known[i].name, name, length) != 0)
+            continue;
+        if (known[i].text != NULL)
+            snprintf(value, 300, "%s", known[i].text);
+        else
+            snprintf(value, 300, "%d", known[i].number);
+        return true;
+    }
+    return false;
+}
+
+const char *logs_prefix(char *out, size_t size, const char *template, const struct logs_names *names)
+{
+    const char *at = template != NULL ? template : "[rank ${rank}]: ";
+    size_t end = 0;
+
+    while (*at != '\0' && end + 1 < size) {
+        const char *close = at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
+        char value[300];
+
+        if (close != NULL && name_value(at + 2, (size_t)(close - at) - 2, names, value)) {
+            for (const char *v = value; *v != '\0' && end + 1 < size; v++)
+                out[end++] = *v;
+            at = close + 1;
+        } else {
+            out[end++] = *at++;
+        }
+    }
+    if (size > 0)
+        out[end] = '\0';
+    return out;
+}
