@@ -95,8 +95,8 @@ $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-# The sums of the collectives: plain loops that are to be vectorised.
-$(BUILD)/obj/shard_runtime/comm/reduce.o: CFLAGS += -O3
+# The sums of the collectives and the conversions: plain loops that are to be vectorised.
+$(BUILD)/obj/shard_runtime/comm/reduce.o $(BUILD)/obj/shard_runtime/device/cpu_cast.o: CFLAGS += -O3
 
 $(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC)) $(NODE_OBJ)
 	@mkdir -p $(@D)

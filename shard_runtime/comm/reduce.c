@@ -4,33 +4,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "shard_runtime/core/bf16.h"
+
 /* Elements summed at a time: the running sums stay in the first-level cache, each source is read once. */
 enum { BLOCK = 1024 };
-
-static float f32_of_bf16(uint16_t bits)
-{
-    const uint32_t wide = (uint32_t)bits << 16;
-    float value;
-
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-/* To nearest, ties to even; a NaN stays one. */
-static uint16_t bf16_of_f32(float value)
-{
-    uint32_t bits;
-    uint32_t rounded;
-
-    memcpy(&bits, &value, sizeof bits);
-    rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 | 0x40u) : rounded);
-}
 
 static void load_bf16(float *restrict to, const uint16_t *restrict from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        to[i] = f32_of_bf16(from[i]);
+        to[i] = bf16_to_f32(from[i]);
 }
 
 static void store_bf16(uint16_t *restrict to, const float *restrict from, size_t n)

@@ -230,6 +230,24 @@ const struct fsdp_module *module_unit(const struct fsdp_module *module)
     return module;
 }
 
+enum fsdp_dtype module_param_dtype(const struct fsdp_module *module)
+{
+    const struct fsdp_module *unit = module_unit(module);
+
+    return unit == NULL || unit->policy.precision.param_dtype == FSDP_DTYPE_NONE
+               ? FSDP_F32
+               : (enum fsdp_dtype)unit->policy.precision.param_dtype;
+}
+
+enum fsdp_dtype module_reduce_dtype(const struct fsdp_module *module)
+{
+    const struct fsdp_module *unit = module_unit(module);
+
+    return unit == NULL || unit->policy.precision.reduce_dtype == FSDP_DTYPE_NONE
+               ? module_param_dtype(module)
+               : (enum fsdp_dtype)unit->policy.precision.reduce_dtype;
+}
+
 static size_t index_in_parent(const struct fsdp_module *module)
 {
     size_t i = 0;

@@ -20,6 +20,12 @@ struct fsdp_parameter {
     const struct fsdp_module *owner;
 };
 
+/* What a unit of sharding was told: fsdp_fully_shard() and the setters. */
+struct unit_policy {
+    enum fsdp_reshard reshard_after_forward;
+    struct fsdp_mixed_precision_policy precision;
+};
+
 struct fsdp_module {
     char *name, *path;
     struct fsdp_module *parent, *root;
@@ -31,7 +37,7 @@ struct fsdp_module {
     void *user;
     void *owned;  /* freed with the module: attributes of library modules */
     bool sharded; /* fsdp_fully_shard() was called on it */
-    enum fsdp_reshard reshard_after_forward;
+    struct unit_policy policy;
     bool keep_after_backward;
     struct fsdp_err err; /* of the root only */
 };
@@ -45,6 +51,11 @@ const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, 
 
 /** The nearest module at or above `module` that fsdp_fully_shard() was called on, or NULL. */
 const struct fsdp_module *module_unit(const struct fsdp_module *module);
+
+/** What `module`'s parameters are gathered and computed with: its unit's param_dtype, float32 without one. */
+enum fsdp_dtype module_param_dtype(const struct fsdp_module *module);
+/** What their gradients are reduced in. */
+enum fsdp_dtype module_reduce_dtype(const struct fsdp_module *module);
 
 /** Depth first, parents before children, children in order: the next module of the tree after `module`, or
  * NULL. */

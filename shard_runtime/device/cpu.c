@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/device/cpu_cast.h"
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -181,6 +182,13 @@ static void cpu_fill_zero(struct device_stream *stream, void *to, size_t size_by
     stream->n_done++;
 }
 
+static void cpu_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
+                     enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate)
+{
+    cpu_cast_elems(to, to_dtype, from, from_dtype, n_elems, scale, accumulate);
+    stream->n_done++;
+}
+
 const struct device_ops device_cpu_ops = {
     .name = "cpu",
     .open = cpu_open,
@@ -196,4 +204,5 @@ const struct device_ops device_cpu_ops = {
     .synchronize = cpu_synchronize,
     .copy = cpu_copy,
     .fill_zero = cpu_fill_zero,
+    .cast = cpu_cast,
 };

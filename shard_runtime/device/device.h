@@ -9,8 +9,10 @@
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
+#include <fsdp/dtype.h>
 #include <fsdp/status.h>
 
 struct device;
@@ -44,6 +46,13 @@ struct device_ops {
     void (*copy)(struct device_stream *stream, void *to, const void *from, size_t size_bytes,
                  enum device_copy kind);
     void (*fill_zero)(struct device_stream *stream, void *to, size_t size_bytes);
+
+    /**
+     * to[i] = (accumulate ? to[i] : 0) + scale * from[i] for `n_elems` elements of float32 or bfloat16 in device
+     * memory, computed in float32 and rounded once, to nearest even. `to` may be `from` where both have one dtype.
+     */
+    void (*cast)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
+                 enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate);
 };
 
 struct device {

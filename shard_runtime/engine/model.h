@@ -21,7 +21,7 @@ struct program {
     char *arena;
     size_t arena_bytes;
     struct device_event **events; /* of the entries that record one */
-    const float **whole_grads;    /* room for those of one group, while it is packed */
+    const void **whole_grads;     /* room for those of one group, while it is packed */
 };
 
 struct fsdp_model {

@@ -28,11 +28,9 @@ static bool takes_part(const struct runner *r, const struct plan_entry *e)
 }
 
 /* Do gradients of an earlier micro-step lie where this one's go? */
-static bool adds_to_earlier(const struct runner *r)
+static bool adds_to_earlier(const struct runner *r, const struct plan_group *group)
 {
-    const struct plan_options *options = &r->program->plan.options;
-
-    return r->in->micro > 0 && (options->W == 1 || options->gradient_sync == FSDP_SYNC_LAST);
+    return r->in->micro > 0 && (!group->reduces || group->accumulates_whole);
 }
 
 /* --- operations
@@ -53,9 +51,10 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
         run->input[i] = op->inputs[i]->producer < 0 ? r->in->input : at(r, e->input[i]);
     for (int i = 0; i < op->n_params; i++) {
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
-        const float *whole = at(r, e->params[i]);
+        const char *whole = at(r, e->params[i]);
 
-        run->params[i] = whole != NULL ? whole + param->whole_offset
+        run->params[i] = whole != NULL ? (const void *)(whole + param->whole_offset *
+                                                                    fsdp_dtype_size(op->param_dtype))
                                        : r->model->groups[param->group].shards + param->row_offset;
     }
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
@@ -69,7 +68,20 @@ static enum fsdp_status run_forward(const struct runner *r, const struct plan_en
 
     resolve(r, e, op, &run);
     run.output = at(r, e->output);
-    return op->kind->forward(&run, op, err);
+    return nn_forward(&run, op, err);
+}
+
+/* sum += term, both of the value's dtype. */
+static void add_value(const struct runner *r, const struct plan_entry *e, const struct fsdp_value *value, void *sum,
+                      const void *term)
+{
+    struct numerics *numerics = &r->context->numerics;
+    const size_t n_elems = graph_value_elems(value);
+
+    if (value->dtype == FSDP_F32)
+        numerics->ops->add(numerics, stream_of(r, e), sum, term, sum, n_elems);
+    else
+        r->context->device.ops->cast(stream_of(r, e), sum, value->dtype, term, value->dtype, n_elems, 1.0f, true);
 }
 
 static enum fsdp_status run_backward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -89,17 +101,17 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
     }
     for (int i = 0; i < op->n_params; i++) {
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
-        float *whole = at(r, e->d_param[i]);
+        const struct plan_group *group = &plan->groups[param->group];
+        void *whole = at(r, e->d_param[i]);
 
         run.d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->row_offset;
-        run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r);
+        run.d_param_dtype[i] = whole != NULL ? group->grad_dtype : FSDP_F32;
+        run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r, group);
     }
-    status = op->kind->backward(&run, op, err);
+    status = nn_backward(&run, op, err);
     for (int i = 0; i < op->n_inputs && status == FSDP_OK; i++)
         if (e->temporary[i] >= 0)
-            r->context->numerics.ops->add(&r->context->numerics, run.stream, at(r, e->d_input[i]),
-                                          run.d_input[i], at(r, e->d_input[i]),
-                                          graph_value_elems(op->inputs[i]));
+            add_value(r, e, op->inputs[i], at(r, e->d_input[i]), run.d_input[i]);
     return status;
 }
 
@@ -129,20 +141,6 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
                      at(r, e->packed), stream_of(r, e));
 }
 
-static enum fsdp_status run_reduce(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
-{
-    const struct param_group *group = &r->model->groups[e->index];
-    const size_t row_elems = r->program->plan.groups[e->index].row_elems;
-    const bool add = r->in->micro > 0 && r->program->plan.options.gradient_sync == FSDP_SYNC_EVERY;
-    float *packed = at(r, e->packed);
-    enum fsdp_status status = param_group_reduce(group, r->context->comm, packed, !add, stream_of(r, e), err);
-
-    if (status == FSDP_OK && add)
-        r->context->numerics.ops->add(&r->context->numerics, stream_of(r, e), group->grads,
-                                      packed + row_elems * (size_t)r->context->rank, group->grads, row_elems);
-    return status;
-}
-
 /* --- the loop
  * -------------------------------------------------------------------------------------------------- */
 
@@ -152,7 +150,7 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
 
     switch (e->kind) {
     case PLAN_GATHER:
-        return param_group_gather(group, r->context->comm, at(r, e->gathered), stream_of(r, e), err);
+        return param_group_gather(group, &r->context->device, r->context->comm, at(r, e->gathered), stream_of(r, e), err);
     case PLAN_UNPACK:
         param_group_unpack(group, &r->context->device, at(r, e->gathered), at(r, e->whole), stream_of(r, e));
         return FSDP_OK;
@@ -169,7 +167,12 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         run_pack(r, e);
         return FSDP_OK;
     case PLAN_REDUCE:
-        return run_reduce(r, e, err);
+        return param_group_reduce(group, r->context->comm, at(r, e->packed), e->into_shards, stream_of(r, e),
+                                  err);
+    case PLAN_STORE:
+        param_group_store(group, &r->context->device, r->context->comm, at(r, e->packed),
+                          e->adds && r->in->micro > 0, stream_of(r, e));
+        return FSDP_OK;
     }
     return FSDP_OK;
 }

@@ -17,6 +17,8 @@ enum job_decay { JOB_DECAY_ALL, JOB_DECAY_MATRICES };
 enum job_schedule { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE };
 enum job_reshard { JOB_RESHARD_AUTO, JOB_RESHARD_TRUE, JOB_RESHARD_FALSE };
 enum job_gradient_sync { JOB_SYNC_LAST, JOB_SYNC_EVERY };
+enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
+enum job_output_dtype { JOB_OUTPUT_AS_IS, JOB_OUTPUT_FLOAT32, JOB_OUTPUT_BFLOAT16 };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
 
 struct job {
@@ -60,6 +62,9 @@ struct job {
     } optimizer;
     struct {
         enum job_reshard reshard_after_forward;
+        enum job_dtype param_dtype, reduce_dtype;
+        enum job_output_dtype output_dtype;
+        bool cast_forward_inputs;
         enum job_gradient_sync gradient_sync;
         bool reshard_after_backward;
     } parallel; /* keys of features that are not built yet are refused, so they have no field */

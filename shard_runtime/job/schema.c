@@ -21,6 +21,9 @@ const struct job_section job_sections[] = {
 };
 const size_t job_sections_size = sizeof job_sections / sizeof *job_sections;
 
+#define NO_FLOAT16                                                                                           \
+    .never = "float16", .never_why = "gradients of that type vanish without a loss scaler, and there is none"
+
 /* clang-format off */
 const struct job_key job_schema[] = {
     { "run", "name", JOB_TEXT, AT(run.name), .is_name = true, .fallback = "run", .example = "quickstart",
@@ -110,12 +113,16 @@ const struct job_key job_schema[] = {
     { "parallel", "reshard_after_forward", JOB_CHOICE, AT(parallel.reshard_after_forward),
       .choices = "auto|true|false", .later = "<int>", .fallback = "auto", .example = "auto",
       .help = "Free gathered weights after forward; auto: all groups but the root's." },
-    { "parallel", "param_dtype", JOB_WORD, JOB_NO_FIELD, .choices = "float32", .later = "bfloat16|float16",
-      .fallback = "float32", .example = "float32", .help = "Type in which weights are gathered and computed with." },
-    { "parallel", "reduce_dtype", JOB_WORD, JOB_NO_FIELD, .choices = "float32", .later = "bfloat16|float16",
-      .fallback = "float32", .example = "float32", .help = "Type in which gradients are reduced." },
-    { "parallel", "output_dtype", JOB_WORD, JOB_NO_FIELD, .choices = "null", .later = "float32|bfloat16|float16",
-      .fallback = "null", .example = "null", .help = "Type of a module's output; null: as computed." },
+    { "parallel", "param_dtype", JOB_CHOICE, AT(parallel.param_dtype), .choices = "float32|bfloat16",
+      NO_FLOAT16, .fallback = "float32", .example = "bfloat16",
+      .help = "Type in which weights are gathered and computed with; their shards stay float32." },
+    { "parallel", "reduce_dtype", JOB_CHOICE, AT(parallel.reduce_dtype), .choices = "float32|bfloat16",
+      NO_FLOAT16, .fallback = "float32", .example = "float32", .help = "Type in which gradients are reduced." },
+    { "parallel", "output_dtype", JOB_CHOICE, AT(parallel.output_dtype), .choices = "null|float32|bfloat16",
+      NO_FLOAT16, .fallback = "null", .example = "null",
+      .help = "Type that a group's output is cast to; null: as computed. Logits are float32 whatever it says." },
+    { "parallel", "cast_forward_inputs", JOB_BOOL, AT(parallel.cast_forward_inputs), .fallback = "true",
+      .example = "true", .help = "Cast a group's input to param_dtype." },
     { "parallel", "offload", JOB_WORD, JOB_NO_FIELD, .choices = "none", .later = "*", .fallback = "none",
       .example = "none", .help = "What is kept in host memory." },
     { "parallel", "activation_checkpoint", JOB_WORD, JOB_NO_FIELD, .choices = "none", .later = "*",

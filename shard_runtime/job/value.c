@@ -207,6 +207,9 @@ static enum fsdp_status read_choice(const struct job_key *key, const struct job_
     if (out->choice >= 0)
         return FSDP_OK;
     spell_choices(key->choices, built, sizeof built);
+    if (key->never != NULL && job_list_index(key->never, word) >= 0)
+        return fsdp_fail(why, FSDP_ERR_CONFIG, "%s is not supported: %s; use %s", shown(atom, text),
+                         key->never_why, built);
     if (key->later == NULL)
         return must_be(why, built, atom);
     is_later = job_list_index(key->later, word) >= 0 || (key->later[0] == '*' && atom->kind == ATOM_TEXT) ||

@@ -71,15 +71,15 @@ enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *grap
 {
     for (size_t i = 0; i < graph->n_ops; i++) {
         struct graph_op *op = graph->ops[i];
-        enum fsdp_status status;
+        enum fsdp_status status = FSDP_OK;
 
-        if (op->kind->prepare == NULL)
-            continue;
-        status = op->kind->prepare(kernels, op, graph->training, err);
+        if (op->kind->prepare != NULL)
+            status = op->kind->prepare(kernels, op, graph->training, err);
         if (status != FSDP_OK) {
             fsdp_wrap(err, "%s", op->name);
             return status;
         }
+        nn_plan_copies(op, graph->training);
     }
     return FSDP_OK;
 }
@@ -100,7 +100,7 @@ bool nn_is_tensor(const struct fsdp_value *value, const char *operation)
 {
     if (value == NULL)
         return false;
-    if (value->dtype == FSDP_F32 && value->features > 0)
+    if ((value->dtype == FSDP_F32 || value->dtype == FSDP_BF16) && value->features > 0)
         return true;
     graph_fail(value->graph, FSDP_ERR_ARG, "%s in \"%s\" is given tokens: it takes (batch, seq, features)",
                operation, graph_module(value->graph)->path);

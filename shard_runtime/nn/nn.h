@@ -2,6 +2,12 @@
  * How operations run. Each kind of operation is one file: what the plan must know of it (struct graph_kind),
  * how it is made ready, forward and backward through the numerics table. Every pointer it is given is already
  * the right one: the plan chose the buffers, the engine resolved them.
+ *
+ * What dtype is what. A value's, and its gradient's, is value->dtype: op->inputs[i]->dtype, op->output->dtype.
+ * Parameters come in op->param_dtype, all of them. The gradient of a parameter goes into a buffer of
+ * run->d_param_dtype[i]: what the group accumulates in, float32 or param_dtype. What an operation saves for its
+ * backward is its own affair. A kind that says takes_bf16 is run on all of this as it lies (its prepare() reads the
+ * same fields); any other is given float32 copies by nn_forward() and nn_backward() and never sees bfloat16.
  */
 #ifndef NN_NN_H
 #define NN_NN_H
@@ -21,17 +27,25 @@ struct nn_run {
     uint64_t seed, first_sample; /* dropout: the job's, and the global index of sample 0 */
 
     const void *input[GRAPH_MAX_INPUTS];
-    const float *params[GRAPH_MAX_PARAMS];
+    const void *params[GRAPH_MAX_PARAMS];
     void *saved[GRAPH_MAX_SAVED];
     void *scratch;
-    float *output; /* forward only */
+    void *output; /* forward only */
 
-    const float *d_output;            /* from here on: backward only */
-    float *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
+    const void *d_output;            /* from here on: backward only */
+    void *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
     bool add_d_input[GRAPH_MAX_INPUTS];
-    float *d_param[GRAPH_MAX_PARAMS];
+    void *d_param[GRAPH_MAX_PARAMS]; /* NULL: not wanted */
     bool add_d_param[GRAPH_MAX_PARAMS];
+    enum fsdp_dtype d_param_dtype[GRAPH_MAX_PARAMS];
 };
+
+/** Run one operation: its kind's function, on float32 copies where it must be. */
+enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
+enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
+
+/** Room for the copies in the scratch of an operation whose own needs are known. Part of nn_prepare(). */
+void nn_plan_copies(struct graph_op *op, bool training);
 
 /** Prepared products, each made once however many operations use its shape. */
 struct nn_kernels {

@@ -93,6 +93,9 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
     case PLAN_REDUCE:
         add(l, e->packed, true, true);
         break;
+    case PLAN_STORE:
+        add(l, e->packed, true, false);
+        break;
     }
 }
 

@@ -119,13 +119,69 @@ static char *name_op(const struct graph *graph, const struct graph_kind *kind,
     }
 }
 
+static bool is_float(const struct fsdp_value *value)
+{
+    return value->dtype == FSDP_F32 || value->dtype == FSDP_BF16;
+}
+
+/* What an operation computes in; false, with the reason noted, when its operands do not go together. */
+static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struct fsdp_value *const *inputs,
+                       int n_inputs, const struct fsdp_parameter *const *params, int n_params,
+                       enum fsdp_dtype *dtype)
+{
+    bool any_f32 = false, any_bf16 = false;
+
+    for (int i = 0; i < n_inputs; i++) {
+        any_f32 = any_f32 || inputs[i]->dtype == FSDP_F32;
+        any_bf16 = any_bf16 || inputs[i]->dtype == FSDP_BF16;
+    }
+    *dtype = any_bf16 && !any_f32 ? FSDP_BF16 : FSDP_F32;
+    for (int i = 0; i < n_params; i++) {
+        const enum fsdp_dtype wanted = module_param_dtype(params[i]->owner);
+
+        if (i > 0 && wanted != *dtype) {
+            graph_fail(graph, FSDP_ERR_ARG, "%s: \"%s\" is %s and \"%s\" %s", kind->name, params[0]->name,
+                       fsdp_dtype_name(*dtype), params[i]->name, fsdp_dtype_name(wanted));
+            return false;
+        }
+        *dtype = wanted;
+    }
+    return true;
+}
+
+/* Inputs as an operation with parameters of `dtype` takes them; false, with the reason noted, where it may not be. */
+static bool agree_inputs(struct graph *graph, const struct graph_kind *kind, const struct fsdp_parameter *parameter,
+                         enum fsdp_dtype dtype, struct fsdp_value *const *inputs, int n_inputs,
+                         struct fsdp_value **agreed)
+{
+    for (int i = 0; i < n_inputs; i++) {
+        agreed[i] = inputs[i];
+        if (parameter == NULL || !is_float(inputs[i]) || inputs[i]->dtype == dtype)
+            continue;
+        if (!module_unit(parameter->owner)->policy.precision.cast_forward_inputs) {
+            graph_fail(graph, FSDP_ERR_ARG,
+                       "%s \"%s\" is given %s where its parameters are %s: cast_forward_inputs or fsdp_cast() "
+                       "makes them agree",
+                       kind->name, parameter->owner->path, fsdp_dtype_name(inputs[i]->dtype),
+                       fsdp_dtype_name(dtype));
+            return false;
+        }
+        agreed[i] = fsdp_cast(inputs[i], dtype);
+        if (agreed[i] == NULL)
+            return false;
+    }
+    return true;
+}
+
 struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind,
                               const struct fsdp_module *module, bool own_name,
                               struct fsdp_value *const *inputs, int n_inputs,
                               const struct fsdp_parameter *const *params, int n_params, size_t features)
 {
+    struct fsdp_value *agreed[GRAPH_MAX_INPUTS];
     struct graph_op *op = NULL;
     bool needs_grad = n_params > 0;
+    enum fsdp_dtype dtype;
 
     if (graph->err.status != FSDP_OK)
         return NULL;
@@ -135,6 +191,9 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
                        params[i]->name, module_unit(params[i]->owner)->path);
             return NULL;
         }
+    if (!find_dtype(graph, kind, inputs, n_inputs, params, n_params, &dtype) ||
+        !agree_inputs(graph, kind, n_params > 0 ? params[0] : NULL, dtype, inputs, n_inputs, agreed))
+        return NULL;
     if (!alloc_room(&graph->ops, &graph->ops_room, graph->n_ops, sizeof(void *)) ||
         (op = alloc_array(1, sizeof *op)) == NULL) {
         nomem(graph);
@@ -144,9 +203,10 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
     op->visit = graph->open_visits[graph->n_open - 1];
     op->n_inputs = n_inputs;
     op->n_params = n_params;
+    op->param_dtype = dtype;
     for (int i = 0; i < n_inputs; i++) {
-        op->inputs[i] = inputs[i];
-        needs_grad = needs_grad || (inputs[i]->needs_grad && kind->grad[i] != GRAPH_GRAD_NONE);
+        op->inputs[i] = agreed[i];
+        needs_grad = needs_grad || (agreed[i]->needs_grad && kind->grad[i] != GRAPH_GRAD_NONE);
     }
     for (int i = 0; i < n_params; i++)
         op->params[i] = params[i];
@@ -155,7 +215,7 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
         nomem(graph);
         goto fail;
     }
-    op->output = new_value(graph, FSDP_F32, inputs[0]->batch, inputs[0]->seq, features, (int)graph->n_ops);
+    op->output = new_value(graph, dtype, inputs[0]->batch, inputs[0]->seq, features, (int)graph->n_ops);
     if (op->output == NULL || !append_event(graph, GRAPH_OP, graph->n_ops))
         goto fail;
     op->output->needs_grad = needs_grad;
@@ -186,6 +246,25 @@ static bool leave_unit(struct graph *graph)
     return append_event(graph, GRAPH_LEAVE, (size_t)graph->open_visits[--graph->n_open]);
 }
 
+/* What a unit's policy asks of its input and output. */
+static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp_value *input)
+{
+    const struct fsdp_mixed_precision_policy *precision = &unit->policy.precision;
+
+    if (precision->param_dtype == FSDP_DTYPE_NONE || !precision->cast_forward_inputs || !is_float(input))
+        return input;
+    return fsdp_cast(input, (enum fsdp_dtype)precision->param_dtype);
+}
+
+static struct fsdp_value *cast_output(const struct fsdp_module *unit, struct fsdp_value *output)
+{
+    const struct fsdp_mixed_precision_policy *precision = &unit->policy.precision;
+
+    return precision->output_dtype == FSDP_DTYPE_NONE || !is_float(output)
+               ? output
+               : fsdp_cast(output, (enum fsdp_dtype)precision->output_dtype);
+}
+
 struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *input)
 {
     struct fsdp_value *output;
@@ -209,13 +288,35 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
     if (module->sharded && !enter_unit(graph, module))
         return NULL;
     graph->modules[graph->n_modules++] = module;
-    output = module->forward(module, input, module->user);
+    if (module->sharded)
+        input = cast_input(module, input);
+    output = input != NULL ? module->forward(module, input, module->user) : NULL;
+    if (output != NULL && module->sharded)
+        output = cast_output(module, output);
     graph->n_modules--;
     if (output == NULL)
         return graph_fail(graph, FSDP_ERR_ARG, "the forward of \"%s\" gave nothing", module->path);
     if (module->sharded && !leave_unit(graph))
         return NULL;
     return output;
+}
+
+/*
+ * Logits are float32 in every mode. What an operation gives last it sums in float32 anyway: nobody having read
+ * the value yet, it is not rounded at all. A value that others read, or the input, is left as it is.
+ */
+static void widen_result(struct graph *graph)
+{
+    struct fsdp_value *result = graph->result;
+    bool is_read = false;
+
+    if (result->dtype != FSDP_BF16 || result->producer < 0)
+        return;
+    for (size_t i = 0; i < graph->n_ops; i++)
+        for (int j = 0; j < graph->ops[i]->n_inputs; j++)
+            is_read = is_read || graph->ops[i]->inputs[j] == result;
+    if (!is_read)
+        result->dtype = FSDP_F32;
 }
 
 enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, const struct graph_input *input,
@@ -229,6 +330,10 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
     graph->result = fsdp_call(root, graph->input);
     if (graph->err.status != FSDP_OK)
         return fsdp_fail(err, graph->err.status, "%s", graph->err.message);
+    widen_result(graph);
+    if (graph->result->dtype == FSDP_BF16 && graph->result->producer >= 0)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the root's result is bfloat16 and read inside the model too: cast it by fsdp_cast()");
     if (graph->result->dtype != FSDP_F32 || graph->result->producer < 0)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "the root's forward gives its input back: there is nothing to compute");

@@ -43,6 +43,9 @@ struct graph_kind {
     enum graph_grad grad[GRAPH_MAX_INPUTS];
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may lie where this input lies */
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
+    /* Its functions take bfloat16 values and parameters as they are, and write what the output's dtype and
+     * nn_run.d_param_dtype say. Others see float32 only: nn/ gives them copies (nn/convert.c). */
+    bool takes_bf16;
 
     /* Make ready (products, bytes below), run, release. See nn/nn.h; not called in plan/. */
     enum fsdp_status (*prepare)(struct nn_kernels *kernels, struct graph_op *op, bool training,
@@ -51,7 +54,8 @@ struct graph_kind {
     enum fsdp_status (*backward)(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 };
 
-/** A symbolic tensor: (batch, seq, features), or (batch, seq) when features is 0. */
+/** A symbolic tensor: (batch, seq, features) of float32 or bfloat16, or (batch, seq) int32 when features is 0.
+ * Its gradient has its dtype. */
 struct fsdp_value {
     struct graph *graph;
     int id;
@@ -77,10 +81,13 @@ struct graph_op {
     int n_inputs, n_params;
     struct fsdp_value *inputs[GRAPH_MAX_INPUTS];
     const struct fsdp_parameter *params[GRAPH_MAX_PARAMS];
+    enum fsdp_dtype param_dtype; /* of all of them, as they are given to forward and backward */
     struct fsdp_value *output;
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED]; /* from forward to backward */
     size_t forward_scratch, backward_scratch;
+    bool converts; /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
+    size_t forward_copies, backward_copies;
     struct matmul *products[GRAPH_MAX_PRODUCTS]; /* prepared; owned by the kernels they were made with */
 };
 
@@ -129,7 +136,9 @@ struct fsdp_module *graph_module(const struct graph *graph);
 
 /**
  * Append an operation of `kind` with its inputs and parameters, whose output has `features`; batch and seq
- * are those of the first input. The name is the module's path, with the kind's name and a number behind it
+ * are those of the first input. Its dtype is its parameters', to which its inputs are cast where
+ * their unit casts inputs, and which they must have where it does not; without parameters it is float32 if any
+ * input is. The name is the module's path, with the kind's name and a number behind it
  * when `own_name` is false (operations that are not modules). NULL after a failure.
  */
 struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind,

@@ -9,7 +9,7 @@
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/plan/plan.h"
 
-enum { ALIGN_ELEMS = 16 }; /* 64 bytes of float32 */
+enum { ALIGN_BYTES = 64 }; /* of a parameter in the whole buffer */
 
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter)
 {
@@ -35,10 +35,12 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         return false;
     plan->groups[plan->n_groups++] = (struct plan_group){
         .unit = unit,
-        .reshard_after_forward = unit->reshard_after_forward == FSDP_RESHARD_TRUE ||
-                                 (unit->reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
+        .reshard_after_forward = unit->policy.reshard_after_forward == FSDP_RESHARD_TRUE ||
+                                 (unit->policy.reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
         .keep_after_backward = unit->keep_after_backward,
         .kept = -1,
+        .param_dtype = module_param_dtype(unit),
+        .reduce_dtype = module_reduce_dtype(unit),
     };
     return true;
 }
@@ -69,6 +71,7 @@ static bool append_param(struct plan *plan, int index)
     struct plan_param *param = &plan->params[index];
     struct plan_group *group = &plan->groups[param->group];
     const size_t rows = plan->options.chunk_rows(param->parameter->shape[0], plan->options.W);
+    const size_t whole_align = ALIGN_BYTES / fsdp_dtype_size(group->param_dtype);
     size_t whole_elems, padded;
 
     if (!checked_mul(rows, param->parameter->row_elems, &param->chunk_elems) ||
@@ -76,12 +79,26 @@ static bool append_param(struct plan *plan, int index)
         return false;
     param->row_offset = group->row_elems;
     group->row_elems += param->chunk_elems;
-    whole_elems = group->whole_bytes / sizeof(float);
+    whole_elems = group->whole_bytes / fsdp_dtype_size(group->param_dtype);
     param->whole_offset = whole_elems;
-    whole_elems += (param->parameter->n_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
-    group->whole_bytes = whole_elems * sizeof(float);
+    whole_elems += (param->parameter->n_elems + whole_align - 1) / whole_align * whole_align;
+    group->whole_bytes = whole_elems * fsdp_dtype_size(group->param_dtype);
     group->params[group->n_params++] = index;
     return true;
+}
+
+/*
+ * Whole gradients are param_dtype, as backward makes them. What adds up over micro-steps before it is reduced is
+ * float32 if either dtype is: FSDP2 accumulates in reduce_dtype, which gives up bits where that is bfloat16 alone.
+ */
+static void decide_travel(const struct plan *plan, struct plan_group *group)
+{
+    const bool widest = group->param_dtype == FSDP_F32 || group->reduce_dtype == FSDP_F32;
+
+    group->gathers = group->n_params > 0 && (plan->options.W > 1 || group->param_dtype != FSDP_F32);
+    group->reduces = group->n_params > 0 && plan->options.W > 1;
+    group->accumulates_whole = plan->options.accumulates && plan->options.gradient_sync == FSDP_SYNC_LAST;
+    group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
 }
 
 enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err)
@@ -108,5 +125,7 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
                 return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is too large", m->parameters[i]->name);
         }
     }
+    for (int g = 0; g < plan->n_groups; g++)
+        decide_travel(plan, &plan->groups[g]);
     return FSDP_OK;
 }

@@ -8,6 +8,7 @@ const char *plan_entry_name(enum plan_entry_kind kind)
         [PLAN_GATHER] = "gather",   [PLAN_UNPACK] = "unpack", [PLAN_RESHARD] = "reshard",
         [PLAN_FORWARD] = "forward", [PLAN_LOSS] = "loss",     [PLAN_BACKWARD] = "backward",
         [PLAN_PACK] = "pack",       [PLAN_REDUCE] = "reduce",
+        [PLAN_STORE] = "store",
     };
 
     return names[kind];

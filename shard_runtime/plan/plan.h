@@ -8,7 +8,10 @@
  * those of the next unit while it computes, and freed when it is left (not the root's, unless told).
  * Backward: gathered again in the reverse order, the one before prefetched; when a unit's gradients are
  * complete its parameters are freed and its gradients reduced. With a world of one there is nothing to gather
- * or reduce, and no entry for it.
+ * or reduce, and no entry for it; parameters of another dtype than their shards are still unpacked.
+ *
+ * Shards of parameters and gradients are float32. In between: param_dtype gathered and whole, grad_dtype whole
+ * gradients, reduce_dtype packed ones; every conversion is part of the copy that is made anyway.
  *
  * Pure: from equal recordings and options come equal plans, on every rank.
  */
@@ -32,7 +35,8 @@ enum plan_entry_kind {
     PLAN_LOSS, /* cross-entropy of the result; when training also the gradient of the result */
     PLAN_BACKWARD,
     PLAN_PACK,   /* whole gradients into `packed`, (W, row_elems), tails zero */
-    PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards */
+    PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards, or this rank's row of it */
+    PLAN_STORE,  /* that row into the gradient shards, which are float32: converted, or added */
 };
 
 /* Which micro-steps of a step an entry takes part in. */
@@ -71,11 +75,13 @@ struct plan_entry {
     enum plan_stream stream;
     int index; /* of the operation or group */
 
-    int gathered, whole, packed; /* of a group's entry */
+    int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
+    bool into_shards;            /* PLAN_REDUCE: the gradient shards themselves receive the sum */
+    bool adds;                   /* PLAN_STORE: adds to what earlier micro-steps of the step left */
 
     int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input */
     int saved[GRAPH_MAX_SAVED], scratch;
-    int params[GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1 in a world of one */
+    int params[GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1: its shard is all of it */
     int d_output, d_input[GRAPH_MAX_INPUTS], d_param[GRAPH_MAX_PARAMS];
     bool wants_d_input[GRAPH_MAX_INPUTS]; /* false: nothing before it needs a gradient */
     bool add_d_input[GRAPH_MAX_INPUTS];   /* add to what an earlier entry wrote */
@@ -99,7 +105,7 @@ struct plan_param {
     size_t chunk_elems;  /* C rows: this parameter's part of a group's row */
     size_t row_offset;   /* of that part in the row, in elements */
     size_t whole_offset; /* of the whole parameter in `whole`, in elements; aligned to 64 bytes */
-    int grad;            /* buffer of the whole gradient; -1: a world of one, or no gradient */
+    int grad;            /* buffer of the whole gradient; -1: goes straight to its shard, or there is none */
     bool has_grad;       /* backward reaches it */
 };
 
@@ -109,6 +115,12 @@ struct plan_group {
     int n_params;
     size_t row_elems;   /* S: one rank's shards */
     size_t whole_bytes; /* of `whole` */
+    enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
+    enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
+    enum fsdp_dtype grad_dtype;   /* of whole gradients */
+    bool gathers;           /* its whole parameters are not its shards: other ranks hold some, or another dtype */
+    bool reduces;           /* its gradients pass through a reduction */
+    bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
     bool reshard_after_forward, keep_after_backward;
     int kept; /* `whole` where it is kept from one micro-step to the next, else -1 */
 };

@@ -5,31 +5,9 @@
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/plan/plan.h"
+#include "shard_runtime/plan/writer.h"
 
-enum group_state { SHARDED, PENDING, WHOLE };
-
-/* What is known of a group while the program is being written. */
-struct group_life {
-    enum group_state state;
-    int gathered, whole; /* buffers of the gather that is pending or done */
-    int first_visit;     /* of the forward: its backward is the last one */
-    bool gathered_before;
-};
-
-struct writer {
-    struct plan *plan;
-    const struct graph *graph;
-    struct group_life *life;
-    int *visit_group;                /* of each visit */
-    int *enters;                     /* visits in order of being entered */
-    int *leaves;                     /* visits in order of being left */
-    int *value_buffer, *grad_buffer; /* of each value; -1 */
-    int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
-    bool out_of_memory;
-};
-
-static int add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class,
+int writer_add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class,
                       size_t size_bytes)
 {
     struct plan *plan = w->plan;
@@ -48,7 +26,7 @@ static int add_buffer(struct writer *w, enum plan_what what, size_t index, enum 
 }
 
 /* A new entry with every buffer unset, or a place to write into that leads nowhere. */
-static struct plan_entry *add_entry(struct writer *w, enum plan_entry_kind kind, int index,
+struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind, int index,
                                     enum plan_stream stream)
 {
     struct plan *plan = w->plan;
@@ -80,116 +58,6 @@ static struct plan_entry *add_entry(struct writer *w, enum plan_entry_kind kind,
     return entry;
 }
 
-/* --- the life of a group's parameters
- * -------------------------------------------------------------------------- */
-
-static bool travels(const struct writer *w, int group)
-{
-    return w->plan->options.W > 1 && w->plan->groups[group].n_params > 0;
-}
-
-/* Parameters that stay from one micro-step to the next live in one buffer for the whole step. */
-static int whole_buffer(struct writer *w, int group)
-{
-    struct plan_group *g = &w->plan->groups[group];
-    int buffer;
-
-    if (g->kept >= 0)
-        return g->kept;
-    buffer = add_buffer(w, PLAN_WHOLE_PARAMS, (size_t)group, PLAN_GATHERED, g->whole_bytes);
-    if (buffer >= 0 && g->keep_after_backward && w->plan->options.accumulates) {
-        w->plan->buffers[buffer].step_long = true;
-        g->kept = buffer;
-    }
-    return buffer;
-}
-
-static void issue_gather(struct writer *w, int group)
-{
-    const struct plan_group *g = &w->plan->groups[group];
-    struct group_life *life = &w->life[group];
-    struct plan_entry *entry;
-
-    if (!travels(w, group) || life->state != SHARDED)
-        return;
-    life->gathered = add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
-                                g->row_elems * (size_t)w->plan->options.W * sizeof(float));
-    entry = add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
-    if (entry == NULL)
-        return;
-    entry->gathered = life->gathered;
-    /* What was kept from the micro-step before is there already. */
-    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates
-                      ? PLAN_FIRST
-                      : PLAN_ALWAYS;
-    life->state = PENDING;
-    life->whole = -1;
-}
-
-static void need_whole(struct writer *w, int group)
-{
-    struct group_life *life = &w->life[group];
-    const struct plan_group *g = &w->plan->groups[group];
-    struct plan_entry *entry;
-
-    issue_gather(w, group);
-    if (!travels(w, group) || life->state != PENDING)
-        return;
-    life->whole = whole_buffer(w, group);
-    entry = add_entry(w, PLAN_UNPACK, group, PLAN_COMPUTE);
-    if (entry == NULL)
-        return;
-    entry->gathered = life->gathered;
-    entry->whole = life->whole;
-    entry->when = !life->gathered_before && g->keep_after_backward && w->plan->options.accumulates
-                      ? PLAN_FIRST
-                      : PLAN_ALWAYS;
-    life->state = WHOLE;
-    life->gathered_before = true;
-}
-
-static void reshard(struct writer *w, int group, enum plan_when when)
-{
-    struct group_life *life = &w->life[group];
-    struct plan_entry *entry;
-
-    if (!travels(w, group) || life->state != WHOLE)
-        return;
-    entry = add_entry(w, PLAN_RESHARD, group, PLAN_COMPUTE);
-    if (entry == NULL)
-        return;
-    entry->whole = life->whole;
-    entry->when = when;
-    life->state = SHARDED;
-}
-
-/* A group's gradients are complete: free its parameters first, then reduce. */
-static void finish_group(struct writer *w, int group)
-{
-    struct plan *plan = w->plan;
-    const struct plan_group *g = &plan->groups[group];
-    const enum plan_when when =
-        plan->options.accumulates && plan->options.gradient_sync == FSDP_SYNC_LAST ? PLAN_LAST : PLAN_ALWAYS;
-    struct plan_entry *entry;
-    int packed;
-
-    reshard(w, group, g->keep_after_backward && plan->options.accumulates ? PLAN_LAST : PLAN_ALWAYS);
-    if (!travels(w, group))
-        return;
-    packed = add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
-                        g->row_elems * (size_t)plan->options.W * sizeof(float));
-    entry = add_entry(w, PLAN_PACK, group, PLAN_COMPUTE);
-    if (entry == NULL)
-        return;
-    entry->packed = packed;
-    entry->when = when;
-    entry = add_entry(w, PLAN_REDUCE, group, PLAN_REDUCES);
-    if (entry == NULL)
-        return;
-    entry->packed = packed;
-    entry->when = when;
-}
-
 /* --- operations
  * ------------------------------------------------------------------------------------------------ */
 
@@ -200,19 +68,19 @@ static void write_forward(struct writer *w, int index)
     struct plan_entry *entry;
 
     output =
-        add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS, graph_value_bytes(op->output));
+        writer_add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS, graph_value_bytes(op->output));
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         if (op->saved_bytes[i] > 0)
-            saved[i] = add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
+            saved[i] = writer_add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
     if (op->forward_scratch > 0)
-        scratch = add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->forward_scratch);
-    entry = add_entry(w, PLAN_FORWARD, index, PLAN_COMPUTE);
+        scratch = writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->forward_scratch);
+    entry = writer_add_entry(w, PLAN_FORWARD, index, PLAN_COMPUTE);
     if (entry == NULL)
         return;
     for (int i = 0; i < op->n_inputs; i++)
         entry->input[i] = w->value_buffer[op->inputs[i]->id];
     for (int i = 0; i < op->n_params; i++)
-        entry->params[i] = w->life[w->plan->params[plan_param_index(w->plan, op->params[i])].group].whole;
+        entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         entry->saved[i] = w->saved[index][i] = saved[i];
     entry->scratch = scratch;
@@ -227,8 +95,8 @@ static void write_loss(struct writer *w)
 
     if (w->graph->training)
         gradient =
-            add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS, graph_value_bytes(result));
-    entry = add_entry(w, PLAN_LOSS, -1, PLAN_COMPUTE);
+            writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS, graph_value_bytes(result));
+    entry = writer_add_entry(w, PLAN_LOSS, -1, PLAN_COMPUTE);
     if (entry == NULL)
         return;
     entry->input[0] = w->value_buffer[result->id];
@@ -248,10 +116,10 @@ static void route_input_grad(struct writer *w, const struct graph_op *op, struct
     into->add_d_input[i] = *buffer >= 0;
     if (*buffer < 0)
         *buffer =
-            add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+            writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
     else if (how == GRAPH_GRAD_WRITE)
         into->temporary[i] =
-            add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+            writer_add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
     into->d_input[i] = *buffer;
 }
 
@@ -262,15 +130,8 @@ static void route_param_grad(struct writer *w, const struct graph_op *op, struct
     struct plan_param *param = &plan->params[index];
 
     into->add_d_param[i] = param->has_grad;
-    if (plan->options.W > 1 && param->grad < 0) {
-        param->grad = add_buffer(w, PLAN_WHOLE_GRAD, (size_t)index, PLAN_REDUCED,
-                                 param->parameter->n_elems * sizeof(float));
-        if (param->grad >= 0)
-            plan->buffers[param->grad].step_long =
-                plan->options.accumulates && plan->options.gradient_sync == FSDP_SYNC_LAST;
-    }
+    into->d_param[i] = life_grad_of(w, index);
     param->has_grad = true;
-    into->d_param[i] = param->grad;
 }
 
 static void write_backward(struct writer *w, int index)
@@ -290,8 +151,8 @@ static void write_backward(struct writer *w, int index)
     for (int i = 0; i < op->n_params; i++)
         route_param_grad(w, op, &routed, i);
     if (op->backward_scratch > 0)
-        scratch = add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->backward_scratch);
-    entry = add_entry(w, PLAN_BACKWARD, index, PLAN_COMPUTE);
+        scratch = writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->backward_scratch);
+    entry = writer_add_entry(w, PLAN_BACKWARD, index, PLAN_COMPUTE);
     if (entry == NULL)
         return;
     for (int i = 0; i < op->n_inputs; i++) {
@@ -302,7 +163,7 @@ static void write_backward(struct writer *w, int index)
         entry->temporary[i] = routed.temporary[i];
     }
     for (int i = 0; i < op->n_params; i++) {
-        entry->params[i] = w->life[w->plan->params[plan_param_index(w->plan, op->params[i])].group].whole;
+        entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
         entry->d_param[i] = routed.d_param[i];
         entry->add_d_param[i] = routed.add_d_param[i];
     }
@@ -336,12 +197,12 @@ static void write_forward_pass(struct writer *w)
         } else if (event->kind == GRAPH_ENTER) {
             const int place = place_of(w->enters, event->index);
 
-            need_whole(w, w->visit_group[event->index]);
+            life_need_whole(w, w->visit_group[event->index]);
             if (w->plan->options.prefetch > 0 && place + 1 < n_visits)
-                issue_gather(w, w->visit_group[w->enters[place + 1]]);
+                life_issue_gather(w, w->visit_group[w->enters[place + 1]]);
         } else if (!w->graph->training ||
                    w->plan->groups[w->visit_group[event->index]].reshard_after_forward) {
-            reshard(w, w->visit_group[event->index], PLAN_ALWAYS);
+            life_reshard(w, w->visit_group[event->index], PLAN_ALWAYS);
         }
     }
 }
@@ -360,13 +221,13 @@ static void write_backward_pass(struct writer *w)
         if (event->kind == GRAPH_LEAVE) {
             const int place = place_of(w->leaves, event->index);
 
-            need_whole(w, group);
+            life_need_whole(w, group);
             if (w->plan->options.prefetch > 0 && place > 0)
-                issue_gather(w, w->visit_group[w->leaves[place - 1]]);
+                life_issue_gather(w, w->visit_group[w->leaves[place - 1]]);
         } else if (w->life[group].first_visit == event->index) {
-            finish_group(w, group);
+            life_finish(w, group);
         } else if (w->plan->groups[group].reshard_after_forward) {
-            reshard(w, group, PLAN_ALWAYS);
+            life_reshard(w, group, PLAN_ALWAYS);
         }
     }
 }

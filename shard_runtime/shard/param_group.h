@@ -5,6 +5,9 @@
  * In a gathered or packed buffer, (W, row_elems), row r is rank r's. Within it parameter i stands at
  * row_offset with C rows; behind a rank's own rows of it come zeros. All ranks' parts of a parameter, one
  * after the other, begin with the whole parameter: padding is only at the end.
+ *
+ * Shards are float32; gathered and whole parameters are the group's param_dtype, whole gradients its grad_dtype,
+ * packed ones its reduce_dtype. The copies convert.
  */
 #ifndef SHARD_PARAM_GROUP_H
 #define SHARD_PARAM_GROUP_H
@@ -24,23 +27,29 @@ struct param_group {
 };
 
 /** Gather the shards of all ranks into `gathered`, (W, row_elems). */
-enum fsdp_status param_group_gather(const struct param_group *group, struct fsdp_comm *comm, float *gathered,
-                                    struct device_stream *stream, struct fsdp_err *err);
+enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
+                                    struct fsdp_comm *comm, void *gathered, struct device_stream *stream,
+                                    struct fsdp_err *err);
 
-/** Copy `gathered` into `whole`, in which parameter i is contiguous at its whole_offset. */
-void param_group_unpack(const struct param_group *group, struct device *device, const float *gathered,
-                        float *whole, struct device_stream *stream);
+/** Copy `gathered` into `whole`, in which parameter i is contiguous at its whole_offset. NULL: this rank's shards
+ * are all of the group (a world of one), and are converted. */
+void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
+                        void *whole, struct device_stream *stream);
 
 /** Copy whole gradients into `packed`, (W, row_elems); grads[i] belongs to the group's i-th parameter, NULL:
  * zeros. */
-void param_group_pack(const struct param_group *group, struct device *device, const float *const *grads,
-                      float *packed, struct device_stream *stream);
+void param_group_pack(const struct param_group *group, struct device *device, const void *const *grads,
+                      void *packed, struct device_stream *stream);
 
 /**
  * Leave the mean over all ranks of this rank's row: in the gradient shards when `into_shards`, else in that
- * row of `packed`, where the caller adds it to them. The rest of `packed` is undefined afterwards.
+ * row of `packed`, for param_group_store(). The rest of `packed` is undefined afterwards.
  */
-enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp_comm *comm, float *packed,
+enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp_comm *comm, void *packed,
                                     bool into_shards, struct device_stream *stream, struct fsdp_err *err);
+
+/** This rank's row of `packed`, reduced, into the gradient shards, or added to them. */
+void param_group_store(const struct param_group *group, struct device *device, struct fsdp_comm *comm,
+                       const void *packed, bool add, struct device_stream *stream);
 
 #endif

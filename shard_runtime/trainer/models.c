@@ -91,10 +91,26 @@ static enum fsdp_reshard reshard_of(enum job_reshard reshard)
     return FSDP_RESHARD_AUTO;
 }
 
+static struct fsdp_mixed_precision_policy precision_of(const struct job *job)
+{
+    static const int outputs[] = { [JOB_OUTPUT_AS_IS] = FSDP_DTYPE_NONE,
+                                   [JOB_OUTPUT_FLOAT32] = FSDP_F32,
+                                   [JOB_OUTPUT_BFLOAT16] = FSDP_BF16 };
+
+    return (struct fsdp_mixed_precision_policy){
+        .param_dtype = job->parallel.param_dtype == JOB_BFLOAT16 ? FSDP_BF16 : FSDP_F32,
+        .reduce_dtype = job->parallel.reduce_dtype == JOB_BFLOAT16 ? FSDP_BF16 : FSDP_F32,
+        .output_dtype = outputs[job->parallel.output_dtype],
+        .cast_forward_inputs = job->parallel.cast_forward_inputs,
+    };
+}
+
 static enum fsdp_status shard(struct fsdp_module *root, const struct job *job, struct fsdp_err *err)
 {
+    const struct fsdp_mixed_precision_policy precision = precision_of(job);
     const struct fsdp_fully_shard_options options = {
         .reshard_after_forward = reshard_of(job->parallel.reshard_after_forward),
+        .mp_policy = &precision,
     };
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
     enum fsdp_status status = FSDP_OK;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include <fsdp/dtype.h>
 #include <fsdp/module.h>
 
 FSDP_BEGIN_DECLS
@@ -20,14 +21,32 @@ enum fsdp_reshard {
                            less */
 };
 
+enum { FSDP_DTYPE_NONE = -1 }; /* PyTorch's None where a dtype may stand */
+
+/**
+ * MixedPrecisionPolicy. Shards, gradient shards and optimizer state are float32 whatever it says: the master
+ * weights. Float16 is not among the dtypes: it needs a gradient scaler, and bfloat16 does without.
+ */
+struct fsdp_mixed_precision_policy {
+    int param_dtype;  /* FSDP_F32 or FSDP_BF16: of gathered parameters, of what is computed with them, and of their
+                         gradients; FSDP_DTYPE_NONE: as the shards, float32 */
+    int reduce_dtype; /* of the reduction of gradients; FSDP_DTYPE_NONE: param_dtype */
+    int output_dtype; /* what the module's output is cast to; FSDP_DTYPE_NONE: as it was computed */
+    bool cast_forward_inputs; /* cast the module's input to param_dtype */
+};
+
+/** MixedPrecisionPolicy(): no dtypes, inputs cast. */
+FSDP_API struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void);
+
 struct fsdp_fully_shard_options {
     enum fsdp_reshard reshard_after_forward;
+    const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: the defaults; read while the call runs */
 };
 
 /**
  * Make `module` a unit of sharding. `options` may be NULL: the defaults.
- *   FSDP_ERR_ARG  the module was given before, or is a container without a forward; or building the tree
- * failed earlier: the message says how
+ *   FSDP_ERR_ARG  the module was given before, or is a container without a forward; a policy that names a dtype
+ *                 other than float32 and bfloat16; or building the tree failed earlier: the message says how
  */
 FSDP_API enum fsdp_status fsdp_fully_shard(struct fsdp_module *module,
                                            const struct fsdp_fully_shard_options *options,

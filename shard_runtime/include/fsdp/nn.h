@@ -1,6 +1,7 @@
 /*
  * Modules with parameters, and operations without. Names, shapes and mathematics are PyTorch's. A value is
- * (batch, seq, features) float32, or (batch, seq) int32 for tokens; `rows` below are batch * seq.
+ * (batch, seq, features) float32 or bfloat16, or (batch, seq) int32 for tokens; `rows` below are batch * seq. What is
+ * computed with parameters has their param_dtype (<fsdp/fully_shard.h>); without, float32 where any input is.
  *
  * Modules are created under a parent that owns them and applied with fsdp_call(). Operations are used inside
  * a forward function; each belongs to the module whose forward is running.
@@ -51,6 +52,8 @@ FSDP_API struct fsdp_value *fsdp_dropout(struct fsdp_value *x, float p);
 FSDP_API struct fsdp_value *fsdp_add(struct fsdp_value *a, struct fsdp_value *b);
 /** a + dropout(b): the residual of a branch with dropout at its end, in one pass. */
 FSDP_API struct fsdp_value *fsdp_add_dropout(struct fsdp_value *a, struct fsdp_value *b, float p);
+/** x in another dtype, float32 or bfloat16; x itself where it has it already. */
+FSDP_API struct fsdp_value *fsdp_cast(struct fsdp_value *x, enum fsdp_dtype dtype);
 /** softmax(q k^T / sqrt(features / heads)) v for each head; q, k, v of one shape. */
 FSDP_API struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struct fsdp_value *k,
                                                               struct fsdp_value *v, size_t heads, bool causal,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/comm/reduce.h"
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/engine/context.h"
 
@@ -63,23 +64,24 @@ static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *se
     return FSDP_OK;
 }
 
+/* The sums of the real back ends, over the other threads' own buffers. */
 static enum fsdp_status thread_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
                                               size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
                                               struct fsdp_err *err)
 {
     const struct meeting *meeting = comm->state;
-    float *sum = calloc(n_elems + 1, sizeof *sum);
+    const size_t row = n_elems * fsdp_dtype_size(dtype);
+    const void *sources[MAX_RANKS];
+    char *result = malloc(row + 1);
 
     (void)err;
-    assert(dtype == FSDP_F32 && op == FSDP_MEAN);
     meet(comm, send);
     for (int r = 0; r < comm->size; r++)
-        for (size_t i = 0; i < n_elems; i++)
-            sum[i] += ((const float *)meeting->send[r])[(size_t)comm->rank * n_elems + i];
+        sources[r] = (const char *)meeting->send[r] + (size_t)comm->rank * row;
+    reduce_sources(result, dtype, sources, dtype, comm->size, n_elems, op, comm->size);
     part(comm);
-    for (size_t i = 0; i < n_elems; i++)
-        ((float *)recv)[i] = sum[i] / (float)comm->size;
-    free(sum);
+    memcpy(recv, result, row);
+    free(result);
     return FSDP_OK;
 }
 
@@ -87,23 +89,18 @@ static enum fsdp_status thread_all_reduce(struct fsdp_comm *comm, void *buffer, 
                                           enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
 {
     const struct meeting *meeting = comm->state;
-    double sums[16] = { 0 };
-    int64_t whole[16] = { 0 };
+    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
+    const void *sources[MAX_RANKS];
+    char *result = malloc(bytes + 1);
 
     (void)err;
-    assert(n_elems <= 16 && (dtype == FSDP_F64 || dtype == FSDP_I64));
-    assert(op == FSDP_SUM || (op == FSDP_MAX && dtype == FSDP_I64));
     meet(comm, buffer);
     for (int r = 0; r < comm->size; r++)
-        for (size_t i = 0; i < n_elems; i++)
-            if (dtype == FSDP_F64)
-                sums[i] += ((const double *)meeting->send[r])[i];
-            else if (op == FSDP_SUM)
-                whole[i] += ((const int64_t *)meeting->send[r])[i];
-            else if (r == 0 || ((const int64_t *)meeting->send[r])[i] > whole[i])
-                whole[i] = ((const int64_t *)meeting->send[r])[i];
+        sources[r] = meeting->send[r];
+    reduce_sources(result, dtype, sources, dtype, comm->size, n_elems, op, comm->size);
     part(comm);
-    memcpy(buffer, dtype == FSDP_F64 ? (void *)sums : (void *)whole, n_elems * 8);
+    memcpy(buffer, result, bytes);
+    free(result);
     return FSDP_OK;
 }
 
@@ -236,7 +233,9 @@ static void build_block(struct fsdp_module *block, const struct tiny *tiny)
 
 struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
 {
-    const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard };
+    const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard,
+                                                      .mp_policy = tiny->mp_policy };
+    const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = tiny->reshard };
     struct fsdp_module *root = fsdp_module_create(model_forward, (void *)(uintptr_t)tiny);
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
     enum fsdp_status status = FSDP_OK;
@@ -256,7 +255,7 @@ struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
     fsdp_layer_norm(root, "norm", tiny->dim, 1e-5f);
     fsdp_linear(root, "output", tiny->dim, tiny->vocab, false);
     if (status == FSDP_OK)
-        status = fsdp_fully_shard(root, &options, err);
+        status = fsdp_fully_shard(root, tiny->root_in_f32 ? &of_root : &options, err);
     if (tiny->keep_after_backward)
         fsdp_module_set_reshard_after_backward(root, false, true);
     if (status == FSDP_OK)

@@ -20,6 +20,8 @@ struct tiny {
     enum fsdp_reshard reshard;
     bool one_group; /* only the root is a unit */
     bool keep_after_backward;
+    const struct fsdp_mixed_precision_policy *mp_policy; /* of all units; NULL: none */
+    bool root_in_f32;                                    /* the root does without it */
 };
 
 /** layers 2, dim 12, heads 3, vocab 19, seq 6, hidden 20, causal: nothing divides evenly. */

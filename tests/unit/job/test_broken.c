@@ -181,10 +181,10 @@ static const struct broken {
       "t.yaml:2:15: run.device: must be auto or cpu (not supported yet: cuda), not tpu" },
     { "later copies", DATA "parallel: {replicate: 2}\n",
       "t.yaml:2:23: parallel.replicate: 2 is not supported yet; use 1" },
-    { "later dtypes", DATA "parallel: {param_dtype: bfloat16, reduce_dtype: float16, output_dtype: float32}\n",
-      "t.yaml:2:25: parallel.param_dtype: bfloat16 is not supported yet; use float32\n"
-      "t.yaml:2:49: parallel.reduce_dtype: float16 is not supported yet; use float32\n"
-      "t.yaml:2:72: parallel.output_dtype: float32 is not supported yet; use null" },
+    { "no half floats", DATA "parallel: {param_dtype: float16, reduce_dtype: float16, output_dtype: float64}\n",
+      "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
+      "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
+      "t.yaml:2:71: parallel.output_dtype: must be null, float32 or bfloat16, not float64" },
     { "later offload", DATA "parallel: {offload: params}\n",
       "t.yaml:2:21: parallel.offload: params is not supported yet; use none" },
     { "later recomputation", DATA "parallel: {activation_checkpoint: full}\n",

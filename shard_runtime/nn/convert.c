@@ -1,0 +1,146 @@
+/*
+ * Operations that know float32 only, on bfloat16 operands: they run on float32 copies in their scratch, and what
+ * they give is rounded once on its way back. Correct for every kind, and the measure for those that take bfloat16
+ * themselves (graph_kind.takes_bf16), which never come here.
+ *
+ * The same buffer given twice is one copy: x + x adds its second gradient to what it wrote first.
+ */
+#include "shard_runtime/nn/nn.h"
+
+enum { ALIGN_BYTES = 64 };
+
+static size_t aligned(size_t size_bytes)
+{
+    return (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static size_t copy_bytes(size_t n_elems)
+{
+    return aligned(n_elems * sizeof(float));
+}
+
+static size_t value_copy(const struct fsdp_value *value)
+{
+    return value->dtype == FSDP_BF16 ? copy_bytes(graph_value_elems(value)) : 0;
+}
+
+/* Of all that forward and backward may have to copy; a gradient of a parameter only where the buffer is bfloat16
+ * too, which is known later: room for it is kept. */
+void nn_plan_copies(struct graph_op *op, bool training)
+{
+    size_t operands = 0, gradients = 0;
+    bool any = op->n_params > 0 && op->param_dtype == FSDP_BF16;
+
+    for (int i = 0; i < op->n_inputs; i++) {
+        operands += value_copy(op->inputs[i]);
+        if (op->inputs[i]->needs_grad)
+            gradients += value_copy(op->inputs[i]);
+        any = any || op->inputs[i]->dtype == FSDP_BF16;
+    }
+    for (int i = 0; i < op->n_params && op->param_dtype == FSDP_BF16; i++) {
+        operands += copy_bytes(op->params[i]->n_elems);
+        gradients += copy_bytes(op->params[i]->n_elems);
+    }
+    op->converts = !op->kind->takes_bf16 && (any || op->output->dtype == FSDP_BF16);
+    if (!op->converts)
+        return;
+    op->forward_copies = aligned(op->forward_scratch);
+    op->forward_scratch = op->forward_copies + operands + value_copy(op->output);
+    if (!training)
+        return;
+    op->backward_copies = aligned(op->backward_scratch);
+    op->backward_scratch = op->backward_copies + operands + gradients + value_copy(op->output);
+}
+
+struct copier {
+    struct nn_run *run;
+    char *at;
+};
+
+static float *room(struct copier *c, size_t n_elems)
+{
+    float *copy = (float *)(void *)c->at;
+
+    c->at += copy_bytes(n_elems);
+    return copy;
+}
+
+static float *load(struct copier *c, const void *from, size_t n_elems)
+{
+    float *copy = room(c, n_elems);
+
+    c->run->device->ops->cast(c->run->stream, copy, FSDP_F32, from, FSDP_BF16, n_elems, 1.0f, false);
+    return copy;
+}
+
+static void store(struct copier *c, void *to, const float *copy, size_t n_elems)
+{
+    c->run->device->ops->cast(c->run->stream, to, FSDP_BF16, copy, FSDP_F32, n_elems, 1.0f, false);
+}
+
+static void load_operands(struct copier *c, const struct graph_op *op, struct nn_run *own)
+{
+    for (int i = 0; i < op->n_inputs; i++)
+        if (op->inputs[i]->dtype == FSDP_BF16 && c->run->input[i] != NULL)
+            own->input[i] = load(c, c->run->input[i], graph_value_elems(op->inputs[i]));
+    for (int i = 0; i < op->n_params && op->param_dtype == FSDP_BF16; i++)
+        own->params[i] = load(c, c->run->params[i], op->params[i]->n_elems);
+}
+
+enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    struct copier c = { .run = run, .at = (char *)run->scratch + op->forward_copies };
+    const bool rounds = op->output->dtype == FSDP_BF16;
+    struct nn_run own = *run;
+    enum fsdp_status status;
+
+    if (!op->converts)
+        return op->kind->forward(run, op, err);
+    load_operands(&c, op, &own);
+    if (rounds)
+        own.output = room(&c, graph_value_elems(op->output));
+    status = op->kind->forward(&own, op, err);
+    if (status == FSDP_OK && rounds)
+        store(&c, run->output, own.output, graph_value_elems(op->output));
+    return status;
+}
+
+/* A copy to write or add the gradient `to` in; of two gradients in one buffer the second finds the first's copy. */
+static void *gradient_copy(struct copier *c, void *const *to, void *const *copies, int i, size_t n_elems, bool adds)
+{
+    for (int before = 0; before < i; before++)
+        if (to[before] == to[i])
+            return copies[before];
+    return adds ? load(c, to[i], n_elems) : room(c, n_elems);
+}
+
+enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    struct copier c = { .run = run, .at = (char *)run->scratch + op->backward_copies };
+    struct nn_run own = *run;
+    enum fsdp_status status;
+
+    if (!op->converts)
+        return op->kind->backward(run, op, err);
+    load_operands(&c, op, &own);
+    if (op->output->dtype == FSDP_BF16)
+        own.d_output = load(&c, run->d_output, graph_value_elems(op->output));
+    for (int i = 0; i < op->n_inputs; i++)
+        if (run->d_input[i] != NULL && op->inputs[i]->dtype == FSDP_BF16)
+            own.d_input[i] = gradient_copy(&c, run->d_input, own.d_input, i, graph_value_elems(op->inputs[i]),
+                                           run->add_d_input[i]);
+    for (int i = 0; i < op->n_params; i++)
+        if (run->d_param[i] != NULL && run->d_param_dtype[i] == FSDP_BF16)
+            own.d_param[i] = gradient_copy(&c, run->d_param, own.d_param, i, op->params[i]->n_elems,
+                                           run->add_d_param[i]);
+    status = op->kind->backward(&own, op, err);
+    if (status != FSDP_OK)
+        return status;
+    for (int i = 0; i < op->n_inputs; i++)
+        if (own.d_input[i] != run->d_input[i])
+            store(&c, run->d_input[i], own.d_input[i], graph_value_elems(op->inputs[i]));
+    for (int i = 0; i < op->n_params; i++)
+        if (own.d_param[i] != run->d_param[i])
+            store(&c, run->d_param[i], own.d_param[i], op->params[i]->n_elems);
+    return FSDP_OK;
+}

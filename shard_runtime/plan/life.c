@@ -1,0 +1,138 @@
+/*
+ * The life of a group in the program: its parameters are gathered, whole, freed; its gradients packed, reduced,
+ * stored.
+ */
+#include "shard_runtime/plan/writer.h"
+
+/* Micro-steps in which parameters that stay from one to the next are gathered. */
+static enum plan_when when_gathered(const struct writer *w, int group)
+{
+    return !w->life[group].gathered_before && w->plan->groups[group].keep_after_backward &&
+                   w->plan->options.accumulates
+               ? PLAN_FIRST
+               : PLAN_ALWAYS;
+}
+
+/* Parameters that stay from one micro-step to the next live in one buffer for the whole step. */
+static int whole_buffer(struct writer *w, int group)
+{
+    struct plan_group *g = &w->plan->groups[group];
+    int buffer;
+
+    if (g->kept >= 0)
+        return g->kept;
+    buffer = writer_add_buffer(w, PLAN_WHOLE_PARAMS, (size_t)group, PLAN_GATHERED, g->whole_bytes);
+    if (buffer >= 0 && g->keep_after_backward && w->plan->options.accumulates) {
+        w->plan->buffers[buffer].step_long = true;
+        g->kept = buffer;
+    }
+    return buffer;
+}
+
+void life_issue_gather(struct writer *w, int group)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct group_life *life = &w->life[group];
+    struct plan_entry *entry;
+
+    if (!g->gathers || life->state != SHARDED)
+        return;
+    life->state = PENDING;
+    life->gathered = life->whole = -1;
+    if (w->plan->options.W == 1)
+        return; /* its shards are all there is: unpacking reads them where they lie */
+    life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
+                                       g->row_elems * (size_t)w->plan->options.W *
+                                           fsdp_dtype_size(g->param_dtype));
+    entry = writer_add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
+    if (entry == NULL)
+        return;
+    entry->gathered = life->gathered;
+    entry->when = when_gathered(w, group);
+}
+
+void life_need_whole(struct writer *w, int group)
+{
+    struct group_life *life = &w->life[group];
+    struct plan_entry *entry;
+
+    life_issue_gather(w, group);
+    if (life->state != PENDING)
+        return;
+    life->whole = whole_buffer(w, group);
+    entry = writer_add_entry(w, PLAN_UNPACK, group, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    entry->gathered = life->gathered;
+    entry->whole = life->whole;
+    entry->when = when_gathered(w, group);
+    life->state = WHOLE;
+    life->gathered_before = true;
+}
+
+void life_reshard(struct writer *w, int group, enum plan_when when)
+{
+    struct group_life *life = &w->life[group];
+    struct plan_entry *entry;
+
+    if (life->state != WHOLE)
+        return;
+    entry = writer_add_entry(w, PLAN_RESHARD, group, PLAN_COMPUTE);
+    if (entry == NULL)
+        return;
+    entry->whole = life->whole;
+    entry->when = when;
+    life->state = SHARDED;
+}
+
+int life_whole_of(const struct writer *w, int index)
+{
+    return w->life[w->plan->params[index].group].whole;
+}
+
+int life_grad_of(struct writer *w, int index)
+{
+    struct plan_param *param = &w->plan->params[index];
+    const struct plan_group *g = &w->plan->groups[param->group];
+
+    if (g->reduces && param->grad < 0) {
+        param->grad = writer_add_buffer(w, PLAN_WHOLE_GRAD, (size_t)index, PLAN_REDUCED,
+                                        param->parameter->n_elems * fsdp_dtype_size(g->grad_dtype));
+        if (param->grad >= 0)
+            w->plan->buffers[param->grad].step_long = g->accumulates_whole;
+    }
+    return param->grad;
+}
+
+/* Pack, reduce, and where the result is not what the gradient shards hold, or is added to them, store. */
+static void reduce(struct writer *w, int group)
+{
+    struct plan *plan = w->plan;
+    const struct plan_group *g = &plan->groups[group];
+    const enum plan_when when = g->accumulates_whole ? PLAN_LAST : PLAN_ALWAYS;
+    const bool adds = plan->options.accumulates && !g->accumulates_whole;
+    const bool into_shards = g->reduce_dtype == FSDP_F32 && !adds;
+    struct plan_entry *entry;
+    int packed;
+
+    packed = writer_add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
+                               g->row_elems * (size_t)plan->options.W * fsdp_dtype_size(g->reduce_dtype));
+    for (enum plan_entry_kind kind = PLAN_PACK; kind <= (into_shards ? PLAN_REDUCE : PLAN_STORE); kind++) {
+        entry = writer_add_entry(w, kind, group, kind == PLAN_PACK ? PLAN_COMPUTE : PLAN_REDUCES);
+        if (entry == NULL)
+            return;
+        entry->packed = packed;
+        entry->when = when;
+        entry->into_shards = into_shards;
+        entry->adds = adds;
+    }
+}
+
+void life_finish(struct writer *w, int group)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+
+    life_reshard(w, group, g->keep_after_backward && w->plan->options.accumulates ? PLAN_LAST : PLAN_ALWAYS);
+    if (g->reduces)
+        reduce(w, group);
+}

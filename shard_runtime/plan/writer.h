@@ -1,0 +1,54 @@
+/*
+ * Writing a program, inside plan/ only: what is known while entries are being appended. program.c writes the
+ * operations, life.c the life of each group's parameters and gradients around them.
+ */
+#ifndef PLAN_WRITER_H
+#define PLAN_WRITER_H
+
+#include "shard_runtime/plan/plan.h"
+
+enum group_state { SHARDED, PENDING, WHOLE };
+
+/* What is known of a group while the program is being written. */
+struct group_life {
+    enum group_state state;
+    int gathered, whole; /* buffers of the gather that is pending or done */
+    int first_visit;     /* of the forward: its backward is the last one */
+    bool gathered_before;
+};
+
+struct writer {
+    struct plan *plan;
+    const struct graph *graph;
+    struct group_life *life;
+    int *visit_group;                /* of each visit */
+    int *enters;                     /* visits in order of being entered */
+    int *leaves;                     /* visits in order of being left */
+    int *value_buffer, *grad_buffer; /* of each value; -1 */
+    int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
+    bool out_of_memory;
+};
+
+/** Append a buffer; its number, or -1 with out_of_memory set. */
+int writer_add_buffer(struct writer *w, enum plan_what what, size_t index, enum plan_class class,
+                      size_t size_bytes);
+/** Append an entry with every buffer unset; NULL with out_of_memory set. Valid until the next one. */
+struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind, int index,
+                                    enum plan_stream stream);
+
+/* life.c. Each does nothing for a group that needs none of it. */
+
+/** Begin to gather, if the group is sharded. */
+void life_issue_gather(struct writer *w, int group);
+/** From here on its parameters are whole. */
+void life_need_whole(struct writer *w, int group);
+/** Free them. */
+void life_reshard(struct writer *w, int group, enum plan_when when);
+/** Its gradients are complete: free its parameters first, then reduce. */
+void life_finish(struct writer *w, int group);
+/** The buffer in which parameter `index` of the plan is whole, or -1: it is read where its shard is. */
+int life_whole_of(const struct writer *w, int index);
+/** The buffer of the parameter's gradient, made when there is none yet, or -1: it goes where its shard is. */
+int life_grad_of(struct writer *w, int index);
+
+#endif

@@ -1,0 +1,133 @@
+/*
+ * A group's copies over a grid of rows, worlds and dtypes: what is gathered becomes the whole parameters, what is
+ * packed is cut as the shards are, and nothing but padding is between.
+ */
+#include <criterion/criterion.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/device/cpu_cast.h"
+#include "shard_runtime/shard/layout.h"
+#include "shard_runtime/shard/param_group.h"
+
+enum { MAX_ROWS = 11, MAX_W = 7, N_PARAMS = 2, MAX_ELEMS = 4096 };
+
+/* Two parameters, (rows, 3) and (other), in one group of a world of W. */
+struct laid_out {
+    struct fsdp_module *root;
+    struct graph graph;
+    struct plan plan;
+};
+
+static void lay_out(struct laid_out *l, size_t rows, size_t other, int W, enum fsdp_dtype param,
+                    enum fsdp_dtype reduce)
+{
+    struct fsdp_mixed_precision_policy precision = fsdp_mixed_precision_defaults();
+    const struct fsdp_fully_shard_options options = { .mp_policy = &precision };
+
+    precision.param_dtype = (int)param;
+    precision.reduce_dtype = (int)reduce;
+    *l = (struct laid_out){ .root = fsdp_linear(fsdp_module_create(NULL, NULL), "unit", 3, rows, true) };
+    fsdp_module_add_parameter(l->root, "other", 1, &other, FSDP_INIT_ZEROS, NULL);
+    cr_assert(fsdp_fully_shard(l->root, &options, NULL) == FSDP_OK);
+    l->plan = (struct plan){ .options = { .W = W, .chunk_rows = layout_chunk }, .graph = &l->graph };
+    cr_assert(plan_form_groups(&l->plan, l->root, NULL) == FSDP_OK);
+}
+
+static void take_down(struct laid_out *l)
+{
+    plan_fini(&l->plan);
+    fsdp_module_destroy(l->root);
+}
+
+/* A number that both dtypes hold exactly: which parameter, which element. */
+static float mark(int param, size_t element)
+{
+    return (float)((element % 100 + 1) * (param == 0 ? 1 : 2));
+}
+
+static float read_at(const char *array, enum fsdp_dtype dtype, size_t i)
+{
+    float value;
+
+    cpu_cast_elems(&value, FSDP_F32, array + i * fsdp_dtype_size(dtype), dtype, 1, 1.0f, false);
+    return value;
+}
+
+/* This rank's row of shards, as a model would hold it. */
+static void fill_shards(const struct plan *plan, int rank, float *row)
+{
+    memset(row, 0, plan->groups[0].row_elems * sizeof *row);
+    for (int p = 0; p < plan->n_params; p++) {
+        const struct plan_param *param = &plan->params[p];
+        const struct layout_rows own = layout_shard(param->parameter->shape[0], plan->options.W, rank);
+
+        for (size_t i = 0; i < own.n_rows * param->parameter->row_elems; i++)
+            row[param->row_offset + i] = mark(p, own.first * param->parameter->row_elems + i);
+    }
+}
+
+static void check(struct device *device, struct device_stream *stream, size_t rows, int W, enum fsdp_dtype param,
+                  enum fsdp_dtype reduce)
+{
+    static float shards[MAX_ELEMS], gathered[MAX_ELEMS], grads[N_PARAMS + 1][MAX_ELEMS], row[MAX_ELEMS];
+    static char whole[MAX_ELEMS * 4], packed[MAX_ELEMS * 4];
+    const void *whole_grads[N_PARAMS + 1];
+    struct laid_out l;
+    struct param_group group;
+    const struct plan_group *g;
+
+    lay_out(&l, rows, 2 * rows - 1, W, param, reduce);
+    g = &l.plan.groups[0];
+    group = (struct param_group){ .layout = &l.plan, .shards = shards };
+    cr_assert(g->row_elems * (size_t)W < MAX_ELEMS && g->whole_bytes < sizeof whole);
+    for (int rank = 0; rank < W; rank++) {
+        fill_shards(&l.plan, rank, row);
+        cpu_cast_elems((char *)gathered + (size_t)rank * g->row_elems * fsdp_dtype_size(param), param, row,
+                       FSDP_F32, g->row_elems, 1.0f, false);
+        if (W == 1)
+            memcpy(shards, row, g->row_elems * sizeof *row);
+    }
+
+    memset(whole, 0x5a, sizeof whole);
+    param_group_unpack(&group, device, W > 1 ? gathered : NULL, whole, stream);
+
+    for (int p = 0; p < l.plan.n_params; p++) {
+        const struct plan_param *at = &l.plan.params[p];
+
+        for (size_t i = 0; i < at->parameter->n_elems; i++) {
+            cr_assert(read_at(whole, param, at->whole_offset + i) == mark(p, i), "rows %zu W %d: parameter %d [%zu]",
+                      rows, W, p, i);
+            grads[p][i] = mark(p, i);
+        }
+        cpu_cast_elems(grads[p], g->grad_dtype, memcpy(row, grads[p], sizeof row), FSDP_F32, at->parameter->n_elems,
+                       1.0f, false);
+        whole_grads[p] = grads[p];
+    }
+    memset(packed, 0x5a, sizeof packed);
+    param_group_pack(&group, device, whole_grads, packed, stream);
+    for (int rank = 0; rank < W; rank++) {
+        fill_shards(&l.plan, rank, row);
+        for (size_t i = 0; i < g->row_elems; i++)
+            cr_assert(read_at(packed, reduce, (size_t)rank * g->row_elems + i) == row[i],
+                      "rows %zu W %d: row %d [%zu]", rows, W, rank, i);
+    }
+    take_down(&l);
+}
+
+Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
+{
+    static const enum fsdp_dtype dtypes[] = { FSDP_F32, FSDP_BF16 };
+    struct device_stream *stream;
+    struct device device;
+
+    cr_assert(device_open(&device, "cpu", 0, NULL) == FSDP_OK);
+    cr_assert(device.ops->stream_create(&device, &stream, NULL) == FSDP_OK);
+    for (size_t rows = 1; rows <= MAX_ROWS; rows++)
+        for (int W = 1; W <= MAX_W; W++)
+            for (int pair = 0; pair < 4; pair++)
+                check(&device, stream, rows, W, dtypes[pair & 1], dtypes[pair >> 1]);
+    device.ops->stream_destroy(stream);
+    device_close(&device);
+}
