@@ -34,8 +34,8 @@ enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *er
 
     if (status != FSDP_OK)
         return status;
-    model->layout =
-        (struct plan){ .options = model_plan_options(model, model->options.batch > 0), .graph = &model->layout_graph };
+    model->layout = (struct plan){ .options = model_plan_options(model, model->options.batch > 0),
+                                   .graph = &model->layout_graph };
     status = plan_form_groups(&model->layout, model->root, err);
     if (status == FSDP_OK && model->layout.n_params == 0)
         status = fsdp_fail(err, FSDP_ERR_ARG, "the model has no parameters");

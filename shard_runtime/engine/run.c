@@ -53,9 +53,9 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
         const char *whole = at(r, e->params[i]);
 
-        run->params[i] = whole != NULL ? (const void *)(whole + param->whole_offset *
-                                                                    fsdp_dtype_size(op->param_dtype))
-                                       : r->model->groups[param->group].shards + param->row_offset;
+        run->params[i] = whole != NULL
+                             ? (const void *)(whole + param->whole_offset * fsdp_dtype_size(op->param_dtype))
+                             : r->model->groups[param->group].shards + param->row_offset;
     }
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         run->saved[i] = at(r, e->saved[i]);
@@ -72,8 +72,8 @@ static enum fsdp_status run_forward(const struct runner *r, const struct plan_en
 }
 
 /* sum += term, both of the value's dtype. */
-static void add_value(const struct runner *r, const struct plan_entry *e, const struct fsdp_value *value, void *sum,
-                      const void *term)
+static void add_value(const struct runner *r, const struct plan_entry *e, const struct fsdp_value *value,
+                      void *sum, const void *term)
 {
     struct numerics *numerics = &r->context->numerics;
     const size_t n_elems = graph_value_elems(value);
@@ -81,7 +81,8 @@ static void add_value(const struct runner *r, const struct plan_entry *e, const 
     if (value->dtype == FSDP_F32)
         numerics->ops->add(numerics, stream_of(r, e), sum, term, sum, n_elems);
     else
-        r->context->device.ops->cast(stream_of(r, e), sum, value->dtype, term, value->dtype, n_elems, 1.0f, true);
+        r->context->device.ops->cast(stream_of(r, e), sum, value->dtype, term, value->dtype, n_elems, 1.0f,
+                                     true);
 }
 
 static enum fsdp_status run_backward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -150,7 +151,8 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
 
     switch (e->kind) {
     case PLAN_GATHER:
-        return param_group_gather(group, &r->context->device, r->context->comm, at(r, e->gathered), stream_of(r, e), err);
+        return param_group_gather(group, &r->context->device, r->context->comm, at(r, e->gathered),
+                                  stream_of(r, e), err);
     case PLAN_UNPACK:
         param_group_unpack(group, &r->context->device, at(r, e->gathered), at(r, e->whole), stream_of(r, e));
         return FSDP_OK;

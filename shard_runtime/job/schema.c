@@ -22,7 +22,8 @@ const struct job_section job_sections[] = {
 const size_t job_sections_size = sizeof job_sections / sizeof *job_sections;
 
 #define NO_FLOAT16                                                                                           \
-    .never = "float16", .never_why = "gradients of that type vanish without a loss scaler, and there is none"
+    .never = "float16", .never_why = "gradients of that type vanish without a loss scaler, and there is "    \
+                                     "none"
 
 /* clang-format off */
 const struct job_key job_schema[] = {

@@ -35,7 +35,7 @@ struct job_key {
     const char *choices; /* words parted by '|'; true, false and null are typed as YAML types them */
     const char *later; /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but
                           the default */
-    const char *never;     /* words that will not be taken, and why */
+    const char *never; /* words that will not be taken, and why */
     const char *never_why;
     const char *fallback; /* default as it would stand in a job file; NULL: the key must be given */
     const char *example;

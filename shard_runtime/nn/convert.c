@@ -106,7 +106,8 @@ enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struc
 }
 
 /* A copy to write or add the gradient `to` in; of two gradients in one buffer the second finds the first's copy. */
-static void *gradient_copy(struct copier *c, void *const *to, void *const *copies, int i, size_t n_elems, bool adds)
+static void *gradient_copy(struct copier *c, void *const *to, void *const *copies, int i, size_t n_elems,
+                           bool adds)
 {
     for (int before = 0; before < i; before++)
         if (to[before] == to[i])
@@ -131,8 +132,8 @@ enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, stru
                                            run->add_d_input[i]);
     for (int i = 0; i < op->n_params; i++)
         if (run->d_param[i] != NULL && run->d_param_dtype[i] == FSDP_BF16)
-            own.d_param[i] = gradient_copy(&c, run->d_param, own.d_param, i, op->params[i]->n_elems,
-                                           run->add_d_param[i]);
+            own.d_param[i] =
+                gradient_copy(&c, run->d_param, own.d_param, i, op->params[i]->n_elems, run->add_d_param[i]);
     status = op->kind->backward(&own, op, err);
     if (status != FSDP_OK)
         return status;

@@ -150,20 +150,21 @@ static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struc
 }
 
 /* Inputs as an operation with parameters of `dtype` takes them; false, with the reason noted, where it may not be. */
-static bool agree_inputs(struct graph *graph, const struct graph_kind *kind, const struct fsdp_parameter *parameter,
-                         enum fsdp_dtype dtype, struct fsdp_value *const *inputs, int n_inputs,
-                         struct fsdp_value **agreed)
+static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
+                         const struct fsdp_parameter *parameter, enum fsdp_dtype dtype,
+                         struct fsdp_value *const *inputs, int n_inputs, struct fsdp_value **agreed)
 {
     for (int i = 0; i < n_inputs; i++) {
         agreed[i] = inputs[i];
         if (parameter == NULL || !is_float(inputs[i]) || inputs[i]->dtype == dtype)
             continue;
         if (!module_unit(parameter->owner)->policy.precision.cast_forward_inputs) {
-            graph_fail(graph, FSDP_ERR_ARG,
-                       "%s \"%s\" is given %s where its parameters are %s: cast_forward_inputs or fsdp_cast() "
-                       "makes them agree",
-                       kind->name, parameter->owner->path, fsdp_dtype_name(inputs[i]->dtype),
-                       fsdp_dtype_name(dtype));
+            graph_fail(
+                graph, FSDP_ERR_ARG,
+                "%s \"%s\" is given %s where its parameters are %s: cast_forward_inputs or fsdp_cast() "
+                "makes them agree",
+                kind->name, parameter->owner->path, fsdp_dtype_name(inputs[i]->dtype),
+                fsdp_dtype_name(dtype));
             return false;
         }
         agreed[i] = fsdp_cast(inputs[i], dtype);
@@ -332,8 +333,9 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
         return fsdp_fail(err, graph->err.status, "%s", graph->err.message);
     widen_result(graph);
     if (graph->result->dtype == FSDP_BF16 && graph->result->producer >= 0)
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "the root's result is bfloat16 and read inside the model too: cast it by fsdp_cast()");
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "the root's result is bfloat16 and read inside the model too: cast it by fsdp_cast()");
     if (graph->result->dtype != FSDP_F32 || graph->result->producer < 0)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "the root's forward gives its input back: there is nothing to compute");

@@ -41,9 +41,9 @@ void life_issue_gather(struct writer *w, int group)
     life->gathered = life->whole = -1;
     if (w->plan->options.W == 1)
         return; /* its shards are all there is: unpacking reads them where they lie */
-    life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
-                                       g->row_elems * (size_t)w->plan->options.W *
-                                           fsdp_dtype_size(g->param_dtype));
+    life->gathered =
+        writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
+                          g->row_elems * (size_t)w->plan->options.W * fsdp_dtype_size(g->param_dtype));
     entry = writer_add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
     if (entry == NULL)
         return;

@@ -113,13 +113,13 @@ struct plan_group {
     const struct fsdp_module *unit;
     int *params; /* in the tree's order */
     int n_params;
-    size_t row_elems;   /* S: one rank's shards */
-    size_t whole_bytes; /* of `whole` */
+    size_t row_elems;             /* S: one rank's shards */
+    size_t whole_bytes;           /* of `whole` */
     enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
-    bool gathers;           /* its whole parameters are not its shards: other ranks hold some, or another dtype */
-    bool reduces;           /* its gradients pass through a reduction */
+    bool gathers; /* its whole parameters are not its shards: other ranks hold some, or another dtype */
+    bool reduces; /* its gradients pass through a reduction */
     bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
     bool reshard_after_forward, keep_after_backward;
     int kept; /* `whole` where it is kept from one micro-step to the next, else -1 */

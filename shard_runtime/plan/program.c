@@ -67,8 +67,8 @@ static void write_forward(struct writer *w, int index)
     int scratch = -1, output, saved[GRAPH_MAX_SAVED] = { -1, -1 };
     struct plan_entry *entry;
 
-    output =
-        writer_add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS, graph_value_bytes(op->output));
+    output = writer_add_buffer(w, PLAN_VALUE, (size_t)op->output->id, PLAN_ACTIVATIONS,
+                               graph_value_bytes(op->output));
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         if (op->saved_bytes[i] > 0)
             saved[i] = writer_add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
@@ -94,8 +94,8 @@ static void write_loss(struct writer *w)
     int gradient = -1;
 
     if (w->graph->training)
-        gradient =
-            writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS, graph_value_bytes(result));
+        gradient = writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)result->id, PLAN_ACTIVATIONS,
+                                     graph_value_bytes(result));
     entry = writer_add_entry(w, PLAN_LOSS, -1, PLAN_COMPUTE);
     if (entry == NULL)
         return;
@@ -115,11 +115,11 @@ static void route_input_grad(struct writer *w, const struct graph_op *op, struct
     into->wants_d_input[i] = true;
     into->add_d_input[i] = *buffer >= 0;
     if (*buffer < 0)
-        *buffer =
-            writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+        *buffer = writer_add_buffer(w, PLAN_VALUE_GRAD, (size_t)value->id, PLAN_ACTIVATIONS,
+                                    graph_value_bytes(value));
     else if (how == GRAPH_GRAD_WRITE)
-        into->temporary[i] =
-            writer_add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS, graph_value_bytes(value));
+        into->temporary[i] = writer_add_buffer(w, PLAN_TEMPORARY, (size_t)value->id, PLAN_ACTIVATIONS,
+                                               graph_value_bytes(value));
     into->d_input[i] = *buffer;
 }
 

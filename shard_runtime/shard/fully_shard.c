@@ -24,7 +24,8 @@ static enum fsdp_status check_dtype(const struct fsdp_module *module, const char
 }
 
 static enum fsdp_status check_precision(const struct fsdp_module *module,
-                                        const struct fsdp_mixed_precision_policy *policy, struct fsdp_err *err)
+                                        const struct fsdp_mixed_precision_policy *policy,
+                                        struct fsdp_err *err)
 {
     enum fsdp_status status = check_dtype(module, "param_dtype", policy->param_dtype, err);
 

@@ -62,8 +62,8 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
             if (n > 0)
                 device->ops->cast(stream, elem(whole, layout->param_dtype, param->whole_offset + first),
                                   layout->param_dtype,
-                                  elem(rows, from, layout->row_elems * (size_t)rank + param->row_offset), from,
-                                  n, 1.0f, false);
+                                  elem(rows, from, layout->row_elems * (size_t)rank + param->row_offset),
+                                  from, n, 1.0f, false);
         }
     }
 }

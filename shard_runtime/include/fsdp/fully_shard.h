@@ -28,10 +28,10 @@ enum { FSDP_DTYPE_NONE = -1 }; /* PyTorch's None where a dtype may stand */
  * weights. Float16 is not among the dtypes: it needs a gradient scaler, and bfloat16 does without.
  */
 struct fsdp_mixed_precision_policy {
-    int param_dtype;  /* FSDP_F32 or FSDP_BF16: of gathered parameters, of what is computed with them, and of their
+    int param_dtype; /* FSDP_F32 or FSDP_BF16: of gathered parameters, of what is computed with them, and of their
                          gradients; FSDP_DTYPE_NONE: as the shards, float32 */
-    int reduce_dtype; /* of the reduction of gradients; FSDP_DTYPE_NONE: param_dtype */
-    int output_dtype; /* what the module's output is cast to; FSDP_DTYPE_NONE: as it was computed */
+    int reduce_dtype;         /* of the reduction of gradients; FSDP_DTYPE_NONE: param_dtype */
+    int output_dtype;         /* what the module's output is cast to; FSDP_DTYPE_NONE: as it was computed */
     bool cast_forward_inputs; /* cast the module's input to param_dtype */
 };
 

@@ -37,7 +37,9 @@ Test(device_cast, rounds_to_the_nearest_neighbour_and_ties_to_even)
     for (uint32_t upper = 0; upper < 0x7f7fu; upper += 7)
         for (int place = -1; place <= 1; place++) {
             const uint32_t bits = (upper << 16) + 0x8000u + (uint32_t)place;
-            const uint16_t want = (uint16_t)(place < 0 ? upper : place > 0 ? upper + 1 : upper + (upper & 1u));
+            const uint16_t want = (uint16_t)(place < 0   ? upper
+                                             : place > 0 ? upper + 1
+                                                         : upper + (upper & 1u));
             uint16_t got;
             float value;
 
@@ -91,8 +93,8 @@ Test(device_cast, scales_and_adds_in_float32_at_every_size_and_pair_of_dtypes)
                         cpu_cast_elems(&bits, FSDP_BF16, &want, FSDP_F32, 1, 1.0f, false);
                         rounded = as_float(&bits, FSDP_BF16, 0);
                     }
-                    cr_assert(as_float(to, t, i) == rounded, "pair %d flavour %d n %zu element %zu", pair, flavour,
-                              n, i);
+                    cr_assert(as_float(to, t, i) == rounded, "pair %d flavour %d n %zu element %zu", pair,
+                              flavour, n, i);
                 }
             }
 }

@@ -29,9 +29,11 @@ static void train(struct fsdp_context *context, void *user)
     struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
     struct tiny tiny = tiny_defaults;
     const size_t batch = GLOBAL_BATCH / (size_t)run->W / run->n_micro;
-    const struct fsdp_model_options options = {
-        .batch = batch, .seq = tiny.seq, .seed = 42, .accumulates = run->n_micro > 1, .gradient_sync = run->sync
-    };
+    const struct fsdp_model_options options = { .batch = batch,
+                                                .seq = tiny.seq,
+                                                .seed = 42,
+                                                .accumulates = run->n_micro > 1,
+                                                .gradient_sync = run->sync };
     struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_optimizer *optimizer;
     struct fsdp_module *root;
@@ -60,7 +62,8 @@ static void train(struct fsdp_context *context, void *user)
                                    (m * (size_t)run->W + (size_t)fsdp_context_rank(context)) * batch;
 
             tiny_samples(&tiny, first, batch, tokens[m], targets[m]);
-            micro[m] = (struct fsdp_batch){ .input = tokens[m], .targets = targets[m], .first_sample = first };
+            micro[m] =
+                (struct fsdp_batch){ .input = tokens[m], .targets = targets[m], .first_sample = first };
         }
         cr_assert(fsdp_model_forward_backward(model, micro, run->n_micro, &loss, &err) == FSDP_OK, "%s",
                   err.message);
@@ -89,11 +92,26 @@ ParameterizedTestParameters(precision, learns_as_float32_does)
         { .W = 3, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_BF16, .output = FSDP_F32 },
         { .W = 2, .n_micro = 3, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
         { .W = 2, .n_micro = 3, .param = FSDP_BF16, .reduce = -1, .output = -1, .sync = FSDP_SYNC_EVERY },
-        { .W = 3, .n_micro = 2, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1, .sync = FSDP_SYNC_EVERY },
+        { .W = 3,
+          .n_micro = 2,
+          .param = FSDP_BF16,
+          .reduce = FSDP_F32,
+          .output = -1,
+          .sync = FSDP_SYNC_EVERY },
         { .W = 2, .n_micro = 1, .param = -1, .reduce = FSDP_BF16, .output = -1 },
         { .W = 2, .n_micro = 3, .param = -1, .reduce = FSDP_BF16, .output = FSDP_BF16 },
-        { .W = 2, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = FSDP_F32, .only_blocks = true },
-        { .W = 1, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = FSDP_F32, .only_blocks = true },
+        { .W = 2,
+          .n_micro = 1,
+          .param = FSDP_BF16,
+          .reduce = FSDP_F32,
+          .output = FSDP_F32,
+          .only_blocks = true },
+        { .W = 1,
+          .n_micro = 1,
+          .param = FSDP_BF16,
+          .reduce = FSDP_F32,
+          .output = FSDP_F32,
+          .only_blocks = true },
         { .W = 6, .n_micro = 1, .param = FSDP_BF16, .reduce = FSDP_F32, .output = -1 },
     };
 
@@ -112,10 +130,10 @@ ParameterizedTest(struct run *run, precision, learns_as_float32_does)
               run->losses[STEPS - 1]);
     /* bfloat16 has 8 bits: 4e-3 a rounding. Losses of a few steps stay close, and are not the same. */
     for (int step = 0; step < STEPS; step++) {
-        cr_expect(fabs(run->losses[step] - exact.losses[step]) < 5e-3 * exact.losses[step], "step %d: %g, not %g",
-                  step, run->losses[step], exact.losses[step]);
-        cr_expect(fabs(run->norms[step] - exact.norms[step]) < 3e-2 * exact.norms[step], "step %d: norm %g, not %g",
-                  step, run->norms[step], exact.norms[step]);
+        cr_expect(fabs(run->losses[step] - exact.losses[step]) < 5e-3 * exact.losses[step],
+                  "step %d: %g, not %g", step, run->losses[step], exact.losses[step]);
+        cr_expect(fabs(run->norms[step] - exact.norms[step]) < 3e-2 * exact.norms[step],
+                  "step %d: norm %g, not %g", step, run->norms[step], exact.norms[step]);
     }
     cr_expect(memcmp(run->norms, exact.norms, sizeof exact.norms) != 0, "nothing was rounded");
     if (run->W > 1 && run->param == FSDP_BF16 && !run->only_blocks)

@@ -17,7 +17,9 @@ struct blocks {
     int n_blocks;
     enum fsdp_reshard reshard_blocks, reshard_root;
     bool keep_after_backward;
-    int visits; /* times that each block is called; 0 counts as 1 */
+    const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: none */
+    bool root_in_f32;                                    /* the root does without it */
+    int visits;                                          /* times that each block is called; 0 counts as 1 */
 };
 
 /** Root: embedding, blocks of two linears with a residual, output. */

@@ -68,8 +68,8 @@ static void fill_shards(const struct plan *plan, int rank, float *row)
     }
 }
 
-static void check(struct device *device, struct device_stream *stream, size_t rows, int W, enum fsdp_dtype param,
-                  enum fsdp_dtype reduce)
+static void check(struct device *device, struct device_stream *stream, size_t rows, int W,
+                  enum fsdp_dtype param, enum fsdp_dtype reduce)
 {
     static float shards[MAX_ELEMS], gathered[MAX_ELEMS], grads[N_PARAMS + 1][MAX_ELEMS], row[MAX_ELEMS];
     static char whole[MAX_ELEMS * 4], packed[MAX_ELEMS * 4];
@@ -97,12 +97,12 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
         const struct plan_param *at = &l.plan.params[p];
 
         for (size_t i = 0; i < at->parameter->n_elems; i++) {
-            cr_assert(read_at(whole, param, at->whole_offset + i) == mark(p, i), "rows %zu W %d: parameter %d [%zu]",
-                      rows, W, p, i);
+            cr_assert(read_at(whole, param, at->whole_offset + i) == mark(p, i),
+                      "rows %zu W %d: parameter %d [%zu]", rows, W, p, i);
             grads[p][i] = mark(p, i);
         }
-        cpu_cast_elems(grads[p], g->grad_dtype, memcpy(row, grads[p], sizeof row), FSDP_F32, at->parameter->n_elems,
-                       1.0f, false);
+        cpu_cast_elems(grads[p], g->grad_dtype, memcpy(row, grads[p], sizeof row), FSDP_F32,
+                       at->parameter->n_elems, 1.0f, false);
         whole_grads[p] = grads[p];
     }
     memset(packed, 0x5a, sizeof packed);
