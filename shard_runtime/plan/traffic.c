@@ -34,6 +34,7 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
         case PLAN_LOSS:
         case PLAN_BACKWARD:
         case PLAN_PACK:
+        case PLAN_STORE:
             break;
         }
     }
