@@ -222,6 +222,44 @@ size_t descendants_signal(int signal, const pid_t *except, size_t n_except)
     return n;
 }
 
+size_t descendants_living(pid_t *out, size_t capacity, const pid_t *except, size_t n_except)
+{
+    struct pids pids = { 0 };
+    size_t n = 0;
+
+    collect(&pids, except, n_except);
+    for (size_t i = 0; i < pids.n; i++) {
+        struct process process;
+
+        if (!read_process(pids.items[i], &process) || process.state == 'Z' || process.state == 'X')
+            continue;
+        if (n < capacity)
+            out[n] = pids.items[i];
+        n++;
+    }
+    free(pids.items);
+    return n;
+}
+
+char descendants_state(pid_t pid, char *place, size_t size)
+{
+    struct process process;
+    char path[64];
+    ssize_t n = -1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/wchan", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, place, size - 1);
+        close(fd);
+    }
+    place[n > 0 ? n : 0] = '\0';
+    if (n <= 0 || strcmp(place, "0") == 0)
+        snprintf(place, size, "?"); /* it does not wait, or we may not know */
+    return read_process(pid, &process) ? process.state : '?';
+}
+
 size_t descendants_children(pid_t *out, size_t capacity)
 {
     struct pids pids = { 0 };

@@ -21,6 +21,15 @@ size_t descendants_signal(int signal, const pid_t *except, size_t n_except);
  */
 size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except);
 
+/**
+ * The living descendants of this process, but the children named and what is below them; returns how many there
+ * are, of which at most `capacity` are written.
+ */
+size_t descendants_living(pid_t *pids, size_t capacity, const pid_t *except, size_t n_except);
+
+/** State ('D', 'S', ...; '?': unknown) of a process, and the kernel function it waits in ("?": unknown) into `place`. */
+char descendants_state(pid_t pid, char *place, size_t size);
+
 /** The children of this process, at most `capacity` of them. */
 size_t descendants_children(pid_t *pids, size_t capacity);
 

@@ -18,7 +18,7 @@
 #include "agent/descendants.h"
 
 /* What the agent may need beyond the grace: to reap, to report, to bring the last of the output out. */
-enum { SLACK_MS = 15000, INTERRUPTS_THAT_KILL = 3, MAX_STRANGERS = 64 };
+enum { SLACK_MS = 15000, INTERRUPTS_THAT_KILL = 3, MAX_STRANGERS = 64, GUARD_SECOND_LOOK_MS = 250 };
 
 struct guard {
     pid_t agent;
@@ -27,6 +27,7 @@ struct guard {
     const struct guard_config *config;
     int64_t deadline_ms; /* 0: nothing is to end yet */
     bool over;
+    bool swept; /* the agent ended by itself: it has ended what it could, and named what it could not */
     int status;
     /* Children that this process had before it was ours: `exec fsdprun > >(tee log)`. They are let be. */
     pid_t strangers[MAX_STRANGERS];
@@ -61,6 +62,7 @@ static void look_at_agent(struct guard *guard)
     }
     guard->over = true;
     if (info.si_code == CLD_EXITED) {
+        guard->swept = true;
         guard->status = info.si_status;
         return;
     }
@@ -119,7 +121,9 @@ static int watch(struct guard *guard)
             relay(guard, SIGKILL);
         }
     }
-    if (descendants_end(GUARD_CLEANUP_MS, guard->strangers, guard->n_strangers) > 0)
+    if (descendants_end(guard->swept ? GUARD_SECOND_LOOK_MS : GUARD_CLEANUP_MS, guard->strangers, guard->n_strangers) >
+            0 &&
+        !guard->swept)
         fprintf(stderr, "fsdprun: processes of this run could not be killed and are left behind\n");
     return guard->status;
 }

@@ -13,7 +13,7 @@
 #include "agent/world.h"
 #include "agent/world_fsm.h"
 
-enum { WORLD_QUEUE = 64 };
+enum { WORLD_QUEUE = 64, WORLD_LEFT = 64 };
 
 struct world {
     const struct agent_config *config;
@@ -34,6 +34,8 @@ struct world {
     int n_timers;
     struct progress_clock clock;
     struct oom_watch oom;
+    pid_t left[WORLD_LEFT]; /* what could not be killed, and is not waited for again */
+    int n_left;
     char host[DEATH_HOST_BYTES];
 };
 

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include "agent/world_impl.h"
 
 enum {
-    DRAIN_MS = 1000, /* for what a finished worker left running, between TERM and KILL */
+    DRAIN_MS = 1000, /* for what a finished worker left running, between TERM and KILL: the grace, where it is less */
     KILL_MS = 5000,  /* for what was sent KILL; then it is left behind */
     SWEEP_EVERY_MS = 10,
 };
@@ -24,7 +23,20 @@ static struct worker *worker_of(const struct world *world, pid_t pid)
     return NULL;
 }
 
-/* Reap orphans that came to us; true while there is any child. Workers are left to their pidfd. */
+static void forget_left(struct world *world, pid_t pid)
+{
+    for (int i = 0; i < world->n_left; i++)
+        if (world->left[i] == pid)
+            world->left[i--] = world->left[--world->n_left];
+}
+
+/* Is there anything below us but what an earlier sweep had to leave behind? */
+static bool any_but_left(const struct world *world)
+{
+    return world->n_left == 0 || descendants_living(NULL, 0, world->left, (size_t)world->n_left) > 0;
+}
+
+/* Reap orphans that came to us; true while there is any child to wait for. Workers are left to their pidfd. */
 static bool reap_orphans(struct world *world)
 {
     siginfo_t info;
@@ -39,12 +51,14 @@ static bool reap_orphans(struct world *world)
             return false;
         }
         if (info.si_pid == 0)
-            return true;
+            return any_but_left(world);
         worker = worker_of(world, info.si_pid);
-        if (worker != NULL)
+        if (worker != NULL) {
             world_look_at_worker(world, worker);
-        else
+        } else {
+            forget_left(world, info.si_pid); /* its number may be another's next */
             waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
+        }
     }
 }
 
@@ -100,47 +114,50 @@ void world_drain(struct world *world)
         return;
     }
     descendants_signal(SIGTERM, NULL, 0);
-    world_set_deadline(world, DRAIN_MS);
+    world_set_deadline(world, world->config->grace_ms < DRAIN_MS ? world->config->grace_ms : DRAIN_MS);
 }
 
-static void read_word(pid_t pid, const char *name, char *out, size_t size)
+/* One that KILL does not reach, because it sleeps inside the kernel: say where, and remember not to wait for it. */
+static void leave_behind(struct world *world, pid_t pid, const struct worker *worker)
 {
-    char path[64];
-    ssize_t n = -1;
-    int fd;
+    char place[128], whom[64] = "a process that the workers left running";
+    const char state = descendants_state(pid, place, sizeof place);
+    const char letter[2] = { state, '\0' };
 
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        n = read(fd, out, size - 1);
-        close(fd);
-    }
-    out[n > 0 ? n : 0] = '\0';
+    if (worker != NULL)
+        snprintf(whom, sizeof whom, "rank %d", worker->rank);
+    console_say(world->services.console,
+                "fsdprun: %s (pid %d) cannot be killed: state %c, waits in %s; it is left behind", whom, (int)pid, state,
+                place);
+    world->listener.record(world->listener.arg, world->plan.generation, "left_behind",
+                           (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
+                                                    EVENT_INT("pid", pid), EVENT_TEXT("state", letter),
+                                                    EVENT_TEXT("wchan", place), EVENT_END });
+    if (world->n_left < WORLD_LEFT)
+        world->left[world->n_left++] = pid;
 }
 
-/* KILL does not reach a process that sleeps inside the kernel: name it, say where it sleeps, go on without
- * it. */
+/* Name those that cannot be killed, and go on without them. */
 void world_abandon(struct world *world)
 {
+    pid_t pids[WORLD_LEFT];
+    size_t n;
+
     for (int i = 0; world->workers != NULL && i < world->config->n_workers; i++) {
         struct worker *worker = &world->workers[i];
-        char stat[512], place[128], *state;
 
         if (!worker->live)
             continue;
-        read_word(worker->child.pid, "stat", stat, sizeof stat);
-        read_word(worker->child.pid, "wchan", place, sizeof place);
-        state = strrchr(stat, ')');
-        console_say(world->services.console,
-                    "fsdprun: rank %d (pid %d) cannot be killed: state %c, waits in %s; it is left behind",
-                    worker->rank, (int)worker->child.pid, state != NULL && state[1] != '\0' ? state[2] : '?',
-                    place[0] != '\0' ? place : "?");
+        leave_behind(world, worker->child.pid, worker);
         worker->live = false;
         world->n_live--;
         world_stop_watching(worker);
     }
-    if (reap_orphans(world))
-        world_say(world, "processes that the workers left running could not be killed and are left behind");
+    if (!reap_orphans(world))
+        return;
+    n = descendants_living(pids, WORLD_LEFT, world->left, (size_t)world->n_left);
+    for (size_t i = 0; i < n && i < WORLD_LEFT; i++)
+        leave_behind(world, pids[i], NULL);
 }
 
 /* One line of /proc/PID/status as a set of signals. */

@@ -1,0 +1,180 @@
+# How a run stops: which signal the workers get, the grace on every way to the end, what is passed on, what is left of it.
+# torch: multiprocessing/api_test.py (signals, zombies, a child that ignores TERM), agent/server/test/shutdown_timeout_test.py.
+source tests/support/harness.sh
+source tests/support/train.sh
+FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
+mark=fsdp-stop-$$
+toy=$WORK/$mark
+ln -s "$TOY/toy" "$toy"
+export TMPDIR=$WORK
+at_exit() {
+  pkill -KILL -f -- "$mark" 2> /dev/null
+  [ -z "${fuse:-}" ] || { kill "$fuse"; wait "$fuse"; umount -l "$WORK/hang"; } 2> /dev/null
+  :
+}
+lines_in() { [ "$(grep -c . "$2" 2> /dev/null)" -ge "$1" ]; }
+last() { tail -n 1 "$WORK/err"; }
+# start N OPTIONS... -- PROGRAM...: in the background with default signals, once N workers have said that they are there.
+start() {
+  local n=$1; shift
+  rm -f "$WORK/pids"
+  env --default-signal=INT,QUIT,USR1,USR2 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null &
+  guard=$!
+  wait_until 60 lines_in "$n" "$WORK/pids"
+}
+here="touch=$WORK/pids"
+# timed COMMAND...: its status in $rc, the seconds it took in $took
+timed() { local began=$SECONDS; "$@"; rc=$?; took=$((SECONDS - began)); }
+# within NAME LOW HIGH: $took
+within() { [ "$took" -ge "$2" ] && [ "$took" -lt "$3" ] && ok "$1" || not_ok "$1" "took $took s, want $2 to $3" "$(tail -n 5 "$WORK/err")"; }
+
+# The signals that stop a run: the workers get the same one, and the status says which.
+for pair in TERM:15 INT:2 HUP:1 QUIT:3; do
+  rm -f "$WORK/caught"
+  start 2 --nproc-per-node 2 --shutdown-timeout 1 -- "$toy" "catch=${pair#*:}:$WORK/caught" "$here" hang
+  kill "-${pair%:*}" "$guard"; wait "$guard"
+  check_eq "SIG${pair%:*}: $((128 + ${pair#*:}))" $((128 + ${pair#*:})) $?
+  check_eq "SIG${pair%:*}: the workers got it" "0 ${pair#*:} 1 ${pair#*:}" "$(sort "$WORK/caught" | tr '\n' ' ' | sed 's/ $//')"
+  check_match "SIG${pair%:*}: the last line says so" "stopped by SIG${pair%:*}; 2 other ranks were stopped|stopped by SIG${pair%:*}$" "$(last)"
+done
+rm -f "$WORK/caught"
+start 2 --nproc-per-node 2 --signals-to-handle SIGUSR1,USR2 --shutdown-timeout 1 -- "$toy" "catch=10:$WORK/caught" "$here" hang
+kill -USR1 "$guard"; wait "$guard"
+check_eq "--signals-to-handle SIGUSR1,USR2: USR1 stops: 138" 138 $?
+check_eq "and is what the workers got" 2 "$(grep -c ' 10$' "$WORK/caught")"
+start 1 --signals-to-handle USR2 -- "$toy" "$here" hang
+kill -HUP "$guard"; wait "$guard" 2> /dev/null
+check_eq "a signal in neither set keeps its meaning: HUP ends fsdprun" 129 $?
+check "and nothing is left" wait_until 10 none_alive "$mark"
+start 1 -- "$toy" "$here" hang
+kill -USR1 "$guard"; wait "$guard" 2> /dev/null
+check_eq "so does USR1" 138 $?
+check "with nothing left" wait_until 10 none_alive "$mark"
+for bad in SIGNOTHING KILL STOP TERM,,INT 15x ""; do
+  check_status "--signals-to-handle '$bad' is refused: 2" 2 "$FSDPRUN" --signals-to-handle "$bad" -- "$toy" exit=0
+  check_status "--forward-signals '$bad' is refused: 2" 2 "$FSDPRUN" --forward-signals "$bad" -- "$toy" exit=0
+done
+check_status "one signal in both sets is refused: 2" 2 "$FSDPRUN" --signals-to-handle TERM --forward-signals TERM -- "$toy" exit=0
+check_status "a negative grace is refused: 2" 2 "$FSDPRUN" --shutdown-timeout=-1 -- "$toy" exit=0
+
+# The grace, on each way to the end, with workers that ignore what asks them to stop: 2 s, and none.
+for grace in 2 0; do
+  start 2 --nproc-per-node 2 --shutdown-timeout $grace -- "$toy" ignore=15 "$here" hang
+  kill -TERM "$guard"; timed wait "$guard"
+  check_eq "grace $grace, a signal: 143" 143 "$rc"
+  within "grace $grace, a signal: they are killed after it" $((grace - 1)) 20
+
+  timed "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout $grace -- "$toy" ignore=15 "touch=$WORK/f$grace" "lines=2:$WORK/f$grace" rank=1 exit=3 hang 2> "$WORK/err"
+  check_eq "grace $grace, a failure: its status" 3 "$rc"
+  within "grace $grace, a failure: the others are killed after it" $((grace - 1)) 20
+
+  timed "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout $grace --max-restarts 1 -- "$toy" gen=1 exit=0 ignore=15 "touch=$WORK/r$grace" "lines=2:$WORK/r$grace" rank=1 exit=3 hang 2> "$WORK/err"
+  check_eq "grace $grace, a restart: it goes on" 0 "$rc"
+  within "grace $grace, a restart: the others are killed after it" $((grace - 1)) 20
+
+  # What finished workers leave running has a second, or the grace where that is less.
+  timed "$FSDPRUN" --shutdown-timeout $grace -- "$toy" daemon exit=0
+  check_eq "grace $grace, leftovers of a good end: 0" 0 "$rc"
+  check "grace $grace: they are gone" none_alive "$mark"
+done
+
+# A node is lost: those of the other have the grace, whichever node it was.
+port=$((20000 + $$ % 20000))
+for lost in 1 0; do
+  other=$((1 - lost)) port=$((port + 1))
+  rm -f "$WORK/pids"
+  for node in 0 1; do
+    "$FSDPRUN" --nnodes 2 --node-rank $node --insecure --rdzv-endpoint 127.0.0.1:$port --shutdown-timeout 2 --no-python "$toy" ignore=15 "$here" hang > "$WORK/node$node" 2>&1 < /dev/null &
+    pids[node]=$!
+  done
+  wait_until 60 lines_in 2 "$WORK/pids" || not_ok "two nodes form a world" "$(cat "$WORK/node0" "$WORK/node1")"
+  began=$SECONDS
+  kill -KILL "${pids[lost]}"; wait "${pids[lost]}" 2> /dev/null
+  wait "${pids[other]}"; rc=$? took=$((SECONDS - began))
+  cp "$WORK/node$other" "$WORK/err"
+  check_eq "node $lost is lost: 76 on the other" 76 "$rc"
+  within "node $lost is lost: workers of the other have the grace" 1 25
+  check "node $lost is lost: nothing is left" wait_until 10 none_alive "$mark"
+done
+
+# A rank that hangs, and a save that does not come: workers of ours that ignore TERM, as fsdprun was started with it ignored.
+tiny_job "$WORK/job.yaml"
+for grace in 2 0; do
+  env --ignore-signal=TERM "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout $grace --max-restarts 0 "$WORK/job.yaml" --set run.name=hang$grace --set launch.hang_timeout_s=2 --set train.steps=1000000 --set checkpoint.every=0 > "$WORK/out" 2> "$WORK/err" < /dev/null &
+  guard=$!
+  wait_until 60 has_logged "$WORK/runs/hang$grace" 0 3
+  kill -STOP "$(pid_of "$WORK/runs/hang$grace" 0 1)"
+  timed wait "$guard"
+  check_eq "grace $grace, a hang: 137" 137 "$rc"
+  check_match "grace $grace, a hang: who" "rank 1 .*made no progress.*; 1 other rank was stopped" "$(last)"
+  within "grace $grace, a hang: all are killed after it" "$grace" 30
+done
+env --default-signal=INT,QUIT "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 2 --save-on-signal "$WORK/job.yaml" --set run.name=nosave --set train.steps=1000000 --set checkpoint.every=500000 > "$WORK/out" 2> "$WORK/err" < /dev/null &
+guard=$!
+wait_until 60 has_logged "$WORK/runs/nosave" 0 3
+kill -STOP "$(pid_of "$WORK/runs/nosave" 0 1)"
+kill -TERM "$guard"; timed wait "$guard"
+check_eq "a save on notice that does not come: 143" 143 "$rc"
+within "after the grace" 1 25
+
+# Passed on: every worker of every node, from whichever node, and nothing ends.
+rm -f "$WORK/pids" "$WORK/usr"
+port=$((port + 1))
+for node in 0 1; do
+  env --default-signal=INT,QUIT,USR1,USR2 "$FSDPRUN" --nnodes 2 --node-rank $node --nproc-per-node 2 --insecure --rdzv-endpoint 127.0.0.1:$port --forward-signals USR1,SIGUSR2 --no-python "$toy" "catch=10:$WORK/usr" "catch=12:$WORK/usr" "$here" hang > "$WORK/node$node" 2>&1 < /dev/null &
+  pids[node]=$!
+done
+wait_until 60 lines_in 4 "$WORK/pids"
+kill -USR1 "${pids[0]}"
+wait_until 30 lines_in 4 "$WORK/usr" && ok "passed on from node 0: every worker of both" || not_ok "passed on from node 0: every worker of both" "$(cat "$WORK/usr" "$WORK/node0" "$WORK/node1")"
+kill -USR2 "${pids[1]}"
+wait_until 30 lines_in 8 "$WORK/usr" && ok "passed on from node 1: every worker of both" || not_ok "passed on from node 1: every worker of both" "$(cat "$WORK/usr" "$WORK/node0" "$WORK/node1")"
+check_eq "each once" "0 10 0 12 1 10 1 12 2 10 2 12 3 10 3 12" "$(sort "$WORK/usr" | tr '\n' ' ' | sed 's/ $//')"
+kill -0 "${pids[0]}" && kill -0 "${pids[1]}" && ok "and nothing ended" || not_ok "and nothing ended"
+kill -TERM "${pids[1]}"; wait "${pids[1]}"; check_eq "TERM still stops: 143" 143 $?
+wait "${pids[0]}"; check_eq "on both" 143 $?
+rm -f "$WORK/usr"
+start 2 --nproc-per-node 2 --forward-signals USR1 -- "$toy" rank=1 "catch=10:$WORK/usr" "$here" hang
+kill -USR1 "$guard"; wait_until 30 lines_in 1 "$WORK/usr"
+check "a worker that it would end is not sent it, and named" wait_until 30 grep -q "rank 0 .*does not handle SIGUSR1" "$WORK/err"
+check "nor ended" kill -0 "$(awk '$1 == 0 {print $2}' "$WORK/pids")"
+kill -TERM "$guard"; wait "$guard"
+
+# A parent that is stopped by a signal leaves no children (zombie test), in sessions of their own or not.
+for signal in TERM INT HUP; do
+  start 2 --nproc-per-node 2 --shutdown-timeout 1 -- "$toy" orphans=2 child "$here" hang
+  kill "-$signal" "$guard"; wait "$guard"
+  check "SIG$signal: no child and no grandchild is left" none_alive "$mark"
+done
+
+# A worker that sleeps in the kernel, where KILL does not reach it.
+mkdir "$WORK/hang"
+"$TOY/hang_fuse" "$WORK/hang" "$WORK/mounted" & fuse=$!
+if wait_until 5 test -e "$WORK/mounted" -o ! -d "/proc/$fuse/fd"; [ -e "$WORK/mounted" ]; then
+  cat > "$WORK/sleeper" << 'END'
+#!/bin/sh
+[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exit 0
+[ "$RANK" = 1 ] && exec cat "$1/$2"
+until [ "$(cut -d' ' -f3 /proc/$(cat "$1.pid")/stat)" != R ] && grep -q cat "/proc/$(cat "$1.pid")/comm"; do sleep 0.05; done
+exit 3
+END
+  # The pid of rank 1 for rank 0: it writes it before it becomes cat.
+  sed -i 's|exec cat|{ echo $$ > "$1.pid"; exec cat|; s|"$1/$2"$|"$1/$2"; }|' "$WORK/sleeper"
+  chmod +x "$WORK/sleeper"; echo 0 > "$WORK/hang.pid"
+  timed "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 0 --log-dir "$WORK/d" --no-python "$WORK/sleeper" "$WORK/hang" "$mark" 2> "$WORK/err"
+  check_eq "a worker in state D does not hold the end up: the status of what failed" 3 "$rc"
+  within "it is left behind 5 s after KILL" 4 25
+  check_match "it is named, with its state and where it waits" "rank 1 \(pid [0-9]+\) cannot be killed: state [DSK], waits in [a-z_]+; it is left behind" "$(cat "$WORK/err")"
+  check_match "the first cause is still the last line" "rank 0 .*exited with status 3" "$(last)"
+  check "events.jsonl has it" grep -q '"event": *"left_behind".*"rank": *1' "$WORK"/d/*/events.jsonl
+  timed "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 0 --max-restarts 1 --no-python "$WORK/sleeper" "$WORK/hang" "$mark" 2> "$WORK/err"
+  check_eq "a restart goes on without it" 0 "$rc"
+  check_eq "it is named once, and not waited for again" 1 "$(grep -c 'left behind' "$WORK/err")"
+  kill "$fuse"; wait "$fuse" 2> /dev/null; fuse=
+  check "they die when the file system lets go" wait_until 20 none_alive "$mark"
+  umount -l "$WORK/hang" 2> /dev/null
+else
+  skip "a worker in state D" "a hanging file system needs root and /dev/fuse"
+  fuse=
+fi
+exit $((n_failed > 0))
