@@ -373,13 +373,16 @@ enum fsdp_status tcpstore_keys_append(struct tcpstore_keys *keys, struct tcpstor
     if (blob->size + value.size > TCPSTORE_MAX_REQUEST)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "APPEND: a value of more than %d bytes", TCPSTORE_MAX_REQUEST);
     if (blob->capacity - blob->size < value.size) {
-        if (put(keys, key, text_of(blob), 2 * (blob->size + value.size), err) == NULL)
+        const size_t twice = 2 * (blob->size + value.size);
+
+        if (put(keys, key, text_of(blob), twice < TCPSTORE_MAX_REQUEST ? twice : TCPSTORE_MAX_REQUEST, err) == NULL)
             return FSDP_ERR_NOMEM;
         blob = entry->value;
     }
     memcpy(blob->bytes + blob->size, value.bytes, value.size);
     blob->size += value.size;
-    return FSDP_OK; /* nobody waits for a key that is there */
+    wake_all(keys, entry); /* only at a barrier does one wait for a key that is there */
+    return FSDP_OK;
 }
 
 /* As PyTorch's reads it: what follows the number does not matter. */
