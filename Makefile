@@ -220,9 +220,13 @@ asan-unit:
 	$(MAKE) BUILD=build/asan SAN=address,undefined unit
 
 # Each tests/fuzz/fuzz_<name>.c is a libFuzzer target over what launcher, agent and job are made of, with its words in
-# <name>.dict and seeds in seeds/<name>/ where they are there. `make fuzz FUZZ_RUNS=10000000` for a longer campaign.
-FUZZ_RUNS ?= 200000
-FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(call src,tests/fuzz))
+# <name>.dict and seeds in seeds/<name>/ where they are there. `make fuzz FUZZ_RUNS=10000000` for a longer campaign,
+# `make fuzz FUZZ_SECONDS=600` for so long a target, `FUZZ_ONLY=tcpstore` for one target.
+FUZZ_RUNS    ?= 200000
+FUZZ_SECONDS ?=
+FUZZ_ONLY    ?= %
+FUZZ_UNTIL   := $(if $(FUZZ_SECONDS),-max_total_time=$(FUZZ_SECONDS),-runs=$(FUZZ_RUNS))
+FUZZ_BIN  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(filter tests/fuzz/fuzz_$(FUZZ_ONLY).c,$(call src,tests/fuzz)))
 FUZZ_OBJ  := $(filter-out $(call obj,launcher/main.c),$(call obj,$(LAUNCH_SRC) $(AGENT_SRC) $(JOB_SRC) $(SHARED_SRC)))
 $(BUILD)/fuzz/parts.a: $(FUZZ_OBJ)
 	@mkdir -p $(@D)
@@ -238,11 +242,11 @@ fuzz-run: $(FUZZ_BIN)
 	for target in $(FUZZ_BIN); do name=$${target##*/fuzz_}; \
 	  mkdir -p $(BUILD)/corpus/$$name; \
 	  dict=tests/fuzz/$$name.dict; seeds=tests/fuzz/seeds/$$name; \
-	  UBSAN_OPTIONS=halt_on_error=1 $$target -runs=$(FUZZ_RUNS) -seed=1 -max_len=4096 -timeout=10 -verbosity=0 \
+	  UBSAN_OPTIONS=halt_on_error=1 $$target $(FUZZ_UNTIL) -seed=1 -max_len=4096 -timeout=10 -verbosity=0 \
 	    -artifact_prefix=$(BUILD)/ $$([ -e $$dict ] && echo -dict=$$dict) \
 	    $(BUILD)/corpus/$$name $$([ -d $$seeds ] && echo $$seeds) > $(BUILD)/$$name.log 2>&1 || \
     { tail -n 40 $(BUILD)/$$name.log; exit 1; }; \
-	  echo "fuzz $$name: $(FUZZ_RUNS) runs, nothing found"; done
+	  echo "fuzz $$name: $(if $(FUZZ_SECONDS),$(FUZZ_SECONDS) s,$(FUZZ_RUNS) runs), nothing found"; done
 
 # --- the rest ---------------------------------------------------------------------------------------------------
 C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)

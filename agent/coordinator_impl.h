@@ -36,6 +36,7 @@ struct coordinator {
     int64_t resume_step;
     struct save *save;
     struct tcpstore *store; /* of the generation that forms or runs, for a program; else NULL */
+    int last_store_port;    /* of the generation before */
 
     /* Of the generation that runs or just ran. */
     struct death *deaths;

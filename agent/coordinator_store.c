@@ -21,6 +21,7 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
 {
     struct tcpstore_config config = { .host = coordinator_master_address(coordinator),
                                       .port = coordinator->config->master_port,
+                                      .other_than = coordinator->last_store_port,
                                       .say = say,
                                       .arg = coordinator };
     const char **nodes;
@@ -38,6 +39,8 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
     config.nodes = nodes;
     status = tcpstore_open(&coordinator->store, coordinator->services.loop, &config, err);
     free(nodes);
+    if (status == FSDP_OK)
+        coordinator->last_store_port = tcpstore_port(coordinator->store);
     return status;
 }
 

@@ -226,8 +226,9 @@ static void close_listeners(struct tcpstore *store)
 }
 
 /* Every address of the name that this host has, all at one port. 0, or an errno, with nothing open. */
-static int open_listeners(struct tcpstore *store, const struct addrinfo *list, int port)
+static int open_listeners(struct tcpstore *store, const struct addrinfo *list, int port, int other_than)
 {
+    const bool any = port == 0;
     int error = EADDRNOTAVAIL;
 
     for (const struct addrinfo *at = list; at != NULL && store->n_listeners < TCPSTORE_MAX_LISTENERS;
@@ -247,6 +248,10 @@ static int open_listeners(struct tcpstore *store, const struct addrinfo *list, i
             return error;
         }
     }
+    if (any && store->n_listeners > 0 && port == other_than) {
+        close_listeners(store);
+        return EADDRINUSE;
+    }
     store->port = port;
     return store->n_listeners > 0 ? 0 : error;
 }
@@ -263,7 +268,7 @@ static enum fsdp_status open_at(struct tcpstore *store, const struct tcpstore_co
     error = EADDRINUSE;
     /* A port that is free at one address may be taken at the next. */
     for (int i = 0; error == EADDRINUSE && i < (config->port != 0 ? 1 : PORT_TRIES); i++)
-        error = open_listeners(store, list, config->port);
+        error = open_listeners(store, list, config->port, config->other_than);
     freeaddrinfo(list);
     if (error == 0)
         return FSDP_OK;

@@ -27,7 +27,8 @@ struct tcpstore;
 
 struct tcpstore_config {
     const char *host; /* listened on where this host has that address: every one of its addresses */
-    int port;         /* 0: a free one */
+    int port;         /* 0: a free one ... */
+    int other_than;   /* ... that is not this: the last generation's */
     const char *const *nodes; /* (n_nodes) addresses of the job's nodes; borrowed for the call */
     size_t n_nodes;
     void (*say)(void *arg, const char *words); /* a line for the user */

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "tests/unit/agent/tcpstore_bytes.h"
+#include "tests/support/tcpstore_wire.h"
 
 enum { PLENTY = 1 << 20 };
 

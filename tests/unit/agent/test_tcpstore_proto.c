@@ -4,7 +4,7 @@
 #include <criterion/parameterized.h>
 #include <stdio.h>
 
-#include "tests/unit/agent/tcpstore_bytes.h"
+#include "tests/support/tcpstore_wire.h"
 
 /* What was parsed, in words, so that two ways to the same requests can be compared. */
 static void describe(struct tcpstore_request *request, struct wire *words)

@@ -2,7 +2,7 @@
 
 #include <criterion/criterion.h>
 
-#include "tests/unit/agent/tcpstore_bytes.h"
+#include "tests/support/tcpstore_wire.h"
 
 static void on_wake(void *arg, void *owner)
 {
@@ -43,93 +43,11 @@ static void expect_answer(struct tcpstore_session *session, const struct wire *w
     free(got);
 }
 
-static void wire_byte(struct wire *wire, unsigned char byte)
-{
-    wire_raw(wire, &byte, 1);
-}
-
-/* A conversation with every operation, and what PyTorch 2.15's own server answers to it, byte for byte. */
-static void write_conversation(struct wire *asked, struct wire *answered)
-{
-    wire_validate(asked);
-    wire_op(asked, TCPSTORE_PING);
-    wire_u32(asked, 7);
-    wire_u32(answered, 7);
-    wire_key(asked, TCPSTORE_SET, "/k", "v");
-    wire_key(asked, TCPSTORE_GET, "/k", NULL);
-    wire_text(answered, "v");
-    wire_key(asked, TCPSTORE_GET, "/none", NULL);
-    wire_text(answered, "");
-    wire_key(asked, TCPSTORE_APPEND, "/k", "w");
-    wire_key(asked, TCPSTORE_COMPARE_SET, "/k", "vw");
-    wire_text(asked, "x");
-    wire_text(answered, "x");
-    wire_key(asked, TCPSTORE_COMPARE_SET, "/none", "expected");
-    wire_text(asked, "x");
-    wire_text(answered, "expected");
-    wire_key(asked, TCPSTORE_ADD, "/n", NULL);
-    wire_i64(asked, 5);
-    wire_i64(answered, 5);
-    wire_list(asked, TCPSTORE_MULTI_SET, (const char *[]){ "/a", "1", "/b", "", NULL });
-    wire_list(asked, TCPSTORE_MULTI_GET, (const char *[]){ "/b", "/none", "/n", "/a", NULL });
-    wire_text(answered, "");
-    wire_text(answered, "");
-    wire_text(answered, "5");
-    wire_text(answered, "1");
-    wire_list(asked, TCPSTORE_CHECK, (const char *[]){ "/a", "/b", NULL });
-    wire_byte(answered, 0);
-    wire_list(asked, TCPSTORE_CHECK, (const char *[]){ "/a", "/none", NULL });
-    wire_byte(answered, 1);
-    wire_list(asked, TCPSTORE_WAIT, (const char *[]){ "/a", "/k", NULL });
-    wire_byte(answered, 0);
-    wire_list(asked, TCPSTORE_WAIT, (const char *[]){ NULL });
-    wire_byte(answered, 0);
-    wire_op(asked, TCPSTORE_GETNUMKEYS);
-    wire_i64(answered, 4);
-    wire_key(asked, TCPSTORE_DELETE_KEY, "/a", NULL);
-    wire_i64(answered, 1);
-    wire_key(asked, TCPSTORE_DELETE_KEY, "/a", NULL);
-    wire_i64(answered, 0);
-    wire_key(asked, TCPSTORE_QUEUE_POP, "/q", NULL);
-    wire_i64(answered, 0);
-    wire_key(asked, TCPSTORE_QUEUE_PUSH, "/q", "first");
-    wire_key(asked, TCPSTORE_QUEUE_PUSH, "/q", "");
-    wire_key(asked, TCPSTORE_QUEUE_LEN, "/q", NULL);
-    wire_i64(answered, 2);
-    wire_key(asked, TCPSTORE_QUEUE_POP, "/q", NULL);
-    wire_i64(answered, 2);
-    wire_text(answered, "first");
-    wire_list(asked, TCPSTORE_CHECK, (const char *[]){ "/q", NULL });
-    wire_byte(answered, 0);
-    wire_key(asked, TCPSTORE_DELETE_KEY, "/q", NULL);
-    wire_i64(answered, 0);
-    wire_key(asked, TCPSTORE_QUEUE_POP, "/q", NULL);
-    wire_i64(answered, 1);
-    wire_text(answered, "");
-    wire_key(asked, TCPSTORE_DELETE_KEY, "/b", NULL);
-    wire_i64(answered, 1);
-    wire_key(asked, TCPSTORE_DELETE_KEY, "/n", NULL);
-    wire_i64(answered, 1);
-    wire_op(asked, TCPSTORE_LIST_KEYS);
-    wire_i64(answered, 1);
-    wire_text(answered, "/k");
-    wire_key(asked, TCPSTORE_BARRIER, "/barrier", NULL);
-    wire_i64(asked, 1);
-    wire_byte(answered, 0);
-    wire_list(asked, TCPSTORE_WAIT, (const char *[]){ "/never", NULL });
-    wire_key(asked, TCPSTORE_GET, "/k", NULL); /* what stands behind a wait is done all the same */
-    wire_text(answered, "x");
-    wire_op(asked, TCPSTORE_CANCEL_WAIT);
-    wire_byte(answered, 1);
-    wire_op(asked, TCPSTORE_CANCEL_WAIT);
-    wire_byte(answered, 1);
-}
-
 Test(tcpstore_session, a_conversation_is_the_same_cut_at_every_byte)
 {
     struct wire asked = { 0 }, answered = { 0 };
 
-    write_conversation(&asked, &answered);
+    wire_conversation(&asked, &answered);
     for (size_t cut = 0; cut <= asked.n; cut++) {
         struct tcpstore_keys *keys = new_keys();
         struct tcpstore_session session;
@@ -152,7 +70,7 @@ Test(tcpstore_session, a_conversation_is_the_same_byte_by_byte)
     struct tcpstore_keys *keys = new_keys();
     struct tcpstore_session session;
 
-    write_conversation(&asked, &answered);
+    wire_conversation(&asked, &answered);
     tcpstore_session_init(&session, keys, &session);
     for (size_t i = 0; i < asked.n; i++)
         cr_assert_eq(feed(&session, asked.bytes + i, 1, NULL), FSDP_OK);

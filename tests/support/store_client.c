@@ -1,0 +1,531 @@
+/*
+ * A client of the agent's store on real sockets, for tests/conformance/test_store.sh: one action, at MASTER_ADDR and
+ * MASTER_PORT. Ends with 0 when all was as it must be; else says on stderr what was not.
+ *   conversation     every operation, the whole cut into two at every byte; then byte by byte
+ *   waits            waits that are answered, cancelled, raced, and left by a client that dies
+ *   refusals         what ends a connection, and that it ends no other
+ *   many=N           N connections at once: each adds 1, all wait for one key, one sets it; prints the times and what
+ *                    the agent (the parent process) takes meanwhile
+ *   starve=N         more connections than the agent has descriptors: it must not spin, and must take them later
+ *   fresh=FILE       the store holds nothing; leave a key in it and append the port to FILE
+ *   connect          is a connection served?   from=ADDRESS  connect from this address   (exit 3: it was closed)
+ *   silent           connect, say nothing, and end when the store closes
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/tcpstore_wire.h"
+
+enum { PATIENCE_MS = 60000, CLOSED = 3 };
+
+static struct addrinfo *store_at;
+static const char *source;
+
+static __attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* --- one connection ----------------------------------------------------------------------------------------------- */
+
+static int try_connect(void)
+{
+    const int on = 1;
+    int fd = socket(store_at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        fail("socket: %s", strerror(errno));
+    if (source != NULL) {
+        struct sockaddr_in from = { .sin_family = AF_INET };
+
+        if (inet_pton(AF_INET, source, &from.sin_addr) != 1 ||
+            bind(fd, (struct sockaddr *)&from, sizeof from) != 0)
+            fail("bind %s: %s", source, strerror(errno));
+    }
+    if (connect(fd, store_at->ai_addr, store_at->ai_addrlen) != 0) {
+        close(fd);
+        return -1;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+static int connect_raw(void)
+{
+    int fd = try_connect();
+
+    if (fd < 0)
+        fail("connect: %s", strerror(errno));
+    return fd;
+}
+
+static void send_all(int fd, const void *bytes, size_t n)
+{
+    const unsigned char *at = bytes;
+
+    while (n > 0) {
+        ssize_t sent = send(fd, at, n, MSG_NOSIGNAL);
+
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            fail("send: %s", strerror(errno));
+        at += sent;
+        n -= (size_t)sent;
+    }
+}
+
+/* So many bytes, or fewer when the connection ends: how many. */
+static size_t receive(int fd, void *bytes, size_t n)
+{
+    size_t got = 0;
+
+    while (got < n) {
+        struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+        ssize_t read_n;
+
+        if (poll(&poll_fd, 1, PATIENCE_MS) == 0)
+            fail("no answer in %d ms: %zu of %zu bytes", PATIENCE_MS, got, n);
+        read_n = recv(fd, (unsigned char *)bytes + got, n - got, 0);
+        if (read_n < 0 && errno == EINTR)
+            continue;
+        if (read_n <= 0)
+            return got;
+        got += (size_t)read_n;
+    }
+    return got;
+}
+
+static void expect_bytes(int fd, const void *want, size_t n, const char *when)
+{
+    unsigned char *got = malloc(n);
+    const size_t got_n = receive(fd, got, n);
+
+    if (got_n != n)
+        fail("%s: the connection ended after %zu of %zu bytes", when, got_n, n);
+    if (memcmp(got, want, n) != 0)
+        fail("%s: another answer of %zu bytes", when, n);
+    free(got);
+}
+
+static void expect_byte(int fd, unsigned char want, const char *when)
+{
+    expect_bytes(fd, &want, 1, when);
+}
+
+static void expect_end(int fd, const char *when)
+{
+    unsigned char byte;
+
+    if (receive(fd, &byte, 1) != 0)
+        fail("%s: it was answered", when);
+    close(fd);
+}
+
+static void send_wire(int fd, struct wire *wire)
+{
+    send_all(fd, wire->bytes, wire->n);
+    wire->n = 0;
+}
+
+/* What was sent before on any connection has been read when this comes back. */
+static void ping(int fd)
+{
+    struct wire wire = { 0 };
+    const uint32_t nonce = 4711;
+
+    wire_op(&wire, TCPSTORE_PING);
+    wire_u32(&wire, nonce);
+    send_wire(fd, &wire);
+    expect_bytes(fd, &nonce, sizeof nonce, "ping");
+    free(wire.bytes);
+}
+
+static int connect_valid(void)
+{
+    struct wire wire = { 0 };
+    int fd = connect_raw();
+
+    wire_validate(&wire);
+    send_wire(fd, &wire);
+    ping(fd);
+    free(wire.bytes);
+    return fd;
+}
+
+static void set_key(int fd, const char *key, const char *value)
+{
+    struct wire wire = { 0 };
+
+    wire_key(&wire, TCPSTORE_SET, key, value);
+    send_wire(fd, &wire);
+    free(wire.bytes);
+}
+
+static void send_wait(int fd, const char *first, const char *second)
+{
+    struct wire wire = { 0 };
+
+    wire_list(&wire, TCPSTORE_WAIT, (const char *[]){ first, second, NULL });
+    send_wire(fd, &wire);
+    free(wire.bytes);
+}
+
+static int64_t ask_number(int fd, struct wire *wire, const char *when)
+{
+    int64_t number;
+
+    send_wire(fd, wire);
+    if (receive(fd, &number, sizeof number) != sizeof number)
+        fail("%s: no answer", when);
+    return number;
+}
+
+static int64_t count_keys(int fd)
+{
+    struct wire wire = { 0 };
+    int64_t n;
+
+    wire_op(&wire, TCPSTORE_GETNUMKEYS);
+    n = ask_number(fd, &wire, "count");
+    free(wire.bytes);
+    return n;
+}
+
+/* --- the agent, which is the parent ------------------------------------------------------------------------------- */
+
+static long agent_kb(const char *name)
+{
+    char path[64], line[256];
+    long kb = -1;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)getppid());
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, name, strlen(name)) == 0)
+            kb = atol(line + strlen(name) + 1);
+    if (file != NULL)
+        fclose(file);
+    return kb;
+}
+
+static double agent_cpu_s(void)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+    const char *at;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)getppid());
+    file = fopen(path, "re");
+    if (file == NULL || fgets(text, sizeof text, file) == NULL || (at = strrchr(text, ')')) == NULL ||
+        sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
+        fail("%s cannot be read", path);
+    fclose(file);
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* --- actions ------------------------------------------------------------------------------------------------------ */
+
+static void act_conversation(void)
+{
+    struct wire asked = { 0 }, answered = { 0 };
+    int other = connect_valid(), fd;
+
+    wire_conversation(&asked, &answered);
+    for (size_t cut = 0; cut <= asked.n; cut++) {
+        fd = connect_raw();
+        send_all(fd, asked.bytes, cut);
+        ping(other); /* the first piece has been read, alone */
+        send_all(fd, asked.bytes + cut, asked.n - cut);
+        expect_bytes(fd, answered.bytes, answered.n, "cut in two");
+        close(fd);
+    }
+    fd = connect_raw();
+    for (size_t i = 0; i < asked.n; i++) {
+        send_all(fd, asked.bytes + i, 1);
+        ping(other);
+    }
+    expect_bytes(fd, answered.bytes, answered.n, "byte by byte");
+    printf("cut at each of %zu bytes\n", asked.n + 1);
+}
+
+static void act_waits(void)
+{
+    int waits = connect_valid(), sets = connect_valid(), dies = connect_valid();
+    struct wire wire = { 0 };
+
+    send_wait(waits, "/w1", "/w2");
+    ping(sets);
+    set_key(sets, "/w1", "");
+    ping(waits); /* answered before the wait: it still misses one */
+    set_key(sets, "/w2", "");
+    expect_byte(waits, 0, "a wait for two keys");
+
+    send_wait(waits, "/never", NULL);
+    wire_op(&wire, TCPSTORE_CANCEL_WAIT);
+    send_wire(waits, &wire);
+    expect_byte(waits, 1, "a cancelled wait");
+    set_key(sets, "/never", "now");
+    ping(sets);
+    ping(waits); /* nothing stands before its echo */
+
+    send_wait(waits, "/raced", NULL);
+    ping(waits);
+    set_key(sets, "/raced", "");
+    ping(sets);
+    wire_op(&wire, TCPSTORE_CANCEL_WAIT);
+    send_wire(waits, &wire);
+    expect_byte(waits, 0, "a raced wait");
+    expect_byte(waits, 1, "and its cancellation");
+
+    send_wait(dies, "/left", NULL);
+    wire_key(&wire, TCPSTORE_BARRIER, "/left barrier", NULL);
+    wire_i64(&wire, 2);
+    wire_raw(&wire, "\1\5", 2); /* in the middle of a request, too */
+    send_wire(dies, &wire);
+    ping(sets);
+    close(dies);
+    set_key(sets, "/left", "");
+    ping(sets);
+
+    send_wait(waits, "/q", NULL);
+    ping(waits);
+    wire_key(&wire, TCPSTORE_QUEUE_PUSH, "/q", "element");
+    send_wire(sets, &wire);
+    expect_byte(waits, 0, "a wait for a queue");
+
+    wire_key(&wire, TCPSTORE_BARRIER, "/b", NULL);
+    wire_i64(&wire, 2);
+    send_all(waits, wire.bytes, wire.n);
+    ping(waits);
+    send_wire(sets, &wire);
+    expect_byte(waits, 0, "the first at the barrier");
+    expect_byte(sets, 0, "the last at the barrier");
+}
+
+static void act_refusals(void)
+{
+    static const struct refusal {
+        const char *what;
+        bool valid;
+        const char *bytes;
+        size_t n;
+    } refusals[] = {
+        { "a wrong magic", false, "\0\1\2\3\4", 5 },
+        { "no magic", false, "\3", 1 },
+        { "HTTP", false, "GET / HTTP/1.0\r\n\r\n", 18 },
+        { "an unknown operation", true, "\x13", 1 },
+        { "another one", true, "\xff", 1 },
+        { "a key of 8193 bytes", true, "\3\1\x20\0\0\0\0\0\0", 9 },
+        { "a value of 8 MiB and one", true, "\1\1\0\0\0\0\0\0\0k\1\0\x80\0\0\0\0\0", 18 },
+        { "a list of 131073 keys", true, "\6\1\0\2\0\0\0\0\0", 9 },
+        { "a length below zero", true, "\3\xff\xff\xff\xff\xff\xff\xff\xff", 9 },
+    };
+    int other = connect_valid();
+
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        int fd = refusals[i].valid ? connect_valid() : connect_raw();
+
+        send_all(fd, refusals[i].bytes, refusals[i].n);
+        expect_end(fd, refusals[i].what);
+        ping(other);
+    }
+}
+
+static void act_many(int n)
+{
+    int *fds = calloc((size_t)n, sizeof *fds);
+    struct wire wire = { 0 };
+    bool *seen = calloc((size_t)n + 1, sizeof *seen);
+    const long before_kb = agent_kb("VmRSS:");
+    double began = now_s(), connected, added, woken, cpu;
+
+    for (int i = 0; i < n; i++) {
+        fds[i] = connect_raw();
+        wire_validate(&wire);
+        send_wire(fds[i], &wire);
+    }
+    connected = now_s();
+    for (int i = 0; i < n; i++) {
+        wire_key(&wire, TCPSTORE_ADD, "/count", NULL);
+        wire_i64(&wire, 1);
+        send_wire(fds[i], &wire);
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t count;
+
+        if (receive(fds[i], &count, sizeof count) != sizeof count)
+            fail("connection %d of %d was closed", i, n);
+        if (count < 1 || count > n || seen[count])
+            fail("connection %d counts %lld, out of order or again", i, (long long)count);
+        seen[count] = true;
+    }
+    added = now_s();
+    for (int i = 0; i < n; i++)
+        send_wait(fds[i], "/go", NULL);
+    for (int i = 0; i < n; i++)
+        ping(fds[i]);
+    set_key(fds[n / 2], "/go", "");
+    for (int i = 0; i < n; i++)
+        expect_byte(fds[i], 0, "the key all wait for");
+    woken = now_s();
+    cpu = agent_cpu_s();
+    printf("%d clients: connected %.3f s, each added 1 %.3f s, all waited and were woken %.3f s; agent %ld kB (%ld "
+           "before), %.2f s of CPU\n",
+           n, connected - began, added - connected, woken - added, agent_kb("VmRSS:"), before_kb, cpu);
+}
+
+static bool answers_within(int fd, int ms)
+{
+    struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+
+    return poll(&poll_fd, 1, ms) == 1;
+}
+
+/* Descriptors of the agent run out after some connections; the next wait in the backlog, at no cost. */
+static void act_starve(int n)
+{
+    enum { LOOK_MS = 1500 };
+    int *fds = calloc((size_t)n, sizeof *fds);
+    struct wire wire = { 0 };
+    double cpu, took;
+    uint32_t nonce;
+    int n_served = 0;
+
+    for (int i = 0; i < n; i++) {
+        fds[i] = connect_raw();
+        wire_validate(&wire);
+        wire_op(&wire, TCPSTORE_PING);
+        wire_u32(&wire, 1);
+        send_wire(fds[i], &wire);
+    }
+    while (n_served < n && answers_within(fds[n_served], LOOK_MS))
+        n_served++;
+    if (n_served == n)
+        fail("all of %d connections were served: it had descriptors enough", n);
+    cpu = agent_cpu_s();
+    if (answers_within(fds[n - 1], LOOK_MS))
+        fail("the last one was served after all");
+    took = agent_cpu_s() - cpu;
+    if (took > 0.5)
+        fail("the agent took %.2f s of CPU while it could not accept", took);
+    for (int i = 0; i < n_served; i++)
+        close(fds[i]);
+    for (int i = n_served; i < n; i++) {
+        if (receive(fds[i], &nonce, sizeof nonce) != sizeof nonce)
+            fail("connection %d was closed instead of served later", i);
+        close(fds[i]);
+    }
+    printf("%d served at once, %d later\n", n_served, n - n_served);
+}
+
+static void act_fresh(const char *path)
+{
+    int fd = connect_valid();
+    FILE *file = fopen(path, "ae");
+
+    if (count_keys(fd) != 0)
+        fail("the store is not empty");
+    set_key(fd, "/left here", getenv("MASTER_PORT"));
+    if (count_keys(fd) != 1)
+        fail("the key is not there");
+    if (file == NULL || fprintf(file, "%s\n", getenv("MASTER_PORT")) < 0 || fclose(file) != 0)
+        fail("%s: %s", path, strerror(errno));
+}
+
+/* Whoever is refused sees an end or a reset, and never an answer. */
+static int act_connect(void)
+{
+    struct wire wire = { 0 };
+    uint32_t nonce = 0;
+    int fd = try_connect();
+
+    if (fd < 0) {
+        fprintf(stderr, "connect: %s\n", strerror(errno));
+        return CLOSED;
+    }
+    wire_validate(&wire);
+    wire_op(&wire, TCPSTORE_PING);
+    wire_u32(&wire, 17);
+    if (send(fd, wire.bytes, wire.n, MSG_NOSIGNAL) != (ssize_t)wire.n)
+        return CLOSED;
+    if (receive(fd, &nonce, sizeof nonce) == sizeof nonce && nonce == 17)
+        return 0;
+    return CLOSED;
+}
+
+static void find_store(void)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    int error;
+
+    if (host == NULL || port == NULL)
+        fail("no MASTER_ADDR and MASTER_PORT");
+    error = getaddrinfo(host, port, &hints, &store_at);
+    if (error != 0)
+        fail("%s: %s", host, gai_strerror(error));
+}
+
+int main(int argc, char **argv)
+{
+    const char *action = argc > 1 ? argv[argc - 1] : "";
+    const char *value = strchr(action, '=') == NULL ? "" : strchr(action, '=') + 1;
+    struct rlimit files;
+
+    signal(SIGPIPE, SIG_IGN);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (argc == 3 && strncmp(argv[1], "from=", 5) == 0)
+        source = argv[1] + 5;
+    find_store();
+    if (strcmp(action, "conversation") == 0)
+        act_conversation();
+    else if (strcmp(action, "waits") == 0)
+        act_waits();
+    else if (strcmp(action, "refusals") == 0)
+        act_refusals();
+    else if (strncmp(action, "many=", 5) == 0)
+        act_many(atoi(value));
+    else if (strncmp(action, "starve=", 7) == 0)
+        act_starve(atoi(value));
+    else if (strncmp(action, "fresh=", 6) == 0)
+        act_fresh(value);
+    else if (strcmp(action, "connect") == 0)
+        return act_connect();
+    else if (strcmp(action, "silent") == 0)
+        expect_end(connect_raw(), "silence");
+    else
+        fail("no such action: %s", action);
+    return 0;
+}
