@@ -398,7 +398,7 @@ static void say_counts(struct tcpstore *store)
             n += store->n_refused[i];
     if (n == 0 || store->say == NULL)
         return;
-    snprintf(words, sizeof words, "the key-value store refused %llu connections in all", (unsigned long long)n);
+    snprintf(words, sizeof words, "the key-value store refused or closed %llu connections in all", (unsigned long long)n);
     store->say(store->say_arg, words);
 }
 
