@@ -1,5 +1,5 @@
 # Sourced by the script suites. One check is one line on stdout: "ok - NAME", "not ok - NAME", "skip - NAME: reason".
-# Nothing sleeps for a fixed time: wait_until polls a condition against a deadline.
+# A check that fails returns 1 and the script goes on. Nothing sleeps for a fixed time: wait_until polls a condition against a deadline.
 set -u
 BUILD=${BUILD:-$PWD/build}
 BIN=$BUILD/bin
@@ -13,7 +13,7 @@ finish() { at_exit; rm -rf "$WORK"; }
 trap finish EXIT
 
 ok() { echo "ok - $1"; }
-not_ok() { echo "not ok - $1"; shift; for line in "$@"; do printf '# %s\n' "$line"; done; n_failed=$((n_failed + 1)); }
+not_ok() { echo "not ok - $1"; shift; for line in "$@"; do printf '# %s\n' "$line"; done; n_failed=$((n_failed + 1)); return 1; }
 skip() { echo "skip - $1: $2"; }
 
 # check NAME COMMAND...: passes when the command ends with 0; its output is shown when it does not.

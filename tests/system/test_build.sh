@@ -38,7 +38,7 @@ check "compile_commands.json is JSON" sh -c "make -s -B compile_commands.json &&
 check "public headers are C++ as well" sh -c 'for h in shard_runtime/include/fsdp/*.h; do case $h in */link.h) continue ;; esac
   echo "#include \"$h\"" | clang-14 -x c++ -std=c++17 -fsyntax-only -Wall -Werror -Ishard_runtime/include -I. - || exit 1; done'
 
-undocumented=$(. scripts/packages.sh; for name in $packages_run $packages_build $packages_data $packages_test $packages_lint; do
+undocumented=$(. scripts/packages.sh; for name in $packages_run $packages_build $packages_data $packages_test $packages_pytorch $packages_lint; do
   grep -qw -- "$name" docs/dependencies.md || echo "$name"; done)
 check_eq "every package that is installed stands in docs/dependencies.md" "" "$undocumented"
 

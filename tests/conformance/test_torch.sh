@@ -1,0 +1,48 @@
+# Unmodified PyTorch programs under fsdprun: worlds of 1 to 64 ranks, env:// and tcp://, groups, meshes, DDP, FSDP2, DCP,
+# and the same losses, bit for bit, as under torchrun. FSDP_TEST_WORLDS="1 2 8 64" forms larger worlds as well.
+source tests/support/harness.sh
+source tests/conformance/torch.sh
+
+# world SIZE INIT OPTIONS...: the program of first things, each of its checks as a test
+world() {
+  local size=$1 init=$2 began name title; shift 2
+  title="$size ranks by $init://"
+  began=$(date +%s%N)
+  launched "$FSDPRUN" --nproc-per-node "$size" "$@" "$PROGRAMS/collectives.py" "$(empty_dir marks)" "$init"
+  check_eq "$title: the program ends with 0" 0 $? || why
+  for name in world collectives barrier mesh "own store"; do
+    check "$title: $name" grep -qx "passed: $name" "$WORK/out"
+  done
+  if [ "$size" -le 8 ]; then check "$title: subgroups" grep -qx "passed: subgroups" "$WORK/out"; fi
+  echo "# $title: $(seconds "$began" "$(date +%s%N)") s"
+}
+for size in ${FSDP_TEST_WORLDS:-1 2 8}; do world "$size" env; done
+world 4 tcp
+check_eq "without a launcher a program knows that it has none" False \
+  "$("$PYTHON" -c 'import torch.distributed as d; print(d.is_torchelastic_launched())')"
+
+# RPC finds its workers through the store as well.
+launched "$FSDPRUN" --nproc-per-node 2 "$PROGRAMS/rpc.py"
+check_eq "an RPC from one worker to another" "0 hello world from worker1" "$? $(cat "$WORK/out")" || why
+
+# The same program under both launchers.
+ln -s "$FSDPRUN" "$WORK/torchrun"
+for size in 2 4; do
+  began=$(date +%s%N)
+  launched "$TORCHRUN" --nproc-per-node "$size" "$PROGRAMS/train.py" "$(empty_dir checkpoints)"
+  check_eq "$size ranks train under torchrun" 0 $? || why
+  echo "# $size ranks under torchrun: $(seconds "$began" "$(date +%s%N)") s"
+  grep '^loss: ' "$WORK/out" > "$WORK/losses-of-torchrun"
+  check_eq "$size ranks: torchrun's losses are all there" 30 "$(wc -l < "$WORK/losses-of-torchrun")"
+  began=$(date +%s%N)
+  ours=$FSDPRUN; [ "$size" = 2 ] || ours=$WORK/torchrun # and once by that name
+  launched "$ours" --nproc-per-node "$size" "$PROGRAMS/train.py" "$(empty_dir checkpoints)"
+  check_eq "$size ranks train under fsdprun" 0 $? || why
+  echo "# $size ranks under fsdprun: $(seconds "$began" "$(date +%s%N)") s"
+  for name in ddp fsdp2 dcp "fsdp2 in bf16"; do
+    check "$size ranks: $name" grep -qx "passed: $name" "$WORK/out"
+  done
+  grep '^loss: ' "$WORK/out" > "$WORK/losses-of-fsdprun"
+  check "$size ranks: the losses are torchrun's, bit for bit" diff "$WORK/losses-of-torchrun" "$WORK/losses-of-fsdprun"
+done
+[ "$n_failed" = 0 ]
