@@ -76,6 +76,7 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
     set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);
     set(ours, "TORCHELASTIC_RESTART_COUNT=%d", id->restart_count);
     set(ours, "TORCHELASTIC_MAX_RESTARTS=%d", id->max_restarts);
+    set(ours, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", id->stop_signals);
     set(ours, "TORCHELASTIC_USE_AGENT_STORE=%s", id->agent_store ? "True" : "False");
     set(ours, "TORCHELASTIC_ERROR_FILE=%s", id->error_file == NULL ? "" : id->error_file);
     if (worker_env_find(parent, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
@@ -112,7 +113,7 @@ char **worker_env_build(char *const *parent, const struct worker_identity *ident
     const size_t text_bytes = TEXT_BYTES + (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
                               (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
                               strlen(identity->run_id) + strlen(identity->role) +
-                              strlen(identity->master_address);
+                              strlen(identity->master_address) + strlen(identity->stop_signals);
     struct ours ours = { .size = text_bytes };
     size_t n_parent = 0, n = 0;
     char **out;

@@ -19,6 +19,7 @@ struct worker_identity {
     int master_port;
     bool agent_store; /* the agent serves PyTorch's store there; else rank 0 does */
     int restart_count, max_restarts;
+    const char *stop_signals; /* TORCHELASTIC_SIGNALS_TO_HANDLE: names, as they were given */
     int threads;            /* OMP_NUM_THREADS where the parent does not set it */
     const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */
     const char *run_dir;    /* FSDP_RUN_DIR; NULL: not set */
