@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/coordinator_impl.h"
+#include "agent/identity.h"
 #include "agent/verdict.h"
 
 void coordinator_post(struct coordinator *coordinator, enum coordinator_event event)
@@ -44,6 +45,9 @@ static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
                                  .max_restarts = coordinator->config->max_restarts,
                                  .stop_signal = coordinator->stop_signal,
                                  .notice_signal = coordinator->notice_signal,
+                                 .elastic = coordinator->roster.min_nodes < coordinator->roster.max_nodes,
+                                 .changing = coordinator->changing,
+                                 .world_size = coordinator->world_size,
                                  .job = coordinator->config->job_json != NULL };
 }
 
@@ -66,18 +70,52 @@ static void describe_failure(struct coordinator *coordinator, const struct verdi
     free(collateral);
 }
 
-static void begin_restart(struct coordinator *coordinator)
+/* What follows now, in words: with whom, and whether somebody is waited for. */
+static void describe_next(const struct coordinator *coordinator, char *out, size_t size)
 {
-    coordinator->n_restarts++;
+    const struct roster *roster = &coordinator->roster;
+    const int n = roster_n_present(roster) < roster->max_nodes ? roster_n_present(roster) : roster->max_nodes;
+
+    out[0] = '\0';
+    if (roster->max_nodes > 1 && !roster_enough(roster))
+        snprintf(out, size, ", once there are %d nodes (%d now, up to %.0f s)", roster->min_nodes, n,
+                 (double)coordinator->config->join_timeout_ms / 1000.0);
+    else if (roster->min_nodes < roster->max_nodes)
+        snprintf(out, size, ", with %d node%s", n, n == 1 ? "" : "s");
+}
+
+static void say_restart(struct coordinator *coordinator, bool free_of_charge)
+{
+    char next[96], tries[48] = "";
+
+    describe_next(coordinator, next, sizeof next);
+    if (!free_of_charge)
+        snprintf(tries, sizeof tries, " (%d of %d)", coordinator->n_restarts,
+                 coordinator->config->max_restarts);
     if (!coordinator->config->quiet)
-        console_say(coordinator->services.console, "fsdprun: %s; starting again (%d of %d)",
-                    coordinator->line, coordinator->n_restarts, coordinator->config->max_restarts);
+        console_say(coordinator->services.console, "fsdprun: %s; starting again%s%s",
+                    coordinator->line[0] != '\0' ? coordinator->line : "the nodes have changed", tries, next);
+}
+
+/* A failure is counted, for the whole job; that nodes come and go in a world that may grow and shrink is none. */
+static void begin_restart(struct coordinator *coordinator, bool free_of_charge)
+{
+    coordinator->n_restarts += !free_of_charge;
+    coordinator_part(coordinator);
+    say_restart(coordinator, free_of_charge);
     coordinator->line[0] = '\0';
     coordinator->generation++;
-    coordinator_note(coordinator, "restart",
-                     (struct events_field[]){ EVENT_INT("restart", coordinator->n_restarts),
-                                              EVENT_INT("max_restarts", coordinator->config->max_restarts),
-                                              EVENT_END });
+    if (free_of_charge)
+        coordinator_note(coordinator, "membership",
+                         (struct events_field[]){ EVENT_INT("nodes", roster_n_present(&coordinator->roster)),
+                                                  EVENT_INT("min_nodes", coordinator->roster.min_nodes),
+                                                  EVENT_INT("max_nodes", coordinator->roster.max_nodes),
+                                                  EVENT_END });
+    else
+        coordinator_note(coordinator, "restart",
+                         (struct events_field[]){
+                             EVENT_INT("restart", coordinator->n_restarts),
+                             EVENT_INT("max_restarts", coordinator->config->max_restarts), EVENT_END });
 }
 
 static enum coordinator_event judge(struct coordinator *coordinator)
@@ -91,7 +129,7 @@ static enum coordinator_event judge(struct coordinator *coordinator)
     else if (verdict.class != 0)
         coordinator_end_with(coordinator, verdict.status, verdict.class, verdict.words);
     if (verdict.event == CE_DOWN_RETRY)
-        begin_restart(coordinator);
+        begin_restart(coordinator, verdict.free_of_charge);
     else
         coordinator->status = verdict.status;
     return verdict.event;
@@ -101,8 +139,8 @@ void coordinator_judge_if_down(struct coordinator *coordinator)
 {
     if (coordinator->state != CS_UP && coordinator->state != CS_CLEARING)
         return;
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (!coordinator->nodes[i].stopped && !coordinator->nodes[i].lost)
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i) && !coordinator->nodes[i].stopped)
             return;
     save_abandon(coordinator->save);
     coordinator_close_store(coordinator); /* its last worker is gone, and all that is in it is stale */
@@ -148,8 +186,10 @@ static void end(struct coordinator *coordinator)
         how.code = cause->kind == DEATH_SIGNAL ? -cause->code : cause->code;
         how.detail = errors_detail_is_empty(&coordinator->detail) ? NULL : &coordinator->detail;
     }
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (coordinator->nodes[i].ops != NULL && !coordinator->nodes[i].lost)
+    coordinator_close_timer(coordinator);
+    /* Those that wait are told as well; our own node last, which then closes what leads to the others. */
+    for (int i = coordinator->roster.capacity - 1; i >= 0; i--)
+        if (coordinator->nodes[i].ops != NULL && coordinator->roster.nodes[i].present)
             coordinator->nodes[i].ops->finish(coordinator->nodes[i].member, &how);
 }
 
@@ -220,8 +260,8 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
     else
         console_say(coordinator->services.console, "fsdprun: step %lld was not saved: %s",
                     (long long)published->step, published->words);
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (coordinator->nodes[i].ops != NULL && !coordinator->nodes[i].lost)
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i))
             coordinator->nodes[i].ops->publish(coordinator->nodes[i].member, published);
 }
 
@@ -257,15 +297,13 @@ void coordinator_forward(struct coordinator *coordinator, int signal)
 {
     if (coordinator->state != CS_UP)
         return; /* nobody to pass it to, or they are leaving */
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (!coordinator->nodes[i].lost)
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i))
             coordinator->nodes[i].ops->forward(coordinator->nodes[i].member, signal);
 }
 
 void coordinator_notice(struct coordinator *coordinator, int signal)
 {
-    const struct fsdp_link_notice notice = { .kind = FSDP_NOTICE_SAVE_AND_STOP, .stop_after_step = -1 };
-
     if (coordinator->state != CS_UP) {
         /* No step to finish: what is published already is all there is. */
         coordinator_stop(coordinator, signal, false);
@@ -274,42 +312,49 @@ void coordinator_notice(struct coordinator *coordinator, int signal)
     if (coordinator->notice_signal != 0)
         return; /* asked already; the grace runs */
     coordinator->notice_signal = signal;
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (!coordinator->nodes[i].lost)
-            coordinator->nodes[i].ops->notify(coordinator->nodes[i].member, &notice);
+    coordinator_ask_to_leave(coordinator);
 }
 
 /* --- life
  * ---------------------------------------------------------------------------------------------------------
  */
 
-void coordinator_attach(struct coordinator *coordinator, int node, const struct coordinator_member *ops,
-                        void *member, int n_workers, const char *address)
+/* The roster, what belongs to its entries, and the clock for a world of several. */
+static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp_err *err)
 {
-    struct coordinator_node *at = &coordinator->nodes[node];
+    struct proto_join self;
+    enum fsdp_status status;
 
-    at->ops = ops;
-    at->member = member;
-    at->n_workers = n_workers;
-    at->stopped = true;
-    snprintf(at->address, sizeof at->address, "%s", address);
-    if (coordinator->state == CS_GATHERING)
-        coordinator_gather(coordinator);
-    coordinator_run(coordinator);
+    identity_fill(&self, coordinator->config);
+    status = roster_init(&coordinator->roster, &self, "127.0.0.1", err);
+    if (status != FSDP_OK)
+        return status;
+    coordinator->nodes = calloc((size_t)coordinator->roster.capacity, sizeof *coordinator->nodes);
+    if (coordinator->nodes == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d nodes", coordinator->roster.capacity);
+    if (self.n_nodes == 1)
+        return FSDP_OK;
+    coordinator->timer = calloc(1, sizeof *coordinator->timer);
+    if (coordinator->timer == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a timer");
+    uv_timer_init(coordinator->services.loop, coordinator->timer);
+    coordinator->timer->data = coordinator;
+    return FSDP_OK;
 }
 
-void coordinator_refused(struct coordinator *coordinator, int status, const char *words)
+static void free_all(struct coordinator *coordinator)
 {
-    coordinator_end_with(coordinator, status, ERRORS_WORLD, words);
-    coordinator_post(coordinator, CE_NEVER);
-    coordinator_run(coordinator);
+    coordinator_close_timer(coordinator);
+    roster_fini(&coordinator->roster);
+    free(coordinator->nodes);
+    free(coordinator->deaths);
+    free(coordinator);
 }
 
 enum fsdp_status coordinator_create(struct coordinator **out, const struct agent_config *config,
                                     const struct coordinator_services *services, struct fsdp_err *err)
 {
-    struct coordinator *coordinator =
-        calloc(1, sizeof *coordinator + (size_t)config->n_nodes * sizeof *coordinator->nodes);
+    struct coordinator *coordinator = calloc(1, sizeof *coordinator);
     const struct save_handlers handlers = { .arg = coordinator,
                                             .published = on_published,
                                             .line = on_save_line };
@@ -320,14 +365,15 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     coordinator->config = config;
     coordinator->services = *services;
-    coordinator->n_nodes = config->n_nodes;
     coordinator->state = CS_GATHERING;
     coordinator->cause = -1;
     coordinator->resume_step = -1;
-    status = save_create(&coordinator->save, services->loop, services->io,
-                         services->rundir == NULL ? NULL : rundir_path(services->rundir), &handlers, err);
+    status = open_roster(coordinator, err);
+    if (status == FSDP_OK)
+        status = save_create(&coordinator->save, services->loop, services->io,
+                             services->rundir == NULL ? NULL : rundir_path(services->rundir), &handlers, err);
     if (status != FSDP_OK) {
-        free(coordinator);
+        free_all(coordinator);
         return status;
     }
     *out = coordinator;
@@ -341,7 +387,6 @@ bool coordinator_destroy(struct coordinator *coordinator)
     if (!save_idle(coordinator->save))
         return false;
     save_destroy(coordinator->save);
-    free(coordinator->deaths);
-    free(coordinator);
+    free_all(coordinator);
     return true;
 }

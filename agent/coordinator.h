@@ -1,7 +1,8 @@
 /*
  * The one owner of a run: it forms generations, is told of every exit, decides whether to go on, publishes
  * checkpoints, and writes the run's events. On one node it stands in that node's agent and has one member, the
- * world of the same process; with more, each other node is a member behind a connection.
+ * world of the same process; with more, each other node is a member behind a connection. Nodes may come and go
+ * while it runs (agent/roster.h): a new generation is formed of those that are there.
  *
  * Thread: the loop's. Members may report from within the calls made to them.
  */
@@ -18,6 +19,7 @@
 #include "agent/errors.h"
 #include "agent/events.h"
 #include "agent/first_cause.h"
+#include "agent/proto.h"
 #include "agent/worker.h"
 #include "shard_runtime/shardfile/io.h"
 
@@ -56,17 +58,40 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
 /** After every member's finish(); NULL is a no-op. False, and nothing is freed, while the disk is still busy. */
 bool coordinator_destroy(struct coordinator *coordinator);
 
-/** Node `node` (0 ... n_nodes - 1) is there. With the last one the first generation begins. */
+/* The number of the coordinator's own node. */
+enum { COORDINATOR_SELF = 0 };
+
+/** So many nodes may be there at most, those to spare counted. */
+int coordinator_capacity(const struct coordinator *coordinator);
+/** By which address the other nodes reach this one, where it was not said (--local-addr). */
+void coordinator_set_address(struct coordinator *coordinator, const char *address);
+
+/**
+ * A node asks to come in. Its number, or -1 and why not in `refused`; without words there: the job is over, and
+ * whoever asks is given no answer. With a number coordinator_attach() follows.
+ */
+int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
+                      struct proto_refused *refused);
+/** What a node that was just admitted will wait for. */
+enum proto_wait coordinator_wait_of(const struct coordinator *coordinator, int node);
+/**
+ * The node is there, and can be told. Once all are (or enough, and the last call is over) the first generation
+ * begins; a later node is taken in by a new generation, or waits until it is needed.
+ */
 void coordinator_attach(struct coordinator *coordinator, int node, const struct coordinator_member *ops,
-                        void *member, int n_workers, const char *address);
-/** The nodes did not come together: the run ends with `status`. */
-void coordinator_refused(struct coordinator *coordinator, int status, const char *words);
+                        void *member);
+/** It vanished; nothing had been heard of it for `silent_ms`. */
+void coordinator_lost(struct coordinator *coordinator, int node, int64_t silent_ms, const char *words);
+/**
+ * A signal of the user's on that node: it leaves, and the others go on, where enough remain; else the run is
+ * stopped. `save`: after a checkpoint, where the workers can.
+ */
+void coordinator_leave(struct coordinator *coordinator, int node, int signal, bool now, bool save);
 
 /* Reports of a node. `detail` (of a rank that failed) may be NULL. */
 void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
                         const struct errors_detail *detail);
 void coordinator_stopped(struct coordinator *coordinator, int node, int generation);
-void coordinator_lost(struct coordinator *coordinator, int node, const char *words);
 void coordinator_event(struct coordinator *coordinator, int node, int generation, int rank, const char *json,
                        size_t length);
 void coordinator_record(struct coordinator *coordinator, int node, int generation, const char *event,

@@ -9,14 +9,6 @@
 
 #include "agent/coordinator_impl.h"
 
-void coordinator_gather(struct coordinator *coordinator)
-{
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (coordinator->nodes[i].ops == NULL || coordinator->nodes[i].lost)
-            return;
-    coordinator_post(coordinator, CE_GATHERED);
-}
-
 static int status_of_checkpoint_error(enum fsdp_status status)
 {
     switch (status) {
@@ -72,6 +64,9 @@ static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
     struct fsdp_err why = { 0 };
 
     coordinator->resume_step = step;
+    /* Nodes may have gone while the disk was read. */
+    if (event == CE_PREPARED && coordinator->state == CS_PREPARING && !roster_enough(&coordinator->roster))
+        event = CE_FAILED;
     if (event == CE_PREPARED && coordinator->state == CS_PREPARING &&
         coordinator_open_store(coordinator, &why) != FSDP_OK) {
         coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, why.message);
@@ -116,45 +111,48 @@ static void fill_random(unsigned char *bytes, size_t size)
     }
 }
 
+static void form_node(struct coordinator *coordinator, int number, struct world_plan *plan)
+{
+    const struct roster_node *node = &coordinator->roster.nodes[number];
+
+    plan->node_rank = node->node_rank;
+    plan->first_rank = node->first_rank;
+    plan->role_rank = node->role_rank;
+    plan->role_world_size = node->role_world_size;
+    snprintf(plan->node_address, sizeof plan->node_address, "%s", node->address);
+    coordinator->nodes[number].ops->form(coordinator->nodes[number].member, plan);
+}
+
 void coordinator_form(struct coordinator *coordinator)
 {
+    struct roster *roster = &coordinator->roster;
     struct world_plan plan = { .generation = coordinator->generation,
                                .restart_count = coordinator->n_restarts,
-                               .n_nodes = coordinator->n_nodes,
                                .resume_step = coordinator->resume_step };
-    int first_rank = 0;
 
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        plan.world_size += coordinator->nodes[i].n_workers;
-    coordinator->world_size = plan.world_size;
+    roster_seat(roster);
+    plan.n_nodes = roster->n_nodes;
+    plan.world_size = coordinator->world_size = roster->world_size;
     coordinator->n_deaths = 0;
     coordinator->cause = -1;
-    snprintf(plan.master_address, sizeof plan.master_address, "%s",
-             coordinator_master_address(coordinator));
-    plan.master_port = coordinator->store != NULL                ? tcpstore_port(coordinator->store)
+    snprintf(plan.master_address, sizeof plan.master_address, "%s", coordinator_master_address(coordinator));
+    plan.master_port = coordinator->store != NULL              ? tcpstore_port(coordinator->store)
                        : coordinator->config->master_port != 0 ? coordinator->config->master_port
                                                                : free_port();
     fill_random(plan.token, sizeof plan.token);
     save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
-    for (int i = 0; i < coordinator->n_nodes; i++)
+    for (int i = 0; i < roster->capacity; i++)
         coordinator->nodes[i].stopped = false;
-    for (int i = 0; i < coordinator->n_nodes; i++) {
-        struct coordinator_node *node = &coordinator->nodes[i];
-
-        plan.node_rank = i;
-        plan.first_rank = plan.role_rank = first_rank;
-        plan.role_world_size = plan.world_size;
-        snprintf(plan.node_address, sizeof plan.node_address, "%s", node->address);
-        first_rank += node->n_workers;
-        node->ops->form(node->member, &plan);
-    }
+    for (int i = 0; i < roster->capacity; i++)
+        if (coordinator_in_play(coordinator, i))
+            form_node(coordinator, i, &plan);
 }
 
 void coordinator_clear(struct coordinator *coordinator)
 {
     const int signal = coordinator->stop_signal != 0 ? coordinator->stop_signal : SIGTERM;
 
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (!coordinator->nodes[i].lost)
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i))
             coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, signal, coordinator->stop_now);
 }

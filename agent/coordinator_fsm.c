@@ -13,13 +13,14 @@ static const struct rule {
 
     [CS_PREPARING][CE_PREPARED] = { CS_UP, CA_FORM },
     [CS_PREPARING][CE_REFUSED] = { CS_ENDED, CA_END },
-    [CS_PREPARING][CE_FAILED] = { CS_GATHERING, CA_NONE }, /* a node was lost: wait for it again */
+    [CS_PREPARING][CE_FAILED] = { CS_GATHERING, CA_NONE }, /* prepared, but too few are left: wait again */
     [CS_PREPARING][CE_STOP] = { CS_ENDED, CA_END },
 
     [CS_UP][CE_FAILED] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_STOP] = { CS_CLEARING, CA_CLEAR },
+    [CS_UP][CE_CHANGE] = { CS_CLEARING, CA_CLEAR },
     [CS_UP][CE_DOWN_OK] = { CS_ENDED, CA_END },
-    [CS_UP][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE }, /* every rank left blaming another */
+    [CS_UP][CE_DOWN_RETRY] = { CS_GATHERING, CA_NONE }, /* every rank left blaming another, or for a change */
     [CS_UP][CE_DOWN_FINAL] = { CS_ENDED, CA_END },      /* saved and stopped on notice */
 
     [CS_CLEARING][CE_FAILED] = { CS_CLEARING, CA_NONE },
@@ -68,6 +69,7 @@ const char *coordinator_event_name(enum coordinator_event event)
         [CE_REFUSED] = "refused",
         [CE_FAILED] = "failed",
         [CE_STOP] = "stop",
+        [CE_CHANGE] = "change",
         [CE_DOWN_OK] = "down_ok",
         [CE_DOWN_RETRY] = "down_retry",
         [CE_DOWN_FINAL] = "down_final",

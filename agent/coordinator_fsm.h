@@ -10,7 +10,7 @@
 
 enum coordinator_state {
     CS_UNSET,
-    CS_GATHERING, /* waiting for every node to be there */
+    CS_GATHERING, /* waiting until enough nodes are there */
     CS_PREPARING, /* cleaning up, and choosing the step to resume from */
     CS_UP,        /* a generation runs */
     CS_CLEARING,  /* it is being taken down on every node */
@@ -26,6 +26,7 @@ enum coordinator_event {
     CE_REFUSED,    /* there is nothing to run, or no way to: complete already, no checkpoint that verifies */
     CE_FAILED,     /* a node said that its part failed, or was lost */
     CE_STOP,       /* a signal */
+    CE_CHANGE,     /* nodes have come, or want to leave: the world is to be formed anew */
     CE_DOWN_OK,    /* every node is down, and every rank ended well */
     CE_DOWN_RETRY, /* every node is down, and another generation is allowed */
     CE_DOWN_FINAL, /* every node is down, and none is */

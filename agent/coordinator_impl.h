@@ -1,27 +1,29 @@
 /*
  * What the files of the coordinator share: coordinator.c runs the machine and ends the run,
- * coordinator_form.c begins generations and takes them down, coordinator_store.c opens the store that a generation's
- * programs meet at, coordinator_reports.c takes what the nodes say.
+ * coordinator_members.c knows who comes and goes, coordinator_form.c begins generations and takes them down,
+ * coordinator_store.c opens the store that a generation's programs meet at, coordinator_reports.c takes what the nodes
+ * say.
  *
- * Whoever posts an event calls coordinator_run() before returning to the loop. A node that is lost is told
- * nothing; one whose `ops` is NULL has not come yet.
+ * Whoever posts an event calls coordinator_run() before returning to the loop.
  */
 #ifndef AGENT_COORDINATOR_IMPL_H
 #define AGENT_COORDINATOR_IMPL_H
 
 #include "agent/coordinator.h"
 #include "agent/coordinator_fsm.h"
+#include "agent/roster.h"
 #include "agent/save.h"
 #include "agent/tcpstore.h"
 
 enum { COORDINATOR_QUEUE = 256, COORDINATOR_LINE_BYTES = 1024 };
 
+/* Beside the roster's entry of the same number. */
 struct coordinator_node {
     const struct coordinator_member *ops;
     void *member;
-    int n_workers;
-    bool stopped, lost;
-    char address[256];
+    bool stopped;     /* nothing of the generation is alive there */
+    int leave_signal; /* of one that has said goodbye */
+    bool leave_saved; /* it asked for a checkpoint first */
 };
 
 struct coordinator {
@@ -41,17 +43,30 @@ struct coordinator {
     /* Of the generation that runs or just ran. */
     struct death *deaths;
     size_t n_deaths, deaths_capacity;
-    int cause;               /* index of the first cause in `deaths`; -1: none */
+    int cause;                   /* index of the first cause in `deaths`; -1: none */
     struct errors_detail detail; /* of that rank */
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
+
+    /* Who comes and goes. */
+    struct roster roster;
+    bool changing;     /* the generation ends, or ended, for a change of membership */
+    uv_timer_t *timer; /* NULL: the world is this node alone, and nothing is waited for */
+    uint64_t gather_until_ms, last_call_ms, change_ms; /* by the loop's clock; 0: not set */
+    uint64_t change_at_most_ms;
+
     int status;
     enum errors_class end_class; /* what ended the run where it is not a death; 0: a death did */
     char line[COORDINATOR_LINE_BYTES];
-    int n_nodes;
-    struct coordinator_node nodes[];
+    struct coordinator_node *nodes; /* (roster.capacity) */
 };
+
+/** Does this node take part in the generation, and can it be told? */
+static inline bool coordinator_in_play(const struct coordinator *coordinator, int node)
+{
+    return coordinator->roster.nodes[node].active && coordinator->roster.nodes[node].present;
+}
 
 void coordinator_post(struct coordinator *coordinator, enum coordinator_event event);
 /** Perform what was posted. From within an action it does nothing: the loop that is running goes on. */
@@ -64,8 +79,14 @@ void coordinator_note(struct coordinator *coordinator, const char *event, const 
 void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,
                           const char *words);
 
-/** Post CE_GATHERED if every node is there. */
+/** Post CE_GATHERED if enough nodes are there; else wait, for so long as may be waited. */
 void coordinator_gather(struct coordinator *coordinator);
+/** The generation is over, and another begins: let those go that said goodbye. */
+void coordinator_part(struct coordinator *coordinator);
+/** Every node that plays is asked to save and leave. */
+void coordinator_ask_to_leave(struct coordinator *coordinator);
+/** Stop waiting for anything: the run is over. */
+void coordinator_close_timer(struct coordinator *coordinator);
 /** Clean up and choose the step to go on from; CE_PREPARED or CE_REFUSED follows. */
 void coordinator_prepare(struct coordinator *coordinator);
 void coordinator_form(struct coordinator *coordinator);
@@ -81,6 +102,8 @@ const char *coordinator_master_address(const struct coordinator *coordinator);
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err);
 /** Everything in it is gone, and its port free. Nothing is done where there is none. */
 void coordinator_close_store(struct coordinator *coordinator);
+/** Remember a death of the generation, and which is its first cause. False: no memory for it. */
+bool coordinator_report_death(struct coordinator *coordinator, const struct death *death);
 
 /** If every node is down: reach the verdict, and post it. */
 void coordinator_judge_if_down(struct coordinator *coordinator);

@@ -40,12 +40,20 @@ static void take_cause(struct coordinator *coordinator, const struct errors_deta
         memset(&coordinator->detail, 0, sizeof coordinator->detail);
 }
 
+bool coordinator_report_death(struct coordinator *coordinator, const struct death *death)
+{
+    if (!add_death(coordinator, death))
+        return false;
+    take_cause(coordinator, NULL);
+    return true;
+}
+
 void coordinator_exited(struct coordinator *coordinator, int node, int generation, const struct death *death,
                         const struct errors_detail *detail)
 {
     if (!is_current(coordinator, generation) || !add_death(coordinator, death))
         return;
-    coordinator->deaths[coordinator->n_deaths - 1].node_rank = node;
+    coordinator->deaths[coordinator->n_deaths - 1].node_rank = coordinator->roster.nodes[node].node_rank;
     take_cause(coordinator, detail);
     if (death->kind != DEATH_NONE && !first_cause_is_consequence(death)) {
         coordinator_post(coordinator, CE_FAILED);
@@ -55,38 +63,10 @@ void coordinator_exited(struct coordinator *coordinator, int node, int generatio
 
 void coordinator_stopped(struct coordinator *coordinator, int node, int generation)
 {
-    if (!is_current(coordinator, generation))
+    if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, node))
         return;
     coordinator->nodes[node].stopped = true;
     coordinator_judge_if_down(coordinator);
-    coordinator_run(coordinator);
-}
-
-void coordinator_lost(struct coordinator *coordinator, int node, const char *words)
-{
-    struct death death = { .kind = DEATH_NODE,
-                           .rank = -1,
-                           .local_rank = -1,
-                           .node_rank = node,
-                           .step = -1,
-                           .phase = -1,
-                           .when_ns = coordinator->services.os->now_ns(coordinator->services.os->arg) };
-
-    if (coordinator->nodes[node].lost)
-        return;
-    coordinator->nodes[node].lost = true;
-    snprintf(death.host, sizeof death.host, "%.64s", coordinator->nodes[node].address);
-    snprintf(death.words, sizeof death.words, "node %d: %.200s", node, words);
-    if (coordinator->state == CS_UP || coordinator->state == CS_CLEARING) {
-        if (add_death(coordinator, &death))
-            take_cause(coordinator, NULL);
-        coordinator_post(coordinator, CE_FAILED);
-        coordinator_run(coordinator);
-        coordinator_judge_if_down(coordinator);
-    } else if (coordinator->state != CS_ENDED) {
-        coordinator_end_with(coordinator, FSDP_EXIT_LINK, ERRORS_NODE, death.words);
-        coordinator_post(coordinator, coordinator->state == CS_GATHERING ? CE_NEVER : CE_REFUSED);
-    }
     coordinator_run(coordinator);
 }
 
@@ -117,8 +97,8 @@ void coordinator_put(struct coordinator *coordinator, int node, int generation, 
 {
     if (!is_current(coordinator, generation))
         return;
-    for (int i = 0; i < coordinator->n_nodes; i++)
-        if (i != node && !coordinator->nodes[i].lost)
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (i != node && coordinator_in_play(coordinator, i))
             coordinator->nodes[i].ops->put(coordinator->nodes[i].member, generation, key, value, size_bytes);
 }
 

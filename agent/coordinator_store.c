@@ -13,7 +13,7 @@ static void say(void *arg, const char *words)
 const char *coordinator_master_address(const struct coordinator *coordinator)
 {
     return coordinator->config->master_address != NULL ? coordinator->config->master_address
-                                                       : coordinator->nodes[0].address;
+                                                       : coordinator->roster.nodes[COORDINATOR_SELF].address;
 }
 
 /* A job of ours meets over the link, and a program over this: PyTorch's, or whoever speaks its protocol. */
@@ -24,18 +24,24 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
                                       .other_than = coordinator->last_store_port,
                                       .say = say,
                                       .arg = coordinator };
+    const struct roster *roster = &coordinator->roster;
     const char **nodes;
     enum fsdp_status status;
 
     coordinator_close_store(coordinator);
     if (coordinator->config->job_json != NULL)
         return FSDP_OK;
-    nodes = calloc((size_t)coordinator->n_nodes, sizeof *nodes);
+    nodes = calloc(2 * (size_t)roster->capacity, sizeof *nodes);
     if (nodes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
-    for (int i = 0; coordinator->n_nodes > 1 && i < coordinator->n_nodes; i++)
-        if (coordinator->nodes[i].ops != NULL && !coordinator->nodes[i].lost)
-            nodes[config.n_nodes++] = coordinator->nodes[i].address;
+    for (int i = 0; roster->max_nodes > 1 && i < roster->capacity; i++) {
+        if (!roster->nodes[i].present)
+            continue;
+        nodes[config.n_nodes++] = roster->nodes[i].address;
+        if (roster->nodes[i].from[0] !=
+            '\0') /* where it comes from is not always where it wants to be found */
+            nodes[config.n_nodes++] = roster->nodes[i].from;
+    }
     config.nodes = nodes;
     status = tcpstore_open(&coordinator->store, coordinator->services.loop, &config, err);
     free(nodes);

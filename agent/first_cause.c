@@ -76,8 +76,6 @@ bool first_cause_is_final(const struct death *death, bool job)
 {
     if (death->kind == DEATH_SPAWN)
         return death->code == 126 || death->code == 127;
-    if (death->kind == DEATH_NODE)
-        return true;
     if (!job || death->kind != DEATH_EXIT)
         return false;
     return death->code == FSDP_EXIT_USAGE || death->code == FSDP_EXIT_INPUT || death->code == FSDP_EXIT_IO ||

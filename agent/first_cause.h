@@ -58,9 +58,8 @@ bool first_cause_is_consequence(const struct death *death);
 int first_cause_status(const struct death *death);
 
 /**
- * Would the next generation end the same way, or not begin? A program that cannot be executed; a node that is
- * lost (nobody joins a running job); and of our own trainer usage, input, I/O and configuration errors, which it
- * has told.
+ * Would the next generation end the same way, or not begin? A program that cannot be executed; and of our own
+ * trainer usage, input, I/O and configuration errors, which it has told.
  */
 bool first_cause_is_final(const struct death *death, bool job);
 

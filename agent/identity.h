@@ -8,7 +8,10 @@
 #include "agent/agent.h"
 #include "agent/proto.h"
 
-/** Build, host, place, and a hash of the job. Where its data and runs lie may differ from node to node. */
+/**
+ * Build, host, address, role, place (as asked for, and as the cluster's scheduler counts), and a hash of the job.
+ * Where its data and runs lie may differ from node to node.
+ */
 void identity_fill(struct proto_join *self, const struct agent_config *config);
 
 /** The number of this job in every frame: of its run id. */

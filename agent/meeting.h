@@ -1,6 +1,17 @@
 /*
- * The rendezvous (agent/rendezvous.h) of one run: its key, who we are, and how long we wait. What both sides of
- * it, the coordinator's (agent/nodes.h) and a member's (agent/uplink.h), begin with.
+ * How this node meets the others of its job. Who hosts is decided by trying: the node that can listen on an address
+ * of the endpoint is the coordinator, and the meeting is over for it; every other one connects there, as often
+ * as it takes, to all the addresses that the endpoint's name stands for, says who it is and waits to be let in. Names are
+ * never compared, so that it does not matter by which of its names a host is called.
+ *
+ *   create -> hosts()                            this node is the coordinator (agent/rendezvous.h)
+ *          -> welcomed() -> message()... -> lost()   it is a member of another's
+ *          -> failed()                           nobody answered in time, or the coordinator refused
+ *
+ * One that was welcomed and loses the connection before the first message() meets again: nothing had begun.
+ *
+ * Callbacks run on the loop's thread. hosts(), failed() and lost() come once and last. From within any callback
+ * every function here may be called.
  */
 #ifndef AGENT_MEETING_H
 #define AGENT_MEETING_H
@@ -8,8 +19,34 @@
 #include "agent/agent.h"
 #include "agent/rendezvous.h"
 
-/** Start to meet the other nodes of `config`. Errors as rendezvous_create(). */
-enum fsdp_status meeting_begin(struct rendezvous **out, uv_loop_t *loop, const struct agent_config *config,
-                               const struct rendezvous_handlers *handlers, void *arg, struct fsdp_err *err);
+struct meeting;
+
+struct meeting_handlers {
+    /* `rendezvous` listens and is the callee's. `where` is for a person: the address, or that it is every one. */
+    void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
+    void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
+    void (*message)(void *arg, const struct frame *frame);
+    void (*lost)(void *arg, const char *words);
+    void (*failed)(void *arg, int status, const char *words); /* `status`: the exit status of fsdprun */
+    void (*note)(void *arg, const char *words);               /* a line for the log: what is waited for */
+};
+
+/**
+ * Begin. `config` is borrowed until meeting_destroy().
+ *   FSDP_ERR_CONFIG  the endpoint is none
+ */
+enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const struct agent_config *config,
+                                const struct meeting_handlers *handlers, void *arg, struct fsdp_err *err);
+
+/** To the coordinator; no effect while there is no connection to it. */
+void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t generation, const void *payload,
+                  size_t size_bytes);
+/** Is this node a member, with its connection standing? */
+bool meeting_is_member(const struct meeting *meeting);
+/** Our own address as the connection shows it, numeric. */
+const char *meeting_address(const struct meeting *meeting);
+
+/** Close, after what is queued has been sent; freed when the loop has run. No callback follows. NULL is a no-op. */
+void meeting_destroy(struct meeting *meeting);
 
 #endif

@@ -6,14 +6,13 @@
 #include <string.h>
 
 #include "agent/detail_proto.h"
-#include "agent/meeting.h"
+#include "agent/identity.h"
 #include "agent/uplink.h"
 
 struct remote {
     struct nodes *nodes;
     int node;
     int generation; /* of the last START */
-    bool attached;
 };
 
 struct nodes {
@@ -21,7 +20,7 @@ struct nodes {
     struct coordinator *coordinator;
     struct console *console;
     struct rendezvous *rendezvous;
-    struct remote remotes[]; /* (n_nodes); the first is this node and unused */
+    struct remote remotes[]; /* by the coordinator's numbers; the first is this node and unused */
 };
 
 static void send_text(struct remote *remote, enum proto_type type, char *text)
@@ -183,7 +182,8 @@ static enum fsdp_status take_event(struct nodes *nodes, int node, const struct f
     return status;
 }
 
-static enum fsdp_status take_ask_stop(struct nodes *nodes, const struct frame *frame, struct fsdp_err *err)
+static enum fsdp_status take_ask_stop(struct nodes *nodes, int node, const struct frame *frame,
+                                      struct fsdp_err *err)
 {
     int64_t asked;
     enum fsdp_status status = proto_read_number(&asked, frame->payload, frame->size, err);
@@ -191,16 +191,14 @@ static enum fsdp_status take_ask_stop(struct nodes *nodes, const struct frame *f
 
     if (status != FSDP_OK)
         return status;
-    if (asked < 0 ||
-        asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE | UPLINK_ASK_FORWARD) || signal == 0 ||
-        signal >= NSIG)
+    if (asked < 0 || asked > (UPLINK_ASK_SIGNAL | UPLINK_ASK_NOW | UPLINK_ASK_SAVE | UPLINK_ASK_FORWARD) ||
+        signal == 0 || signal >= NSIG)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "asked to stop by signal %lld", (long long)asked);
     if ((asked & UPLINK_ASK_FORWARD) != 0)
         coordinator_forward(nodes->coordinator, signal);
-    else if ((asked & UPLINK_ASK_SAVE) != 0)
-        coordinator_notice(nodes->coordinator, signal);
     else
-        coordinator_stop(nodes->coordinator, signal, (asked & UPLINK_ASK_NOW) != 0);
+        coordinator_leave(nodes->coordinator, node, signal, (asked & UPLINK_ASK_NOW) != 0,
+                          (asked & UPLINK_ASK_SAVE) != 0);
     return FSDP_OK;
 }
 
@@ -227,39 +225,47 @@ static void on_message(void *arg, int node, const struct frame *frame)
         status = take_event(nodes, node, frame, &err);
         break;
     case PROTO_ASK_STOP:
-        status = take_ask_stop(nodes, frame, &err);
+        status = take_ask_stop(nodes, node, frame, &err);
         break;
     default:
         status = fsdp_fail(&err, FSDP_ERR_FORMAT, "a message of type %u (%s)", frame->type,
                            proto_name(frame->type));
     }
-    if (status != FSDP_OK) /* it holds the secret and talks nonsense: another build, or worse */
-        coordinator_lost(nodes->coordinator, node, err.message);
+    if (status != FSDP_OK) { /* it holds the secret and talks nonsense: another build, or worse */
+        rendezvous_drop(nodes->rendezvous, node);
+        coordinator_lost(nodes->coordinator, node, 0, err.message);
+    }
 }
 
-/* --- meeting ------------------------------------------------------------------------------------------------------ */
+/* --- who comes and goes ------------------------------------------------------------------------------------------- */
 
-static void on_formed(void *arg)
+static int on_judge(void *arg, const struct proto_join *join, const char *address,
+                    struct proto_refused *refused)
 {
     struct nodes *nodes = arg;
 
-    for (int i = 1; i < nodes->config->n_nodes; i++)
-        coordinator_attach(nodes->coordinator, i, &remote_member, &nodes->remotes[i],
-                           nodes->config->n_workers, rendezvous_peer_address(nodes->rendezvous, i));
+    return coordinator_admit(nodes->coordinator, join, address, refused);
 }
 
-static void on_failed(void *arg, int status, const char *words)
+static void on_joined(void *arg, int node)
+{
+    struct nodes *nodes = arg;
+    struct proto_join self;
+    struct proto_welcome welcome = { .wait = (int)coordinator_wait_of(nodes->coordinator, node) };
+
+    identity_fill(&self, nodes->config);
+    memcpy(welcome.host, self.host, sizeof welcome.host);
+    nodes->remotes[node] = (struct remote){ .nodes = nodes, .node = node };
+    send_text(&nodes->remotes[node], PROTO_WELCOME, proto_write_welcome(&welcome));
+    coordinator_set_address(nodes->coordinator, rendezvous_address(nodes->rendezvous));
+    coordinator_attach(nodes->coordinator, node, &remote_member, &nodes->remotes[node]);
+}
+
+static void on_lost(void *arg, int node, int64_t silent_ms, const char *words)
 {
     struct nodes *nodes = arg;
 
-    coordinator_refused(nodes->coordinator, status, words);
-}
-
-static void on_lost(void *arg, int node, const char *words)
-{
-    struct nodes *nodes = arg;
-
-    coordinator_lost(nodes->coordinator, node, words);
+    coordinator_lost(nodes->coordinator, node, silent_ms, words);
 }
 
 static void on_note(void *arg, const char *words)
@@ -269,33 +275,34 @@ static void on_note(void *arg, const char *words)
     console_say(nodes->console, "fsdprun: %s", words);
 }
 
-enum fsdp_status nodes_create(struct nodes **out, uv_loop_t *loop, const struct agent_config *config,
-                              struct coordinator *coordinator, struct console *console, struct fsdp_err *err)
+enum fsdp_status nodes_create(struct nodes **out, const struct agent_config *config,
+                              struct rendezvous *rendezvous, struct coordinator *coordinator,
+                              struct console *console, struct fsdp_err *err)
 {
-    static const struct rendezvous_handlers handlers = { on_formed, on_failed, on_message, on_lost, on_note };
-    struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)config->n_nodes * sizeof *nodes->remotes);
+    static const struct rendezvous_handlers handlers = { on_judge, on_joined, on_message, on_lost, on_note };
+    const int capacity = coordinator_capacity(coordinator);
+    struct nodes *nodes = calloc(1, sizeof *nodes + (size_t)capacity * sizeof *nodes->remotes);
     enum fsdp_status status;
 
     *out = NULL;
-    if (nodes == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d nodes", config->n_nodes);
+    if (nodes == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %d nodes", capacity);
+        goto fail;
+    }
     nodes->config = config;
     nodes->coordinator = coordinator;
     nodes->console = console;
-    for (int i = 0; i < config->n_nodes; i++)
-        nodes->remotes[i] = (struct remote){ .nodes = nodes, .node = i };
-    status = meeting_begin(&nodes->rendezvous, loop, config, &handlers, nodes, err);
-    if (status != FSDP_OK) {
-        free(nodes);
-        return status;
-    }
+    nodes->rendezvous = rendezvous;
+    status = rendezvous_serve(rendezvous, capacity, &handlers, nodes, err);
+    if (status != FSDP_OK)
+        goto fail;
+    coordinator_set_address(coordinator, rendezvous_address(rendezvous));
     *out = nodes;
     return FSDP_OK;
-}
-
-const char *nodes_own_address(const struct nodes *nodes)
-{
-    return rendezvous_address(nodes->rendezvous);
+fail:
+    rendezvous_destroy(rendezvous);
+    free(nodes);
+    return status;
 }
 
 void nodes_destroy(struct nodes *nodes)

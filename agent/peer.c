@@ -431,6 +431,11 @@ void *peer_data(const struct peer *peer)
     return peer->data;
 }
 
+int64_t peer_silent_ms(const struct peer *peer)
+{
+    return (int64_t)(uv_now(peer->tcp.loop) - peer->heard_ms);
+}
+
 const char *peer_name(const struct peer *peer)
 {
     return peer->name;

@@ -46,7 +46,9 @@ void peer_config_init(struct peer_config *config);
 
 /**
  * Listen on `address`. Each connection becomes a peer with `config` (copied).
- *   FSDP_ERR_IO  the address cannot be bound
+ *   FSDP_ERR_BUSY       another socket listens there
+ *   FSDP_ERR_NOT_FOUND  it is no address of this host
+ *   FSDP_ERR_IO         it cannot be bound
  */
 enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const struct sockaddr *address,
                              const struct peer_config *config, struct fsdp_err *err);
@@ -71,6 +73,8 @@ void peer_close(struct peer *peer, const struct fsdp_err *why);
 /** The caller's own, NULL at first. */
 void peer_set_data(struct peer *peer, void *data);
 void *peer_data(const struct peer *peer);
+/** For how long nothing was heard of it. */
+int64_t peer_silent_ms(const struct peer *peer);
 /** "10.0.0.2:4312" of the other side; "?" when unknown. */
 const char *peer_name(const struct peer *peer);
 /** The address alone, of the other side or of ours as the connection shows it. */

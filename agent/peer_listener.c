@@ -102,7 +102,11 @@ enum fsdp_status peer_listen(struct peer_listener **out, uv_loop_t *loop, const 
         status = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, on_connection);
     if (status < 0) {
         uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
-        return fsdp_fail(err, FSDP_ERR_IO, "%s", uv_strerror(status));
+        return fsdp_fail(err,
+                         status == UV_EADDRINUSE      ? FSDP_ERR_BUSY
+                         : status == UV_EADDRNOTAVAIL ? FSDP_ERR_NOT_FOUND
+                                                      : FSDP_ERR_IO,
+                         "%s", uv_strerror(status));
     }
     *out = listener;
     return FSDP_OK;

@@ -30,8 +30,14 @@ struct field {
 
 static const struct field join_fields[] = {
     FIELD(struct proto_join, TEXT, "version", version),    FIELD(struct proto_join, TEXT, "host", host),
-    FIELD(struct proto_join, INT, "node_rank", node_rank), FIELD(struct proto_join, INT, "n_nodes", n_nodes),
+    FIELD(struct proto_join, TEXT, "address", address),    FIELD(struct proto_join, TEXT, "role", role),
+    FIELD(struct proto_join, INT, "node_rank", node_rank), FIELD(struct proto_join, INT, "order", order),
+    FIELD(struct proto_join, INT, "min_nodes", min_nodes), FIELD(struct proto_join, INT, "n_nodes", n_nodes),
     FIELD(struct proto_join, INT, "n_workers", n_workers), FIELD(struct proto_join, LONG, "what", what),
+};
+static const struct field welcome_fields[] = {
+    FIELD(struct proto_welcome, TEXT, "host", host),
+    FIELD(struct proto_welcome, INT, "wait", wait),
 };
 static const struct field refused_fields[] = {
     FIELD(struct proto_refused, INT, "status", status),
@@ -110,6 +116,7 @@ static const char *const names[PROTO_COUNT] = {
     [PROTO_SAVED] = "saved",     [PROTO_PUBLISHED] = "published",
     [PROTO_NOTICE] = "notice",   [PROTO_ASK_STOP] = "ask_stop",
     [PROTO_FINISH] = "finish",   [PROTO_FORWARD] = "forward",
+    [PROTO_WELCOME] = "welcome",
 };
 
 const char *proto_name(unsigned type)
@@ -290,6 +297,7 @@ done:
 
 DEFINE_MESSAGE(join, proto_join)
 DEFINE_MESSAGE(refused, proto_refused)
+DEFINE_MESSAGE(welcome, proto_welcome)
 DEFINE_MESSAGE(start, proto_start)
 DEFINE_MESSAGE(exited, proto_exited)
 DEFINE_MESSAGE(published, fsdp_link_published)

@@ -1,12 +1,14 @@
 /*
- * What agents say to each other, inside frames (agent/frame.h). The coordinator is the agent of node 0; the
- * others are members. Every message but PUT and EVENT is one JSON object: an unknown or missing key is refused.
+ * What agents say to each other, inside frames (agent/frame.h). The coordinator is the agent that listens at the
+ * endpoint; the others are members. Every message but PUT and EVENT is one JSON object: an unknown or missing
+ * key is refused.
  *
  *   member -> coordinator   JOIN  PUT  EXITED  STOPPED  EVENT  SAVED  ASK_STOP
- *   coordinator -> member   REFUSED  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  FINISH
+ *   coordinator -> member   REFUSED | WELCOME  START  PUT  STOP  FORWARD  NOTICE  PUBLISHED  FINISH
  *
  * JOIN is the first message of a member and the only one before its admission. A generation begins with START
- * and ends with a STOPPED of every member; FINISH ends the job. Messages of an older generation are dropped.
+ * and ends with a STOPPED of every member that takes part in it; FINISH ends the job, or lets one member go: then the
+ * member closes the connection, which is its goodbye. Messages of an older generation are dropped.
  *
  * Pure: no sockets, no loop.
  */
@@ -33,7 +35,8 @@ enum proto_type {
     PROTO_PUBLISHED,
     PROTO_NOTICE,   /* save and stop */
     PROTO_ASK_STOP, /* a member's fsdprun got a signal: stop the job, or save and stop it */
-    PROTO_FINISH,   /* the job is over */
+    PROTO_FINISH,   /* the job is over, or goes on without this node */
+    PROTO_WELCOME,  /* the answer to a JOIN: it is one of us, and waits for START */
     PROTO_FORWARD,  /* pass this signal on to the workers */
     PROTO_COUNT
 };
@@ -47,8 +50,20 @@ enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512 };
 struct proto_join {
     char version[64]; /* number and commit of the build: link structs travel inside messages */
     char host[PROTO_TEXT_BYTES];
-    int node_rank, n_nodes, n_workers;
+    char address[PROTO_TEXT_BYTES]; /* by which it wants to be reached; empty: as its connection shows it */
+    char role[PROTO_TEXT_BYTES];
+    int node_rank; /* -1: any */
+    int order;     /* its place among the nodes as the cluster's scheduler counts them; -1: unknown */
+    int min_nodes, n_nodes;
+    int n_workers;
     uint64_t what; /* XXH3 of the resolved job; 0 of a program */
+};
+
+enum proto_wait { PROTO_WAIT_FORMING, PROTO_WAIT_RUNNING, PROTO_WAIT_SPARE };
+
+struct proto_welcome {
+    char host[PROTO_TEXT_BYTES]; /* of the coordinator */
+    int wait;                    /* enum proto_wait: what it waits for */
 };
 
 struct proto_refused {
@@ -81,8 +96,8 @@ struct proto_exited {
     int rank, local_rank;
     int pid, code, sent_signal;
     uint32_t killed; /* 1: we had sent it KILL */
-    int64_t step; /* -1: unknown */
-    int phase;    /* enum fsdp_phase; -1: unknown */
+    int64_t step;    /* -1: unknown */
+    int phase;       /* enum fsdp_phase; -1: unknown */
     char host[PROTO_TEXT_BYTES];
     char words[PROTO_WORDS_BYTES]; /* more about it; may be empty */
     int64_t age_ns;
@@ -100,6 +115,7 @@ struct proto_finish {
 /* Each returns the JSON text, to be freed, or NULL when memory ran out. */
 char *proto_write_join(const struct proto_join *join);
 char *proto_write_refused(const struct proto_refused *refused);
+char *proto_write_welcome(const struct proto_welcome *welcome);
 char *proto_write_start(const struct proto_start *start);
 char *proto_write_exited(const struct proto_exited *exited);
 char *proto_write_saved(const struct fsdp_link_saved *saved, int rank);
@@ -112,6 +128,8 @@ char *proto_write_number(int64_t number);
 enum fsdp_status proto_read_join(struct proto_join *join, const void *text, size_t n_bytes,
                                  struct fsdp_err *err);
 enum fsdp_status proto_read_refused(struct proto_refused *refused, const void *text, size_t n_bytes,
+                                    struct fsdp_err *err);
+enum fsdp_status proto_read_welcome(struct proto_welcome *welcome, const void *text, size_t n_bytes,
                                     struct fsdp_err *err);
 enum fsdp_status proto_read_start(struct proto_start *start, const void *text, size_t n_bytes,
                                   struct fsdp_err *err);

@@ -31,16 +31,18 @@ struct run {
     struct events *events;
     struct console *console;
     struct logs *logs;
-    struct coordinator *coordinator; /* of node 0; on other nodes NULL ... */
-    struct uplink *uplink;           /* ... and this is the line to it */
-    struct nodes *nodes;             /* of node 0: the other nodes; NULL where there are none */
-    struct world *world;
+    const struct os_baseline *baseline;
+    struct uplink *uplink; /* of several nodes: we meet, or are a member; NULL: we are the coordinator */
+    struct coordinator *coordinator; /* NULL unless we are */
+    struct nodes *nodes;             /* the other nodes, on the coordinator's; NULL where there are none */
+    struct world *world;             /* NULL while it is open who coordinates */
     uv_signal_t children;
     uv_timer_t disk;
     int n_handles;
     int disk_waited_ms;
-    bool job_written, stuck, captured;
+    bool job_written, stuck, captured, closing;
     int n_interrupts;
+    int node_rank; /* of this node in the last generation; -1: it was in none */
     int status;
     char line[LINE_BYTES];
     char account[ACCOUNT_BYTES]; /* what is shown above the line */
@@ -102,10 +104,37 @@ static void write_job(struct run *run)
 
 /* --- the coordinator's member on this node ------------------------------------------------------------------------ */
 
+static enum fsdp_status open_as_member(struct run *run, struct fsdp_err *err);
+static void on_world_ended(void *arg);
+
+/* What is needed to run anything cannot be had here: the first rank fails, for everybody to hear. */
+static void report_unfit(struct run *run, const struct world_plan *plan, enum fsdp_status status,
+                         const char *words)
+{
+    struct death death = { .kind = DEATH_SPAWN,
+                           .rank = plan->first_rank,
+                           .local_rank = 0,
+                           .code = run_start_status(status),
+                           .step = -1,
+                           .phase = -1 };
+
+    gethostname(death.host, sizeof death.host - 1);
+    snprintf(death.words, sizeof death.words, "%.200s", words);
+    uplink_exited(run->uplink, plan->generation, &death, NULL);
+    uplink_stopped(run->uplink, plan->generation);
+}
+
 static void member_form(void *member, const struct world_plan *plan)
 {
     struct run *run = member;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status = run->world != NULL ? FSDP_OK : open_as_member(run, &err);
 
+    if (status != FSDP_OK) {
+        report_unfit(run, plan, status, err.message);
+        return;
+    }
+    run->node_rank = plan->node_rank;
     world_form(run->world, plan);
     write_job(run); /* after the start: it waits for the disk */
 }
@@ -149,9 +178,10 @@ static void member_put(void *member, int generation, const char *key, const void
 static void pass_error_on(const struct run *run, const struct coordinator_end *end)
 {
     const struct agent_config *config = run->config;
-    const char *to = config->environment != NULL ? worker_env_find(config->environment, "TORCHELASTIC_ERROR_FILE")
-                                                 : getenv("TORCHELASTIC_ERROR_FILE");
-    const char *from = end->node == config->node_rank && end->detail != NULL ? end->detail->error_file : NULL;
+    const char *to = config->environment != NULL
+                         ? worker_env_find(config->environment, "TORCHELASTIC_ERROR_FILE")
+                         : getenv("TORCHELASTIC_ERROR_FILE");
+    const char *from = end->node == run->node_rank && end->detail != NULL ? end->detail->error_file : NULL;
     struct fsdp_err err = { 0 };
 
     if (to == NULL || to[0] == '\0' || end->detail == NULL || end->detail->error_file[0] == '\0')
@@ -168,7 +198,10 @@ static void member_finish(void *member, const struct coordinator_end *end)
     snprintf(run->line, sizeof run->line, "%s", end->line);
     errors_account(end->detail, run->account, sizeof run->account);
     pass_error_on(run, end);
-    world_end(run->world);
+    if (run->world != NULL)
+        world_end(run->world);
+    else
+        on_world_ended(run);
 }
 
 static const struct coordinator_member local_member = {
@@ -183,14 +216,15 @@ static const struct coordinator_member local_member = {
 
 /* --- the world's listener ----------------------------------------------------------------------------------------- */
 
-static void on_exited(void *arg, int generation, const struct death *death, const struct errors_detail *detail)
+static void on_exited(void *arg, int generation, const struct death *death,
+                      const struct errors_detail *detail)
 {
     struct run *run = arg;
 
     if (run->uplink != NULL)
         uplink_exited(run->uplink, generation, death, detail);
     else
-        coordinator_exited(run->coordinator, run->config->node_rank, generation, death, detail);
+        coordinator_exited(run->coordinator, COORDINATOR_SELF, generation, death, detail);
 }
 
 static void on_stopped(void *arg, int generation)
@@ -200,7 +234,7 @@ static void on_stopped(void *arg, int generation)
     if (run->uplink != NULL)
         uplink_stopped(run->uplink, generation);
     else
-        coordinator_stopped(run->coordinator, run->config->node_rank, generation);
+        coordinator_stopped(run->coordinator, COORDINATOR_SELF, generation);
 }
 
 static void on_event(void *arg, int generation, int rank, const char *json, size_t length)
@@ -210,7 +244,7 @@ static void on_event(void *arg, int generation, int rank, const char *json, size
     if (run->uplink != NULL)
         uplink_event(run->uplink, generation, rank, json, length);
     else
-        coordinator_event(run->coordinator, run->config->node_rank, generation, rank, json, length);
+        coordinator_event(run->coordinator, COORDINATOR_SELF, generation, rank, json, length);
 }
 
 static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved,
@@ -219,7 +253,7 @@ static void on_saved(void *arg, int generation, int rank, const struct fsdp_link
     struct run *run = arg;
 
     if (run->uplink == NULL) {
-        coordinator_saved(run->coordinator, run->config->node_rank, generation, rank, saved, manifest_fd);
+        coordinator_saved(run->coordinator, COORDINATOR_SELF, generation, rank, saved, manifest_fd);
         return;
     }
     if (manifest_fd >= 0)
@@ -234,7 +268,7 @@ static void on_put(void *arg, int generation, const char *key, const void *value
     if (run->uplink != NULL)
         uplink_put(run->uplink, generation, key, value, size_bytes);
     else
-        coordinator_put(run->coordinator, run->config->node_rank, generation, key, value, size_bytes);
+        coordinator_put(run->coordinator, COORDINATOR_SELF, generation, key, value, size_bytes);
 }
 
 static void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
@@ -244,7 +278,7 @@ static void on_record(void *arg, int generation, const char *event, const struct
     if (run->uplink != NULL)
         uplink_record(run->uplink, generation, event, fields);
     else
-        coordinator_record(run->coordinator, run->config->node_rank, generation, event, fields);
+        coordinator_record(run->coordinator, COORDINATOR_SELF, generation, event, fields);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -258,6 +292,20 @@ static void say_last(const struct run *run)
     dprintf(run->config->stdio[2], "fsdprun: %s\n", run->line);
 }
 
+/* One that was made for this run, which never began: it goes as it came. */
+static void discard_directory(struct run *run)
+{
+    const struct rundir_spec spec = { .kind = RUNDIR_PROGRAM,
+                                      .path = run->config->run_dir,
+                                      .temporary = true };
+
+    if (run->config->run_dir == NULL || !run->config->run_dir_temporary ||
+        rundir_open(&run->rundir, &spec, NULL) != FSDP_OK)
+        return;
+    rundir_close(run->rundir, true);
+    run->rundir = NULL;
+}
+
 static void finish(struct run *run)
 {
     void (*done)(void *, int, bool) = run->done;
@@ -267,6 +315,8 @@ static void finish(struct run *run)
 
     say_last(run);
     events_close(run->events);
+    if (run->rundir == NULL)
+        discard_directory(run);
     rundir_close(run->rundir, !run->captured && status == 0);
     free(run);
     done(arg, status, stuck);
@@ -282,6 +332,7 @@ static void on_closed(uv_handle_t *handle)
 
 static void close_all(struct run *run)
 {
+    run->closing = true;
     uplink_destroy(run->uplink);
     nodes_destroy(run->nodes);
     world_destroy(run->world);
@@ -356,7 +407,7 @@ void run_signal(struct run *run, int signal)
 {
     const unsigned save = run->config->save_on_signal;
 
-    if (run->world == NULL)
+    if (run->closing)
         return; /* the end has begun */
     if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
         (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
@@ -394,18 +445,20 @@ static bool is_captured(const struct agent_config *config)
     return false;
 }
 
-static enum fsdp_status open_directory(struct run *run, struct fsdp_err *err)
+/* --- opening -------------------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
 {
     const struct rundir_spec spec = { .kind = run->config->job_json != NULL ? RUNDIR_JOB : RUNDIR_PROGRAM,
                                       .path = run->config->run_dir,
-                                      .lock = run->config->node_rank == 0,
+                                      .lock = coordinates,
                                       .temporary = run->config->run_dir_temporary };
     enum fsdp_status status;
 
     if (run->config->run_dir == NULL)
         return FSDP_OK;
     status = rundir_open(&run->rundir, &spec, err);
-    return status != FSDP_OK || run->config->node_rank != 0
+    return status != FSDP_OK || !coordinates
                ? status
                : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
 }
@@ -431,21 +484,26 @@ static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
                        &rotation, err);
 }
 
-static enum fsdp_status open_machines(struct run *run, const struct os_baseline *baseline,
-                                      struct fsdp_err *err)
+static enum fsdp_status open_coordinator(struct run *run, struct fsdp_err *err)
 {
-    const struct coordinator_services coordinator = { .loop = run->loop,
-                                                      .os = &agent_os_linux,
-                                                      .io = &io_posix,
-                                                      .rundir = run->rundir,
-                                                      .events = run->events,
-                                                      .console = run->console };
-    const struct world_services world = { .loop = run->loop,
-                                          .os = &agent_os_linux,
-                                          .baseline = baseline,
-                                          .rundir = run->rundir,
-                                          .logs = run->logs,
-                                          .console = run->console };
+    const struct coordinator_services services = { .loop = run->loop,
+                                                   .os = &agent_os_linux,
+                                                   .io = &io_posix,
+                                                   .rundir = run->rundir,
+                                                   .events = run->events,
+                                                   .console = run->console };
+
+    return coordinator_create(&run->coordinator, run->config, &services, err);
+}
+
+static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
+{
+    const struct world_services services = { .loop = run->loop,
+                                             .os = &agent_os_linux,
+                                             .baseline = run->baseline,
+                                             .rundir = run->rundir,
+                                             .logs = run->logs,
+                                             .console = run->console };
     const struct world_listener listener = { .arg = run,
                                              .exited = on_exited,
                                              .stopped = on_stopped,
@@ -454,22 +512,77 @@ static enum fsdp_status open_machines(struct run *run, const struct os_baseline 
                                              .record = on_record,
                                              .put = run->config->n_nodes > 1 ? on_put : NULL,
                                              .ended = on_world_ended };
+
+    return world_create(&run->world, run->config, &services, &listener, err);
+}
+
+static enum fsdp_status open_as_member(struct run *run, struct fsdp_err *err)
+{
+    enum fsdp_status status = open_directory(run, false, err);
+
+    if (status == FSDP_OK)
+        status = open_output(run, err);
+    return status != FSDP_OK ? status : open_world(run, err);
+}
+
+/* The world last: it alone has to be ended before it may be destroyed. */
+static enum fsdp_status open_as_coordinator(struct run *run, struct rendezvous *rendezvous,
+                                            struct fsdp_err *err)
+{
+    enum fsdp_status status = open_directory(run, true, err);
+
+    if (status == FSDP_OK)
+        status = open_output(run, err);
+    if (status == FSDP_OK)
+        status = open_coordinator(run, err);
+    if (status == FSDP_OK && rendezvous != NULL) {
+        status = nodes_create(&run->nodes, run->config, rendezvous, run->coordinator, run->console, err);
+        rendezvous = NULL;
+    }
+    rendezvous_destroy(rendezvous);
+    return status != FSDP_OK ? status : open_world(run, err);
+}
+
+/* --- several nodes -------------------------------------------------------------------------------------------------- */
+
+static void on_note(void *member, const char *words)
+{
+    const struct run *run = member;
+
+    if (run->console != NULL)
+        console_say(run->console, "fsdprun: %s", words);
+    else
+        dprintf(run->config->stdio[2], "fsdprun: %s\n", words);
+}
+
+static void on_hosts(void *member, struct rendezvous *rendezvous, const char *where)
+{
+    struct run *run = member;
+    struct fsdp_err err = { 0 };
+    char words[ENDPOINT_TEXT_BYTES + 64];
     enum fsdp_status status;
 
-    /* The world last: it alone has to be ended before it may be destroyed. */
-    if (run->config->node_rank != 0)
-        status = uplink_create(&run->uplink, run->loop, run->config, &local_member, run, run->console, err);
-    else
-        status = coordinator_create(&run->coordinator, run->config, &coordinator, err);
-    if (status == FSDP_OK && run->coordinator != NULL && run->config->n_nodes > 1)
-        status = nodes_create(&run->nodes, run->loop, run->config, run->coordinator, run->console, err);
-    return status != FSDP_OK ? status : world_create(&run->world, run->config, &world, &listener, err);
+    uplink_destroy(run->uplink);
+    run->uplink = NULL;
+    status = open_as_coordinator(run, rendezvous, &err);
+    if (status != FSDP_OK) {
+        run->status = run_start_status(status);
+        snprintf(run->line, sizeof run->line, "%s", err.message);
+        on_world_ended(run);
+        return;
+    }
+    if (!run->config->quiet) {
+        snprintf(words, sizeof words, "this node hosts, at %s; waiting for the others", where);
+        on_note(run, words);
+    }
+    coordinator_attach(run->coordinator, COORDINATOR_SELF, &local_member, run);
 }
 
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
                            const struct os_baseline *baseline,
                            void (*done)(void *arg, int status, bool stuck), void *arg, struct fsdp_err *err)
 {
+    static const struct uplink_handlers handlers = { on_hosts, on_note };
     struct run *run = calloc(1, sizeof *run);
     enum fsdp_status status;
 
@@ -478,17 +591,21 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     run->loop = loop;
     run->config = config;
+    run->baseline = baseline;
+    run->node_rank = -1;
     run->done = done;
     run->done_arg = arg;
-    if ((status = open_directory(run, err)) == FSDP_OK && (status = open_output(run, err)) == FSDP_OK)
-        status = open_machines(run, baseline, err);
+    if (config->n_nodes > 1)
+        status = uplink_create(&run->uplink, loop, config, &local_member, &handlers, run, err);
+    else
+        status = open_as_coordinator(run, NULL, err);
     if (status != FSDP_OK) {
-        uplink_destroy(run->uplink);
-        nodes_destroy(run->nodes);
         coordinator_destroy(run->coordinator);
         logs_destroy(run->logs);
         console_destroy(run->console);
         events_close(run->events);
+        if (run->rundir == NULL)
+            discard_directory(run);
         rundir_close(run->rundir, true);
         free(run);
         return status;
@@ -500,7 +617,6 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     uv_signal_start(&run->children, on_child, SIGCHLD);
     *out = run;
     if (run->coordinator != NULL)
-        coordinator_attach(run->coordinator, config->node_rank, &local_member, run, config->n_workers,
-                           run->nodes == NULL ? "127.0.0.1" : nodes_own_address(run->nodes));
+        coordinator_attach(run->coordinator, COORDINATOR_SELF, &local_member, run);
     return FSDP_OK;
 }

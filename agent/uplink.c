@@ -13,12 +13,13 @@ enum { LINE_BYTES = 1024 };
 struct uplink {
     const struct agent_config *config;
     const struct coordinator_member *ops;
+    struct uplink_handlers handlers;
     void *member;
-    struct console *console;
-    struct rendezvous *rendezvous;
-    int generation; /* of the last START */
-    bool up;        /* workers of it may be alive here */
-    bool ending;    /* the line is gone: finish when they are not */
+    struct meeting *meeting;
+    char host[PROTO_TEXT_BYTES]; /* of the coordinator */
+    int generation;              /* of the last START; -1: none yet */
+    bool up;                     /* workers of it may be alive here */
+    bool ending;                 /* the line is gone: finish when they are not */
     bool finished;
     char line[LINE_BYTES];
     struct coordinator_end end; /* what it ends with; its line and detail stand here */
@@ -155,7 +156,7 @@ static enum fsdp_status take_forward(struct uplink *uplink, int64_t number, stru
     return FSDP_OK;
 }
 
-static void on_message(void *arg, int node, const struct frame *frame)
+static void on_message(void *arg, const struct frame *frame)
 {
     struct uplink *uplink = arg;
     struct fsdp_link_notice notice = { .kind = FSDP_NOTICE_SAVE_AND_STOP };
@@ -164,7 +165,6 @@ static void on_message(void *arg, int node, const struct frame *frame)
     int64_t number;
     char words[LINE_BYTES];
 
-    (void)node;
     if (uplink->ending || uplink->finished)
         return;
     if (frame->type != PROTO_START && frame->type != PROTO_FINISH &&
@@ -201,14 +201,35 @@ static void on_message(void *arg, int node, const struct frame *frame)
                            proto_name(frame->type));
     }
     if (status != FSDP_OK) {
-        snprintf(words, sizeof words, "node 0 does not talk as it should: %s", err.message);
+        snprintf(words, sizeof words, "%.200s, which hosts, does not talk as it should: %s", uplink->host,
+                 err.message);
         end_alone(uplink, FSDP_EXIT_LINK, words);
     }
 }
 
-static void on_formed(void *arg)
+static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where)
 {
-    (void)arg; /* START says all there is to say */
+    struct uplink *uplink = arg;
+
+    uplink->handlers.hosts(uplink->member, rendezvous, where);
+}
+
+static void on_welcomed(void *arg, const struct proto_welcome *welcome, const char *address)
+{
+    static const char *const waits[] = {
+        [PROTO_WAIT_FORMING] = "waiting for the world to form",
+        [PROTO_WAIT_RUNNING] = "the world runs, and will be formed anew with this node",
+        [PROTO_WAIT_SPARE] = "the world is full: waiting as a spare",
+    };
+    struct uplink *uplink = arg;
+    char words[PROTO_TEXT_BYTES + 200];
+
+    memcpy(uplink->host, welcome->host, sizeof uplink->host);
+    if (uplink->config->quiet)
+        return;
+    snprintf(words, sizeof words, "%s hosts, at %s; %s", welcome->host, address,
+             waits[welcome->wait >= 0 && welcome->wait <= PROTO_WAIT_SPARE ? welcome->wait : 0]);
+    uplink->handlers.note(uplink->member, words);
 }
 
 static void on_failed(void *arg, int status, const char *words)
@@ -216,20 +237,20 @@ static void on_failed(void *arg, int status, const char *words)
     end_alone(arg, status, words);
 }
 
-static void on_lost(void *arg, int node, const char *words)
+static void on_lost(void *arg, const char *words)
 {
+    struct uplink *uplink = arg;
     char line[LINE_BYTES];
 
-    (void)node;
-    snprintf(line, sizeof line, "the link to node 0 was lost: %s", words);
-    end_alone(arg, FSDP_EXIT_LINK, line);
+    snprintf(line, sizeof line, "the link to the coordinator, %.200s, was lost: %s", uplink->host, words);
+    end_alone(uplink, FSDP_EXIT_LINK, line);
 }
 
 static void on_note(void *arg, const char *words)
 {
     struct uplink *uplink = arg;
 
-    console_say(uplink->console, "fsdprun: %s", words);
+    uplink->handlers.note(uplink->member, words);
 }
 
 /* --- what happens here ---------------------------------------------------------------------------------------------- */
@@ -237,7 +258,7 @@ static void on_note(void *arg, const char *words)
 static void send_text(struct uplink *uplink, enum proto_type type, int generation, char *text)
 {
     if (text != NULL && !uplink->ending)
-        rendezvous_send(uplink->rendezvous, 0, type, (uint32_t)generation, text, strlen(text));
+        meeting_send(uplink->meeting, type, (uint32_t)generation, text, strlen(text));
     free(text);
 }
 
@@ -268,7 +289,7 @@ void uplink_stopped(struct uplink *uplink, int generation)
     if (uplink->ending)
         finish(uplink);
     else
-        rendezvous_send(uplink->rendezvous, 0, PROTO_STOPPED, (uint32_t)generation, NULL, 0);
+        meeting_send(uplink->meeting, PROTO_STOPPED, (uint32_t)generation, NULL, 0);
 }
 
 void uplink_event(struct uplink *uplink, int generation, int rank, const char *json, size_t length)
@@ -277,7 +298,7 @@ void uplink_event(struct uplink *uplink, int generation, int rank, const char *j
     char *payload = proto_write_event(rank, json, length, &size_bytes);
 
     if (payload != NULL && !uplink->ending)
-        rendezvous_send(uplink->rendezvous, 0, PROTO_EVENT, (uint32_t)generation, payload, size_bytes);
+        meeting_send(uplink->meeting, PROTO_EVENT, (uint32_t)generation, payload, size_bytes);
     free(payload);
 }
 
@@ -308,7 +329,7 @@ void uplink_put(struct uplink *uplink, int generation, const char *key, const vo
     memcpy(payload, key, key_bytes);
     if (size_bytes > 0)
         memcpy(payload + key_bytes, value, size_bytes);
-    rendezvous_send(uplink->rendezvous, 0, PROTO_PUT, (uint32_t)generation, payload, key_bytes + size_bytes);
+    meeting_send(uplink->meeting, PROTO_PUT, (uint32_t)generation, payload, key_bytes + size_bytes);
     free(payload);
 }
 
@@ -318,7 +339,7 @@ static void ask(struct uplink *uplink, int64_t what)
 {
     char line[64];
 
-    if (rendezvous_n_connected(uplink->rendezvous) > 0 && uplink->generation >= 0) {
+    if (meeting_is_member(uplink->meeting) && uplink->generation >= 0) {
         send_text(uplink, PROTO_ASK_STOP, uplink->generation, proto_write_number(what));
         return;
     }
@@ -348,10 +369,11 @@ void uplink_notice(struct uplink *uplink, int signal)
 /* --- opening and closing -------------------------------------------------------------------------------------------- */
 
 enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struct agent_config *config,
-                               const struct coordinator_member *ops, void *member, struct console *console,
-                               struct fsdp_err *err)
+                               const struct coordinator_member *ops, const struct uplink_handlers *handlers,
+                               void *member, struct fsdp_err *err)
 {
-    static const struct rendezvous_handlers handlers = { on_formed, on_failed, on_message, on_lost, on_note };
+    static const struct meeting_handlers meeting = { on_hosts, on_welcomed, on_message,
+                                                     on_lost,  on_failed,   on_note };
     struct uplink *uplink = calloc(1, sizeof *uplink);
     enum fsdp_status status;
 
@@ -360,10 +382,10 @@ enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struc
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
     uplink->config = config;
     uplink->ops = ops;
+    uplink->handlers = *handlers;
     uplink->member = member;
-    uplink->console = console;
     uplink->generation = -1;
-    status = meeting_begin(&uplink->rendezvous, loop, config, &handlers, uplink, err);
+    status = meeting_create(&uplink->meeting, loop, config, &meeting, uplink, err);
     if (status != FSDP_OK) {
         free(uplink);
         return status;
@@ -376,6 +398,6 @@ void uplink_destroy(struct uplink *uplink)
 {
     if (uplink == NULL)
         return;
-    rendezvous_destroy(uplink->rendezvous);
+    meeting_destroy(uplink->meeting);
     free(uplink);
 }

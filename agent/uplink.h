@@ -1,8 +1,9 @@
 /*
- * A member's line to the coordinator, the agent of node 0: what the coordinator says comes out as calls of its
- * member operations (agent/coordinator.h), the same that a coordinator in this process makes; what happens on
- * this node goes in. When the line breaks, the node's workers are stopped, with the grace, and the run ends here
- * with 76: without its coordinator nobody may go on.
+ * This node among several: it meets the others (agent/meeting.h), and either hosts them or becomes a member. As a
+ * member this is its line to the coordinator: what the coordinator says comes out as calls of its member operations
+ * (agent/coordinator.h), the same that a coordinator in this process makes; what happens on this node goes in.
+ * When the line breaks, the node's workers are stopped, with the grace, and the run ends here with 76: without its
+ * coordinator nobody may go on.
  *
  * Thread: the loop's.
  */
@@ -10,8 +11,8 @@
 #define AGENT_UPLINK_H
 
 #include "agent/agent.h"
-#include "agent/console.h"
 #include "agent/coordinator.h"
+#include "agent/rendezvous.h"
 
 /* ASK_STOP carries a signal, and how it is meant. */
 enum {
@@ -23,10 +24,20 @@ enum {
 
 struct uplink;
 
-/** Begin to join. `member` is told what the coordinator says, finish() last and once. */
+/* What is told beside the member operations. */
+struct uplink_handlers {
+    /* This node is the coordinator; `rendezvous` is the callee's, which destroys the uplink. */
+    void (*hosts)(void *member, struct rendezvous *rendezvous, const char *where);
+    void (*note)(void *member, const char *words); /* a line for the log */
+};
+
+/**
+ * Begin to meet. `member` is told what the coordinator says, finish() last and once; form() may be the first.
+ *   FSDP_ERR_CONFIG  the endpoint is none
+ */
 enum fsdp_status uplink_create(struct uplink **out, uv_loop_t *loop, const struct agent_config *config,
-                               const struct coordinator_member *ops, void *member, struct console *console,
-                               struct fsdp_err *err);
+                               const struct coordinator_member *ops, const struct uplink_handlers *handlers,
+                               void *member, struct fsdp_err *err);
 void uplink_destroy(struct uplink *uplink); /* NULL is a no-op */
 
 /* Reports, as of struct world_listener. */
@@ -39,7 +50,8 @@ void uplink_record(struct uplink *uplink, int generation, const char *event,
 void uplink_saved(struct uplink *uplink, int generation, int rank, const struct fsdp_link_saved *saved);
 void uplink_put(struct uplink *uplink, int generation, const char *key, const void *value, size_t size_bytes);
 
-/** A signal of the user's on this node: ask the coordinator to stop the run; before there is one, end alone. */
+/** A signal of the user's on this node: ask the coordinator to let it leave, or to stop the run; before there is one,
+ * end alone. */
 void uplink_stop(struct uplink *uplink, int signal, bool now);
 void uplink_notice(struct uplink *uplink, int signal);
 /** One that goes on to every worker of the job, and ends nothing. */

@@ -103,6 +103,24 @@ void verdict_stopped(int signal, struct verdict *verdict)
     snprintf(verdict->words, sizeof verdict->words, "stopped by SIG%s", sigabbrev_np(signal));
 }
 
+/* Every rank had done its work before it was asked to stop. */
+static bool all_finished(const struct verdict_run *run)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < run->n_deaths; i++)
+        n += run->deaths[i].kind == DEATH_NONE && run->deaths[i].code == 0 && run->deaths[i].sent_signal == 0;
+    return n >= (size_t)run->world_size;
+}
+
+/* Only the members change: nothing of the program has failed. */
+static bool is_change(const struct verdict_run *run, const struct death *cause)
+{
+    if (cause != NULL && cause->kind == DEATH_NODE)
+        return run->elastic;
+    return run->changing && (cause == NULL ? !all_finished(run) : first_cause_is_consequence(cause));
+}
+
 void verdict_reach(const struct verdict_run *run, struct verdict *verdict)
 {
     const struct death *cause = run->cause >= 0 ? &run->deaths[run->cause] : NULL;
@@ -111,9 +129,15 @@ void verdict_reach(const struct verdict_run *run, struct verdict *verdict)
     bool final;
 
     *verdict = (struct verdict){ .event = CE_DOWN_OK };
+    if (!asked && is_change(run, cause)) {
+        *verdict = (struct verdict){ .event = CE_DOWN_RETRY,
+                                     .free_of_charge = true,
+                                     .failed = cause != NULL && cause->kind == DEATH_NODE };
+        return;
+    }
     if (cause == NULL && !asked)
         return;
-    final = cause != NULL && !first_cause_is_consequence(cause) &&
+    final = cause != NULL && !first_cause_is_consequence(cause) && !is_change(run, cause) &&
             (first_cause_is_final(cause, run->job) || spent);
     if (asked && !final) {
         judge_stopped(run, cause, verdict);

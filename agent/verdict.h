@@ -22,7 +22,10 @@ struct verdict_run {
     int n_restarts, max_restarts; /* so far, and allowed */
     int stop_signal;              /* that stops the run; 0: none */
     int notice_signal;            /* that asked for a checkpoint first; 0: none */
-    bool job;                     /* our own trainer runs, whose exit codes tell more */
+    bool elastic;  /* the world may be smaller: that a node is lost is a change of membership */
+    bool changing; /* it was taken down for such a change */
+    int world_size;
+    bool job; /* our own trainer runs, whose exit codes tell more */
 };
 
 enum { VERDICT_WORDS_BYTES = 64 };
@@ -30,6 +33,7 @@ enum { VERDICT_WORDS_BYTES = 64 };
 struct verdict {
     enum coordinator_event event; /* CE_DOWN_OK, CE_DOWN_RETRY or CE_DOWN_FINAL */
     int status;                   /* exit status of the run; 0 with CE_DOWN_RETRY */
+    bool free_of_charge;          /* of CE_DOWN_RETRY: it does not count as a restart */
     bool failed;                  /* the first cause is what to tell; else class and words, if any */
     enum errors_class class;      /* 0 where `failed`, and where all went well */
     char words[VERDICT_WORDS_BYTES];
@@ -39,7 +43,9 @@ struct verdict {
  * The rules, the first that fits: nothing failed and nobody asked: well. A failure that trying again cannot
  * mend, or that may not be tried again, has its own status, whatever signal came after it. A notice: 77 when
  * every rank has left after saving, well when all were done anyway, the status of what failed meanwhile. A
- * signal: 128 + its number. Else another generation.
+ * signal: 128 + its number. Else another generation; one for a change of membership is not counted as a restart,
+ * and happens however many there were: nodes that came or said goodbye, or one that was lost where the world may
+ * be smaller. A lost node of a world of fixed size is a failure as any other.
  */
 void verdict_reach(const struct verdict_run *run, struct verdict *verdict);
 

@@ -53,6 +53,7 @@ static const char *const pure[] = {
     "agent/tcpstore_keys.",
     "agent/tcpstore_session.",
     "agent/frame.",
+    "agent/roster.",
     "agent/worker_env.",
     "agent/verdict.",
     "agent/hang.",

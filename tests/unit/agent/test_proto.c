@@ -8,7 +8,11 @@ Test(proto, join_comes_back_as_it_was)
 {
     struct proto_join join = { .version = "0.1.0 abc",
                                .host = "n\"1\\",
-                               .node_rank = 1,
+                               .address = "fd00::2",
+                               .role = "trainer",
+                               .node_rank = -1,
+                               .order = 3,
+                               .min_nodes = 1,
                                .n_nodes = 2,
                                .n_workers = 8,
                                .what = 0xfedcba9876543210u };
@@ -18,6 +22,9 @@ Test(proto, join_comes_back_as_it_was)
     cr_assert(eq(int, proto_read_join(&back, text, strlen(text), NULL), FSDP_OK));
     cr_assert(eq(str, back.version, join.version));
     cr_assert(eq(str, back.host, join.host));
+    cr_assert(eq(str, back.address, join.address));
+    cr_assert(eq(str, back.role, join.role));
+    cr_assert(back.node_rank == -1 && back.order == 3 && back.min_nodes == 1 && back.n_nodes == 2);
     cr_assert(eq(int, back.n_workers, 8));
     cr_assert(eq(u64, back.what, join.what));
     free(text);

@@ -76,7 +76,8 @@ static struct verdict_case cases[] = {
       0,
       true,
       FAILED(FSDP_EXIT_INPUT) },
-    { "a lost node", { { .kind = DEATH_NODE } }, 1, 0, 9, 0, 0, false, FAILED(FSDP_EXIT_LINK) },
+    { "a lost node", { { .kind = DEATH_NODE } }, 1, 0, 0, 0, 0, false, FAILED(FSDP_EXIT_LINK) },
+    { "a lost node that may be replaced", { { .kind = DEATH_NODE } }, 1, 0, 1, 0, 0, false, AGAIN },
     { "no such program", { { .kind = DEATH_SPAWN, .code = 127 } }, 1, 0, 9, 0, 0, false, FAILED(127) },
     { "a signal, and all left well", { LEFT(0) }, 1, 0, 0, SIGINT, 0, false, STOPPED(SIGINT) },
     { "a signal, and all were stopped",
@@ -194,6 +195,52 @@ Test(verdict, is_sound_for_every_combination)
                      i);
         cr_assert_eq(verdict.words[0] != '\0', verdict.class != 0, "combination %d", i);
     }
+}
+
+/* Restarts are spent: what goes on all the same is a change of membership, and nothing else. */
+static struct verdict change_of(struct death first, struct death second, bool elastic, bool changing,
+                                int signal)
+{
+    struct death deaths[2] = { first, second };
+    struct verdict_run run = { .deaths = deaths,
+                               .n_deaths = 2,
+                               .detail = &no_detail,
+                               .cause = first_cause_find(deaths, 2),
+                               .elastic = elastic,
+                               .changing = changing,
+                               .stop_signal = signal,
+                               .world_size = 2 };
+    struct verdict verdict;
+
+    verdict_reach(&run, &verdict);
+    cr_assert(!verdict.free_of_charge || verdict.event == CE_DOWN_RETRY);
+    return verdict;
+}
+
+#define D(...) ((struct death){ __VA_ARGS__ })
+
+Test(verdict, a_change_of_membership_costs_no_restart)
+{
+    const struct death well = D(.kind = DEATH_NONE), saved = D(.kind = DEATH_NONE, .code = 77),
+                       told = D(.kind = DEATH_SIGNAL, .code = SIGTERM, .sent_signal = SIGTERM),
+                       obeyed = D(.kind = DEATH_NONE, .sent_signal = SIGTERM),
+                       failed = D(.kind = DEATH_EXIT, .code = 3), lost = D(.kind = DEATH_NODE);
+
+    cr_expect(change_of(told, told, true, true, 0).free_of_charge, "stopped for it");
+    cr_expect(change_of(told, well, true, true, 0).free_of_charge, "one had ended");
+    cr_expect(change_of(obeyed, obeyed, true, true, 0).free_of_charge,
+              "both ended well because they were told to");
+    cr_expect(change_of(saved, saved, true, true, 0).free_of_charge, "saved for it");
+    cr_expect(change_of(told, lost, true, false, 0).free_of_charge, "a node was lost");
+    cr_expect(change_of(told, lost, true, false, 0).failed, "and that is told");
+    cr_expect(change_of(told, told, false, true, 0).free_of_charge, "one left and a spare came");
+
+    cr_expect_eq(change_of(well, well, true, true, 0).event, CE_DOWN_OK, "both had ended before");
+    cr_expect_eq(change_of(told, lost, false, false, 0).status, FSDP_EXIT_LINK, "a world of fixed size");
+    cr_expect_eq(change_of(failed, told, true, true, 0).status, 3, "a failure meanwhile is one");
+    cr_expect_eq(change_of(failed, lost, true, true, 0).status, 3, "also before a node was lost");
+    cr_expect_eq(change_of(told, lost, true, true, SIGINT).status, 130, "a signal ends it");
+    cr_expect_eq(change_of(told, told, true, true, SIGTERM).status, 143);
 }
 
 Test(verdict, report_parts_the_cause_from_what_died_of_it)
