@@ -46,7 +46,10 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
         snprintf(out, size, "list of two numbers, %s %s %s", low, key->high_open ? "to below" : "to", high);
         break;
     case JOB_TEXT:
-        snprintf(out, size, "%s", key->is_path ? "file name" : key->is_name ? "directory name" : "text");
+        snprintf(out, size, "%s%s", key->zero == NULL ? "" : "null, or ",
+                 key->is_path   ? "file name"
+                 : key->is_name ? "directory name"
+                                : "text");
         break;
     default:
         snprintf(out, size, "%s%s%s%s", words,

@@ -45,6 +45,8 @@ struct job {
         uint64_t layers, dim, heads, vocab, seq;
         double dropout;
         bool causal;
+        char *weights; /* initial ones, absolute once resolved; "": random */
+        bool weights_strict;
     } model;
     struct {
         uint64_t steps;

@@ -329,15 +329,15 @@ static void name_after_file(struct resolving *r)
 
 /* "dir/x.yaml" and "../data" make "/cwd/dir/../data"; left as it is for the system to walk, links included.
  */
-static void make_data_path_absolute(struct resolving *r)
+static void make_path_absolute(struct resolving *r, const struct job_key *key)
 {
-    const struct job_key *key = job_key_find("data", "path");
+    char **field = (char **)(void *)((char *)r->job + key->field);
     const struct job_place *place = &r->origins->of[job_key_index(key)];
     const char *slash = place->line > 0 ? strrchr(r->input->path, '/') : NULL;
     int folder = slash == NULL ? 0 : (int)(slash - r->input->path) + 1;
     char *cwd = NULL, *absolute = NULL;
 
-    if (r->job->data.path == NULL || r->job->data.path[0] == '/')
+    if (*field == NULL || (*field)[0] == '/' || (*field)[0] == '\0')
         return;
     if (folder == 0 || r->input->path[0] != '/') {
         cwd = getcwd(NULL, 0);
@@ -348,14 +348,14 @@ static void make_data_path_absolute(struct resolving *r)
     }
     if (asprintf(&absolute, "%s%s%.*s%s", cwd == NULL ? "" : cwd,
                  cwd == NULL || strcmp(cwd, "/") == 0 ? "" : "/", folder, folder == 0 ? "" : r->input->path,
-                 r->job->data.path) < 0) {
+                 *field) < 0) {
         r->status = FSDP_ERR_NOMEM;
     } else if (utf8_prefix(absolute, strlen(absolute)) != strlen(absolute)) {
         spoil(r, key, *place, "stands in a folder whose name is not UTF-8");
         free(absolute);
     } else {
-        free(r->job->data.path);
-        r->job->data.path = absolute;
+        free(*field);
+        *field = absolute;
     }
     free(cwd);
 }
@@ -407,7 +407,9 @@ static void resolve_tree(struct resolving *r, const char *text, size_t length)
         job_check(r->job, blame, r);
     }
     name_after_file(r);
-    make_data_path_absolute(r);
+    for (size_t i = 0; i < job_schema_size; i++)
+        if (job_schema[i].is_path)
+            make_path_absolute(r, &job_schema[i]);
     tree_fini(&tree);
 }
 

@@ -76,6 +76,11 @@ const struct job_key job_schema[] = {
       .example = "0.1", .help = "Share of activations dropped on embeddings, attention and both residuals." },
     { "model", "causal", JOB_BOOL, AT(model.causal), .fallback = "true", .example = "true",
       .help = "A token sees only those before it." },
+    { "model", "weights", JOB_TEXT, AT(model.weights), .is_path = true, .zero = "null", .fallback = "null",
+      .example = "null",
+      .help = "Initial weights: a .safetensors file, a directory of them, or a step directory; null: random ones. A path as data.path." },
+    { "model", "weights_strict", JOB_BOOL, AT(model.weights_strict), .fallback = "true", .example = "true",
+      .help = "model.weights must hold every parameter and nothing else; false: what is missing begins at random." },
 
     { "train", "steps", JOB_COUNT, AT(train.steps), 0, STEPS_MAX, .fallback = "200", .example = "200",
       .help = "Updates of the weights; 0: initialise, save step 0 and end." },

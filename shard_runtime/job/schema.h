@@ -31,7 +31,7 @@ struct job_key {
     bool high_open;
     bool is_path;        /* text: an input file, relative to the job file it stands in */
     bool is_name;        /* text: becomes the name of a directory */
-    const char *zero;    /* counts: the word for 0, where 0 itself may not be written */
+    const char *zero;    /* counts: the word for 0, where 0 itself may not be written; text: "null", for none */
     const char *choices; /* words parted by '|'; true, false and null are typed as YAML types them */
     const char *later; /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but
                           the default */

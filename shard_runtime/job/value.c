@@ -179,6 +179,10 @@ static enum fsdp_status read_number(const struct job_key *key, const struct job_
 static enum fsdp_status read_text(const struct job_key *key, const struct job_atom *atom,
                                   struct job_value *out, struct fsdp_err *why)
 {
+    if (key->zero != NULL && atom->kind == ATOM_NULL) {
+        out->text = "";
+        return FSDP_OK;
+    }
     if (atom->kind != ATOM_TEXT)
         return must_be(
             why, atom->kind == ATOM_NULL ? "text" : "text (in quotes if it looks like something else)", atom);

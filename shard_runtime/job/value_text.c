@@ -87,6 +87,8 @@ char *job_value_text(const struct job_key *key, const struct job_value *value, b
                    ? NULL
                    : text;
     case JOB_TEXT:
+        if (value->text[0] == '\0' && key->zero != NULL)
+            return strdup(key->zero);
         return !json && is_plain_text(value->text) ? strdup(value->text) : quoted(value->text);
     default:
         if (!job_list_word(key->choices, value->choice, word))

@@ -38,6 +38,32 @@ static enum fsdp_status tell(const struct trainer *trainer, const char *director
     return fsdp_context_event(trainer->context, words, err);
 }
 
+/* What did not fit is said by rank 0, name by name: a model that starts half at random must not do so unseen. */
+static enum fsdp_status take_weights(const struct trainer *trainer, struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+    struct fsdp_load_report report;
+    enum fsdp_status status =
+        fsdp_model_load_weights(trainer->model, job->model.weights, job->model.weights_strict, &report, err);
+
+    if (trainer->rank == 0 && report.lines != NULL && report.lines[0] != '\0')
+        printf("model.weights: of %zu parameters in %s these differ:\n%s", report.n_loaded,
+               job->model.weights, report.lines);
+    else if (trainer->rank == 0 && status == FSDP_OK)
+        printf("initial weights from %s\n", job->model.weights);
+    (void)fflush(stdout);
+    fsdp_load_report_fini(&report);
+    return status;
+}
+
+/* Nothing to go on from. */
+static enum fsdp_status begin(const struct trainer *trainer, struct fsdp_err *err)
+{
+    return trainer->job->model.weights == NULL || trainer->job->model.weights[0] == '\0'
+               ? FSDP_OK
+               : take_weights(trainer, err);
+}
+
 enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
 {
     const bool alone = fsdp_context_alone(trainer->context);
@@ -47,14 +73,14 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     enum fsdp_status status;
 
     if (!alone && wanted < 0)
-        return FSDP_OK;
+        return begin(trainer, err);
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
     checkpoint_directory(trainer, directory);
     status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, wanted,
                                   &state, err);
     if (status == FSDP_ERR_NOT_FOUND && alone) {
         fsdp_err_clear(err);
-        return FSDP_OK;
+        return begin(trainer, err);
     }
     if (status != FSDP_OK)
         return status;

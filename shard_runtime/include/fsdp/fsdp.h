@@ -21,6 +21,7 @@
 #include <fsdp/module.h>
 #include <fsdp/nn.h>
 #include <fsdp/optimizer.h>
+#include <fsdp/state_dict.h>
 #include <fsdp/status.h>
 
 #endif

@@ -26,7 +26,8 @@ static char *job_text(uint64_t global_batch)
                                   .heads = 2,
                                   .vocab = 256,
                                   .seq = 16,
-                                  .causal = true },
+                                  .causal = true,
+                                  .weights = (char *)"" },
                        .train = { .steps = 1,
                                   .batch = 8,
                                   .grad_accumulation = global_batch > 0 ? 1 : 2,
@@ -84,8 +85,8 @@ Test(advice, each_setting_alone_gives_the_total_that_was_said)
 
     cr_assert(advice_find(&list, text, &now, 1, NULL) == FSDP_OK);
     for (int i = 0; i < list.n_alone; i++)
-    cr_assert(list.n_alone >= 4, "resharding, synchronising, halving the batch, more nodes: %d",
-              list.n_alone);
+        cr_assert(list.n_alone >= 4, "resharding, synchronising, halving the batch, more nodes: %d",
+                  list.n_alone);
     for (int i = 0; i < list.n_alone; i++) {
         char *changed = with_setting(text, list.alone[i].setting);
         const struct forecast then = forecast_text(changed);

@@ -1,0 +1,213 @@
+#include "shard_runtime/checkpoint/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/checkpoint/reshard.h"
+#include "shard_runtime/shardfile/weights.h"
+
+static const char optimizer_prefix[] = "optimizer.";
+
+/* Where each wanted tensor stands in the list, -1 where nowhere; and the report while it is written. */
+struct matching {
+    const struct contents *contents;
+    const struct checkpoint_tensor *tensors;
+    size_t n_tensors;
+    int64_t *found; /* (n_tensors) */
+    bool *wanted;   /* (contents) */
+    struct weights_report *report;
+    FILE *lines;
+};
+
+static void put_shape(FILE *out, const uint64_t *shape, size_t n_dims)
+{
+    fputc('(', out);
+    for (size_t d = 0; d < n_dims; d++)
+        fprintf(out, "%s%llu", d == 0 ? "" : ", ", (unsigned long long)shape[d]);
+    fputc(')', out);
+}
+
+static bool can_convert(enum fsdp_dtype from, enum fsdp_dtype to)
+{
+    return from == to || (to == FSDP_F32 && (from == FSDP_BF16 || from == FSDP_F64));
+}
+
+static bool fits(const struct checkpoint_tensor *wanted, const struct manifest_tensor *there)
+{
+    return wanted->n_dims == there->n_dims && can_convert(there->dtype, wanted->dtype) &&
+           memcmp(wanted->shape, there->shape, wanted->n_dims * sizeof *wanted->shape) == 0;
+}
+
+static const char *type_name(enum fsdp_dtype dtype)
+{
+    return dtype == WEIGHTS_UNKNOWN_DTYPE ? "a type that is not read" : fsdp_dtype_name(dtype);
+}
+
+static void match_one(struct matching *m, size_t i)
+{
+    const struct checkpoint_tensor *tensor = &m->tensors[i];
+    const int64_t found = contents_find(m->contents, tensor->name);
+    const struct manifest_tensor *there = found < 0 ? NULL : &m->contents->manifest.tensors[found];
+
+    m->found[i] = -1;
+    if (there == NULL) {
+        m->report->n_missing++;
+        fprintf(m->lines, "missing %s\n", tensor->name);
+        return;
+    }
+    m->wanted[found] = true;
+    if (!fits(tensor, there)) {
+        m->report->n_mismatched++;
+        fprintf(m->lines, "mismatched %s: ", tensor->name);
+        put_shape(m->lines, tensor->shape, tensor->n_dims);
+        fprintf(m->lines, " %s here, ", type_name(tensor->dtype));
+        put_shape(m->lines, there->shape, there->n_dims);
+        fprintf(m->lines, " %s there\n", type_name(there->dtype));
+        return;
+    }
+    m->found[i] = found;
+    m->report->n_loaded++;
+}
+
+static void match_all(struct matching *m)
+{
+    for (size_t i = 0; i < m->n_tensors; i++)
+        match_one(m, i);
+    for (size_t t = 0; t < m->contents->manifest.n_tensors; t++) {
+        const char *name = m->contents->manifest.tensors[t].name;
+
+        if (m->wanted[t] || strncmp(name, optimizer_prefix, sizeof optimizer_prefix - 1) == 0)
+            continue;
+        m->report->n_unexpected++;
+        fprintf(m->lines, "unexpected %s\n", name);
+    }
+}
+
+/* One line of it all for an error; the first name stands for the others. */
+static enum fsdp_status judge(const struct weights_report *report, bool strict, struct fsdp_err *err)
+{
+    const bool refused = report->n_mismatched > 0 || (strict && report->n_missing + report->n_unexpected > 0);
+
+    if (!refused)
+        return FSDP_OK;
+    return fsdp_fail(err, FSDP_ERR_MISMATCH, "%zu missing, %zu unexpected, %zu mismatched: %.*s",
+                     report->n_missing, report->n_unexpected, report->n_mismatched,
+                     (int)strcspn(report->lines, "\n"), report->lines);
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------- */
+
+static void convert(float *to, const unsigned char *from, enum fsdp_dtype dtype, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half;
+        uint32_t bits;
+        double wide;
+
+        if (dtype == FSDP_BF16) {
+            memcpy(&half, from + 2 * i, sizeof half);
+            bits = (uint32_t)half << 16;
+            memcpy(&to[i], &bits, sizeof bits);
+        } else {
+            memcpy(&wide, from + 8 * i, sizeof wide);
+            to[i] = (float)wide;
+        }
+    }
+}
+
+static enum fsdp_status read_pieces(struct fsdp_io *io, const char *directory,
+                                    const struct contents *contents, const struct reshard_want *want,
+                                    struct fsdp_err *err)
+{
+    struct reshard_read *reads;
+    enum fsdp_status status;
+    size_t n_reads;
+
+    status = reshard_plan(contents, want, 1, &reads, &n_reads, err);
+    for (size_t i = 0; i < n_reads && status == FSDP_OK; i++) {
+        char path[IO_PATH_BYTES];
+        uint64_t size_bytes;
+        int fd;
+
+        status = io_join(path, directory, contents->manifest.files[reads[i].file].name, err);
+        if (status == FSDP_OK)
+            status = io_open_read(io, path, &fd, &size_bytes, err);
+        if (status != FSDP_OK)
+            break;
+        status = io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes, reads[i].offset, path, err);
+        io->close(io, fd);
+    }
+    free(reads);
+    return status;
+}
+
+/* This rank's rows of one tensor, through a buffer of their own where the type changes. */
+static enum fsdp_status read_tensor(struct fsdp_io *io, const char *directory,
+                                    const struct contents *contents, const struct checkpoint_tensor *tensor,
+                                    int64_t found, int W, int rank, struct fsdp_err *err)
+{
+    const struct manifest_tensor *there = &contents->manifest.tensors[found];
+    struct checkpoint_rows rows;
+    enum fsdp_status status = checkpoint_tensor_rows(tensor, W, rank, &rows, err);
+    struct reshard_want want = { .tensor = (uint32_t)found, .first = rows.first, .n_rows = rows.n_rows };
+    const size_t n_bytes = (size_t)(rows.n_rows * contents_row_bytes(there));
+    unsigned char *staged = NULL;
+
+    if (status != FSDP_OK || n_bytes == 0)
+        return status;
+    want.to = tensor->rows;
+    if (there->dtype != tensor->dtype) {
+        want.to = staged = malloc(n_bytes);
+        if (staged == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes of %.200s", n_bytes, tensor->name);
+    }
+    status = read_pieces(io, directory, contents, &want, err);
+    if (status == FSDP_OK && staged != NULL)
+        convert(tensor->rows, staged, there->dtype, n_bytes / fsdp_dtype_size(there->dtype));
+    free(staged);
+    return status;
+}
+
+enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int rank,
+                              const struct checkpoint_tensor *tensors, size_t n_tensors, bool strict,
+                              struct weights_report *report, struct fsdp_err *err)
+{
+    char directory[IO_PATH_BYTES];
+    struct contents contents;
+    struct matching m = {
+        .contents = &contents, .tensors = tensors, .n_tensors = n_tensors, .report = report
+    };
+    enum fsdp_status status;
+    size_t n_lines;
+
+    *report = (struct weights_report){ 0 };
+    io = io == NULL ? &io_posix : io;
+    status = weights_list(io, path, &contents, directory, err);
+    if (status != FSDP_OK)
+        return status;
+    m.found = calloc(n_tensors + 1, sizeof *m.found);
+    m.wanted = calloc(contents.manifest.n_tensors + 1, sizeof *m.wanted);
+    m.lines = open_memstream(&report->lines, &n_lines);
+    if (m.found == NULL || m.wanted == NULL || m.lines == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", n_tensors);
+        if (m.lines != NULL)
+            fclose(m.lines);
+        goto done;
+    }
+    match_all(&m);
+    if (fclose(m.lines) != 0)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the names of tensors");
+    if (status == FSDP_OK)
+        status = judge(report, strict, err);
+    for (size_t i = 0; i < n_tensors && status == FSDP_OK; i++)
+        if (m.found[i] >= 0)
+            status = read_tensor(io, directory, &contents, &tensors[i], m.found[i], W, rank, err);
+done:
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "weights from %s", path);
+    free(m.found);
+    free(m.wanted);
+    contents_free(&contents);
+    return status;
+}

@@ -1,0 +1,30 @@
+/*
+ * Load weights, and nothing else, from wherever they come: a checkpoint of ours, a file that PyTorch wrote, a model
+ * directory of Hugging Face. Each rank reads its own rows. Types may differ: bfloat16 and float64 become float32.
+ */
+#ifndef CHECKPOINT_WEIGHTS_H
+#define CHECKPOINT_WEIGHTS_H
+
+#include <stdbool.h>
+
+#include "shard_runtime/checkpoint/tensors.h"
+#include "shard_runtime/shardfile/io.h"
+
+/** What fitted and what did not. `lines`: one a name, "missing NAME", "unexpected NAME", "mismatched NAME: ..."; owned. */
+struct weights_report {
+    size_t n_loaded, n_missing, n_unexpected, n_mismatched;
+    char *lines; /* never NULL after a call that got so far; free() it */
+};
+
+/**
+ * Fill `rows` of every tensor from `path` (shardfile/weights.h says what it may be).
+ *   missing     wanted, and not there       unexpected  there, and not wanted (optimizer state is not looked at)
+ *   mismatched  there with another shape, or in a type that is not read
+ * `strict`: any of these is FSDP_ERR_MISMATCH, and nothing was written. Otherwise what is missing keeps its rows and
+ * what is unexpected is left alone; a mismatch is an error all the same, as in PyTorch.
+ */
+enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int rank,
+                              const struct checkpoint_tensor *tensors, size_t n_tensors, bool strict,
+                              struct weights_report *report, struct fsdp_err *err);
+
+#endif

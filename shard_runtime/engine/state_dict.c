@@ -1,0 +1,211 @@
+#include <fsdp/state_dict.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/checkpoint/weights.h"
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/model.h"
+
+/*
+ * What one rank has come to is what all return: none may go on alone. Rank 0's words are for its own caller; the
+ * others get a line that says where to look.
+ */
+static enum fsdp_status agree(struct fsdp_model *model, enum fsdp_status own, const char *what,
+                              struct fsdp_err *err)
+{
+    struct fsdp_err theirs = { 0 };
+    int64_t worst = (int64_t)own;
+    enum fsdp_status status;
+
+    if (model->context->W == 1)
+        return own;
+    status = fsdp_all_reduce(model->context->comm, &worst, 1, FSDP_I64, FSDP_MAX,
+                             model->context->streams[PLAN_COMPUTE], &theirs);
+    if (own != FSDP_OK)
+        return own;
+    if (status != FSDP_OK)
+        return fsdp_fail(err, status, "%s", theirs.message);
+    return worst == FSDP_OK ? FSDP_OK
+                            : fsdp_fail(err, (enum fsdp_status)worst, "another rank could not %s", what);
+}
+
+/* --- weights from files ---------------------------------------------------------------------------------- */
+
+static struct checkpoint_tensor *list_parameters(struct fsdp_model *model, size_t *n_tensors)
+{
+    const size_t n = fsdp_model_parameter_count(model);
+    struct fsdp_tensor_shard *shards = alloc_array(n, sizeof *shards);
+    struct checkpoint_tensor *tensors = alloc_array(n, sizeof *tensors);
+
+    *n_tensors = n;
+    if (shards != NULL && tensors != NULL)
+        fsdp_model_state(model, shards);
+    for (size_t i = 0; i < n && shards != NULL && tensors != NULL; i++) {
+        tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name,
+                                                 .dtype = shards[i].dtype,
+                                                 .n_dims = (size_t)shards[i].n_dims,
+                                                 .rows = shards[i].data };
+        for (int d = 0; d < shards[i].n_dims; d++)
+            tensors[i].shape[d] = shards[i].shape[d];
+    }
+    if (shards == NULL) {
+        free(tensors);
+        tensors = NULL;
+    }
+    free(shards);
+    return tensors;
+}
+
+enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *path, bool strict,
+                                         struct fsdp_load_report *report, struct fsdp_err *err)
+{
+    struct fsdp_context *context = model->context;
+    struct weights_report found = { 0 };
+    struct checkpoint_tensor *tensors;
+    enum fsdp_status status;
+    size_t n_tensors;
+
+    fsdp_context_phase(context, FSDP_PHASE_LOAD);
+    *report = (struct fsdp_load_report){ 0 };
+    tensors = list_parameters(model, &n_tensors);
+    status = tensors == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
+                             : weights_load(&io_posix, path, context->W, context->rank, tensors, n_tensors,
+                                            strict, &found, err);
+    free(tensors);
+    *report = (struct fsdp_load_report){ .n_loaded = found.n_loaded,
+                                         .n_missing = found.n_missing,
+                                         .n_unexpected = found.n_unexpected,
+                                         .n_mismatched = found.n_mismatched,
+                                         .lines = found.lines };
+    return agree(model, status, "load the weights", err);
+}
+
+void fsdp_load_report_fini(struct fsdp_load_report *report)
+{
+    free(report->lines);
+    *report = (struct fsdp_load_report){ 0 };
+}
+
+/* --- whole on one rank ----------------------------------------------------------------------------------- */
+
+void fsdp_full_state_dict_fini(struct fsdp_full_state_dict *state)
+{
+    for (size_t i = 0; i < state->n_tensors; i++)
+        free(state->tensors[i].data);
+    free(state->tensors);
+    *state = (struct fsdp_full_state_dict){ 0 };
+}
+
+static size_t largest_parameter(const struct fsdp_model *model)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < model->layout.n_params; i++)
+        if (model->layout.params[i].parameter->n_elems > most)
+            most = model->layout.params[i].parameter->n_elems;
+    return most;
+}
+
+/* Room for everything before anything is gathered: a rank that cannot must not leave the others waiting. */
+static enum fsdp_status make_room(const struct fsdp_model *model, struct fsdp_full_state_dict *out,
+                                  float **stage, struct fsdp_err *err)
+{
+    const size_t n = (size_t)model->layout.n_params;
+
+    if (model->context->rank != 0) {
+        *stage = alloc_array(largest_parameter(model), sizeof **stage);
+        return *stage != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory");
+    }
+    out->tensors = alloc_array(n, sizeof *out->tensors);
+    for (size_t i = 0; out->tensors != NULL && i < n; i++) {
+        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
+        struct fsdp_full_tensor *tensor = &out->tensors[i];
+
+        *tensor = (struct fsdp_full_tensor){ .name = parameter->name,
+                                             .n_dims = parameter->n_dims,
+                                             .n_elems = parameter->n_elems,
+                                             .data = alloc_array(parameter->n_elems, sizeof(float)) };
+        memcpy(tensor->shape, parameter->shape, sizeof tensor->shape);
+        out->n_tensors = i + 1;
+        if (tensor->data == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "the whole of \"%s\": out of memory", parameter->name);
+    }
+    return out->tensors != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "a state dict: out of memory");
+}
+
+enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_full_state_dict *out,
+                                          struct fsdp_err *err)
+{
+    float *stage = NULL;
+    enum fsdp_status status;
+
+    *out = (struct fsdp_full_state_dict){ 0 };
+    status = agree(model, make_room(model, out, &stage, err), "hold the whole state", err);
+    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
+        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
+
+        status = fsdp_parameter_gather(model, parameter->name, FSDP_VALUE,
+                                       stage != NULL ? stage : out->tensors[i].data, parameter->n_elems, err);
+    }
+    free(stage);
+    if (status != FSDP_OK)
+        fsdp_full_state_dict_fini(out);
+    return status;
+}
+
+static const struct fsdp_full_tensor *find_tensor(const struct fsdp_full_state_dict *state, const char *name)
+{
+    for (size_t i = 0; i < state->n_tensors; i++)
+        if (strcmp(state->tensors[i].name, name) == 0)
+            return &state->tensors[i];
+    return NULL;
+}
+
+static enum fsdp_status check_state(const struct fsdp_model *model, const struct fsdp_full_state_dict *state,
+                                    struct fsdp_err *err)
+{
+    if (model->context->rank != 0)
+        return FSDP_OK;
+    if (state == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "rank 0 gives no state to load");
+    for (int i = 0; i < model->layout.n_params; i++) {
+        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
+        const struct fsdp_full_tensor *tensor = find_tensor(state, parameter->name);
+
+        if (tensor == NULL)
+            return fsdp_fail(err, FSDP_ERR_MISMATCH, "\"%s\" is missing", parameter->name);
+        if (tensor->n_dims != parameter->n_dims || tensor->n_elems != parameter->n_elems ||
+            memcmp(tensor->shape, parameter->shape, (size_t)parameter->n_dims * sizeof *tensor->shape) != 0)
+            return fsdp_fail(err, FSDP_ERR_MISMATCH, "\"%s\" has another shape", parameter->name);
+    }
+    if (state->n_tensors != (size_t)model->layout.n_params)
+        return fsdp_fail(err, FSDP_ERR_MISMATCH, "%zu tensors are too many: the model has %d",
+                         state->n_tensors, model->layout.n_params);
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct fsdp_full_state_dict *state,
+                                          struct fsdp_err *err)
+{
+    struct fsdp_context *context = model->context;
+    float *stage = alloc_array(largest_parameter(model), sizeof *stage);
+    enum fsdp_status status = stage == NULL
+                                  ? fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory")
+                                  : check_state(model, state, err);
+
+    status = agree(model, status, "load the state", err);
+    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
+        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
+
+        if (context->rank == 0)
+            memcpy(stage, find_tensor(state, parameter->name)->data, parameter->n_elems * sizeof(float));
+        if (context->W > 1)
+            status = fsdp_broadcast(context->comm, stage, parameter->n_elems * sizeof(float), 0,
+                                    context->streams[PLAN_COMPUTE], err);
+        if (status == FSDP_OK)
+            status = fsdp_parameter_set(model, parameter->name, stage, parameter->n_elems, err);
+    }
+    free(stage);
+    return status;
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# model.weights: a run that begins with the weights of another one.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+. tests/support/train.sh
+tiny_job "$WORK/job.yaml"
+job=("$WORK/job.yaml" --set train.steps=4 --set checkpoint.every=0)
+run_job "$WORK/plain.log" "${job[@]}" --set run.name=plain
+run_job "$WORK/from.log" "$WORK/job.yaml" --set run.name=from --set train.steps=0
+check_eq "weights of a step are saved" 0 $?
+weights=$WORK/runs/from/checkpoints/step-00000000
+run_job "$WORK/same.log" "${job[@]}" --set run.name=same --set "model.weights=$weights" --nproc-per-node 3
+check_eq "a run begins with them" 0 $?
+check_match "and says so" 'initial weights from ' "$(cat "$WORK/same.log")"
+check "at another world size its figures are those of a run that began so itself" close_figures "$WORK/runs/plain" "$WORK/runs/same" 1 2e-6
+run_job "$WORK/other.log" "$WORK/job.yaml" --set run.name=other --set train.steps=0 --set run.seed=99
+run_job "$WORK/changed.log" "${job[@]}" --set run.name=changed --set "model.weights=$WORK/runs/other/checkpoints/step-00000000"
+check "other weights give other figures" test "$(figures "$WORK/runs/changed" | head -1)" != "$(figures "$WORK/runs/plain" | head -1)"
+
+check_status "weights of another model are refused" 66 "$BIN/fsdprun" "${job[@]}" --set run.name=misfit --set "model.weights=$weights" --set model.dim=16
+check_match "with each name" 'mismatched tok_embeddings.weight: \(256, 16\) float32 here, \(256, 14\) float32 there' "$(cat "$WORK/out" "$WORK/err")"
+check_status "what is missing is refused" 66 "$BIN/fsdprun" "${job[@]}" --set run.name=more --set "model.weights=$weights" --set model.layers=3
+check_match "by name" 'missing layers.2.attention_norm.weight' "$(cat "$WORK/out" "$WORK/err")"
+check_status "unless a part is wanted" 0 "$BIN/fsdprun" "${job[@]}" --set run.name=more --set "model.weights=$weights" --set model.layers=3 --set model.weights_strict=false
+check_status "a file that is not there" 66 "$BIN/fsdprun" "${job[@]}" --set run.name=none --set model.weights=/nowhere.safetensors
+check_match "is named" '/nowhere.safetensors is not there' "$(cat "$WORK/out" "$WORK/err")"
+mkdir "$WORK/sub" && cp "$WORK/job.yaml" "$WORK/sub/job.yaml"
+sed -i 's|^model:      {|model:      {weights: ../runs/from/checkpoints/step-00000000, |' "$WORK/sub/job.yaml"
+check_status "in a job file the path is relative to it" 0 "$BIN/fsdprun" "$WORK/sub/job.yaml" --set train.steps=1 --set checkpoint.every=0 --set run.name=sub
+
+if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
+  "$FSDP_TEST_PYTHON" - "$weights" "$WORK/torch.safetensors" << 'EOF'
+import sys, torch, torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from safetensors.torch import save_file
+reader = HuggingFaceStorageReader(sys.argv[1])
+names = reader.read_metadata().state_dict_metadata
+state = {n: torch.empty(m.size, dtype=m.properties.dtype) for n, m in names.items() if not n.startswith("optimizer.")}
+dcp.load(state, storage_reader=reader)
+save_file(state, sys.argv[2])
+EOF
+  run_job "$WORK/torch.log" "${job[@]}" --set run.name=torch --set "model.weights=$WORK/torch.safetensors"
+  check_eq "a file that PyTorch wrote: the same bits" "$(figures "$WORK/runs/plain")" "$(figures "$WORK/runs/torch")"
+else
+  skip "a file that PyTorch wrote" "FSDP_TEST_PYTHON is not set"
+fi
+[ "$n_failed" -eq 0 ]

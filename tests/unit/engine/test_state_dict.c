@@ -1,0 +1,163 @@
+/*
+ * The whole of a sharded model on rank 0 and back again, and weights from a file, at several world sizes.
+ */
+#include <criterion/criterion.h>
+#include <fsdp/state_dict.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shard_runtime/shardfile/safetensors.h"
+#include "tests/unit/engine/world.h"
+
+struct place {
+    struct fsdp_module *root;
+    struct fsdp_model *model;
+};
+
+static struct place make_model(struct fsdp_context *context, uint64_t seed)
+{
+    const struct fsdp_model_options options = { .batch = 1, .seq = tiny_defaults.seq, .seed = seed };
+    struct fsdp_err err = { 0 };
+    struct place place = { .root = tiny_build(&tiny_defaults, &err) };
+
+    cr_assert(fsdp_model_create(&place.model, context, place.root, &options, &err) == FSDP_OK, "%s",
+              err.message);
+    return place;
+}
+
+static void drop_model(struct place *place)
+{
+    fsdp_model_destroy(place->model);
+    fsdp_module_destroy(place->root);
+}
+
+/* Is every parameter on this rank, row for row, that of a model of `seed`? */
+static void expect_seed(struct fsdp_context *context, struct fsdp_model *model, uint64_t seed)
+{
+    struct place other = make_model(context, seed);
+    const size_t n = fsdp_model_parameter_count(model);
+    struct fsdp_tensor_shard *mine = calloc(n, sizeof *mine), *theirs = calloc(n, sizeof *theirs);
+
+    fsdp_model_state(model, mine);
+    fsdp_model_state(other.model, theirs);
+    for (size_t i = 0; i < n; i++) {
+        size_t row = 1;
+
+        for (int d = 1; d < mine[i].n_dims; d++)
+            row *= mine[i].shape[d];
+        cr_assert(mine[i].n_rows == 0 ||
+                      memcmp(mine[i].data, theirs[i].data, mine[i].n_rows * row * sizeof(float)) == 0,
+                  "%s", mine[i].name);
+    }
+    free(mine);
+    free(theirs);
+    drop_model(&other);
+}
+
+static void there_and_back(struct fsdp_context *context, void *user)
+{
+    struct place from = make_model(context, 7), to = make_model(context, 8);
+    const bool first = fsdp_context_rank(context) == 0;
+    struct fsdp_full_state_dict state;
+    struct fsdp_err err = { 0 };
+
+    (void)user;
+    cr_assert(fsdp_get_full_state_dict(from.model, &state, &err) == FSDP_OK, "%s", err.message);
+    cr_assert_eq(state.n_tensors, first ? fsdp_model_parameter_count(from.model) : 0);
+    for (size_t i = 0; i < state.n_tensors; i++) {
+        struct fsdp_parameter_info info;
+
+        cr_assert(fsdp_model_parameter(from.model, i, &info, &err) == FSDP_OK);
+        cr_assert_str_eq(state.tensors[i].name, info.name);
+    }
+    cr_assert(fsdp_set_full_state_dict(to.model, first ? &state : NULL, &err) == FSDP_OK, "%s", err.message);
+    expect_seed(context, to.model, 7);
+    fsdp_full_state_dict_fini(&state);
+    drop_model(&from);
+    drop_model(&to);
+}
+
+Test(state_dict, what_is_gathered_and_broadcast_is_the_same_model, .timeout = 120)
+{
+    for (int W = 1; W <= 5; W++)
+        world_run(W, there_and_back, NULL);
+}
+
+static void misfit(struct fsdp_context *context, void *user)
+{
+    struct place place = make_model(context, 7);
+    const bool first = fsdp_context_rank(context) == 0;
+    struct fsdp_full_state_dict state;
+    struct fsdp_err err = { 0 };
+
+    (void)user;
+    cr_assert(fsdp_get_full_state_dict(place.model, &state, &err) == FSDP_OK);
+    if (first)
+        state.tensors[3].name = "another";
+    cr_assert(fsdp_set_full_state_dict(place.model, first ? &state : NULL, &err) == FSDP_ERR_MISMATCH);
+    cr_assert_not_null(strstr(err.message, first ? "is missing" : "another rank"), "%s", err.message);
+    fsdp_err_clear(&err);
+    cr_assert(fsdp_set_full_state_dict(place.model, NULL, &err) == FSDP_ERR_ARG, "none was given");
+    expect_seed(context, place.model, 7);
+    fsdp_full_state_dict_fini(&state);
+    drop_model(&place);
+}
+
+Test(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, .timeout = 120)
+{
+    for (int W = 1; W <= 3; W++)
+        world_run(W, misfit, NULL);
+}
+
+/* Rank 0 writes the whole model as another tool would; all load it into a model of another seed. */
+static void through_a_file(struct fsdp_context *context, void *user)
+{
+    struct place from = make_model(context, 7), to = make_model(context, 8);
+    const char *path = user;
+    struct fsdp_full_state_dict state;
+    struct fsdp_load_report report;
+    struct fsdp_err err = { 0 };
+
+    cr_assert(fsdp_get_full_state_dict(from.model, &state, &err) == FSDP_OK);
+    if (fsdp_context_rank(context) == 0) {
+        struct safetensors_tensor *tensors = calloc(state.n_tensors, sizeof *tensors);
+        struct safetensors_written written;
+
+        for (size_t i = 0; i < state.n_tensors; i++) {
+            tensors[i] = (struct safetensors_tensor){ .name = state.tensors[i].name,
+                                                      .dtype = FSDP_F32,
+                                                      .n_dims = (size_t)state.tensors[i].n_dims,
+                                                      .data = state.tensors[i].data };
+            for (int d = 0; d < state.tensors[i].n_dims; d++)
+                tensors[i].shape[d] = state.tensors[i].shape[d];
+        }
+        cr_assert(safetensors_write(&io_posix, path, tensors, state.n_tensors, NULL, 0, 8, &written, &err) ==
+                  FSDP_OK);
+        free(tensors);
+    }
+    cr_assert(fsdp_barrier(fsdp_context_comm(context), &err) == FSDP_OK);
+    cr_assert(fsdp_model_load_weights(to.model, path, true, &report, &err) == FSDP_OK, "%s", err.message);
+    cr_assert_eq(report.n_loaded, fsdp_model_parameter_count(to.model));
+    fsdp_load_report_fini(&report);
+    expect_seed(context, to.model, 7);
+    cr_assert(fsdp_model_load_weights(to.model, "/nowhere.safetensors", true, &report, &err) ==
+              FSDP_ERR_NOT_FOUND);
+    fsdp_load_report_fini(&report);
+    fsdp_full_state_dict_fini(&state);
+    drop_model(&from);
+    drop_model(&to);
+}
+
+Test(state_dict, a_file_of_whole_tensors_is_taken_row_by_row, .timeout = 120)
+{
+    char folder[] = "/tmp/fsdp-state.XXXXXX", path[64];
+
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    for (int W = 1; W <= 4; W++)
+        world_run(W, through_a_file, path);
+    unlink(path);
+    rmdir(folder);
+}
