@@ -241,6 +241,19 @@ size_t descendants_living(pid_t *out, size_t capacity, const pid_t *except, size
     return n;
 }
 
+pid_t descendants_top(pid_t pid)
+{
+    struct process process;
+
+    /* Numbers that are given away while we walk can only end the walk early: every step is to a living parent. */
+    for (int depth = 0; depth < 4096 && pid > 1 && pid != getpid() && read_process(pid, &process); depth++) {
+        if (process.parent == getpid())
+            return pid;
+        pid = process.parent;
+    }
+    return 0;
+}
+
 char descendants_state(pid_t pid, char *place, size_t size)
 {
     struct process process;

@@ -27,6 +27,9 @@ size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except);
  */
 size_t descendants_living(pid_t *pids, size_t capacity, const pid_t *except, size_t n_except);
 
+/** The child of this process that `pid` is, or is below of; 0: it is none of ours (this process itself is not). */
+pid_t descendants_top(pid_t pid);
+
 /** State ('D', 'S', ...; '?': unknown) of a process, and the kernel function it waits in ("?": unknown) into `place`. */
 char descendants_state(pid_t pid, char *place, size_t size);
 

@@ -142,6 +142,7 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
         .restart_count = plan->restart_count,
         .max_restarts = config->max_restarts,
         .stop_signals = config->stop_signals_text,
+        .timer_file = context->timer_file,
         .threads = context->placement->threads,
         .link_fd = link_fd,
         .run_dir = context->rundir == NULL ? NULL : rundir_path(context->rundir),

@@ -42,6 +42,7 @@ struct worker {
     struct death death; /* kind DEATH_NONE while it lives, and after a good end */
     uv_poll_t poll;     /* on the pidfd; `data` is the worker */
     bool polled;
+    char timer[160]; /* the watchdog timer of it that expired, in words; empty: none */
     void *world;
 };
 
@@ -55,6 +56,7 @@ struct worker_context {
     struct rundir *rundir; /* NULL: none */
     struct logs *logs;     /* NULL: nothing is captured */
     char *const *environment;
+    const char *timer_file; /* where it sets watchdog timers; NULL: nowhere */
     const char *program; /* resolved */
     const struct placement *placement;
     const char *host;

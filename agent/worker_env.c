@@ -87,6 +87,8 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
         set_device(ours, parent, id->local_rank);
     if (id->run_dir != NULL)
         set(ours, "FSDP_RUN_DIR=%s", id->run_dir);
+    if (id->timer_file != NULL)
+        set(ours, "TORCHELASTIC_TIMER_FILE=%s", id->timer_file);
     if (id->link_fd >= 0)
         set(ours, "FSDP_LINK_FD=%d", id->link_fd);
 }
@@ -112,6 +114,7 @@ char **worker_env_build(char *const *parent, const struct worker_identity *ident
 {
     const size_t text_bytes = TEXT_BYTES + (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
                               (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
+                              (identity->timer_file == NULL ? 0 : strlen(identity->timer_file)) +
                               strlen(identity->run_id) + strlen(identity->role) +
                               strlen(identity->master_address) + strlen(identity->stop_signals);
     struct ours ours = { .size = text_bytes };

@@ -23,6 +23,7 @@ struct worker_identity {
     int threads;            /* OMP_NUM_THREADS where the parent does not set it */
     const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */
     const char *run_dir;    /* FSDP_RUN_DIR; NULL: not set */
+    const char *timer_file; /* TORCHELASTIC_TIMER_FILE; NULL: as the parent has it */
     int link_fd;            /* FSDP_LINK_FD; -1: not set */
 };
 

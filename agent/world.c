@@ -57,6 +57,7 @@ static void clear_deadline(struct world *world)
 
 void world_suspended(struct world *world, int64_t slept_ns)
 {
+    timer_pipe_suspended(world->timers, slept_ns);
     if (world->deadline_ns != 0) {
         int64_t left_ns = world->deadline_ns + slept_ns - world_now_ns(world);
 
@@ -96,6 +97,8 @@ static void close_all(struct world *world)
 {
     link_server_destroy(world->links);
     world->links = NULL;
+    timer_pipe_destroy(world->timers);
+    world->timers = NULL;
     uv_close((uv_handle_t *)&world->deadline, on_timer_closed);
     uv_close((uv_handle_t *)&world->sweep, on_timer_closed);
     uv_close((uv_handle_t *)&world->look, on_timer_closed);
@@ -204,18 +207,20 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     *out = NULL;
     if (world == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
-    status = placement_init(&world->placement, config, err);
-    if (status != FSDP_OK) {
-        placement_fini(&world->placement);
-        free(world);
-        return status;
-    }
     world->config = config;
     world->services = *services;
     world->listener = *listener;
     world->state = WS_DOWN;
     if (gethostname(world->host, sizeof world->host - 1) < 0)
         snprintf(world->host, sizeof world->host, "?");
+    status = placement_init(&world->placement, config, err);
+    if (status == FSDP_OK)
+        status = world_make_timers(world, err);
+    if (status != FSDP_OK) {
+        placement_fini(&world->placement);
+        free(world);
+        return status;
+    }
     oom_watch_begin(&world->oom, "/proc/self/cgroup", "/sys/fs/cgroup", "/dev/kmsg");
     timers[0] = &world->deadline;
     timers[1] = &world->sweep;

@@ -40,7 +40,9 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
     if (death->kind != DEATH_EXIT && death->kind != DEATH_SIGNAL)
         return false;
     take_error_file(world, worker, detail);
-    if (!death->killed)
+    if (worker->timer[0] != '\0')
+        snprintf(death->words, sizeof death->words, "%s", worker->timer);
+    else if (!death->killed)
         ask_about_oom(world, death);
     if (!first_cause_is_consequence(death) && world->services.logs != NULL)
         logs_stderr_tail(world->services.logs, death->rank, &detail->tail);

@@ -1,6 +1,7 @@
 /*
  * What the files of the world share: world.c runs the machine, world_workers.c starts workers and takes their
- * ends and links, world_explain.c finds out why, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages.
+ * ends and links, world_explain.c finds out why, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages,
+ * world_timers.c takes their watchdog timers.
  *
  * Whoever posts an event calls world_proceed() before returning to the loop; actions only post.
  */
@@ -10,6 +11,7 @@
 #include "agent/link_server.h"
 #include "agent/oom.h"
 #include "agent/progress.h"
+#include "agent/timer_pipe.h"
 #include "agent/world.h"
 #include "agent/world_fsm.h"
 
@@ -34,6 +36,7 @@ struct world {
     int n_timers;
     struct progress_clock clock;
     struct oom_watch oom;
+    struct timer_pipe *timers; /* NULL: nobody asked for watchdog timers */
     pid_t left[WORLD_LEFT]; /* what could not be killed, and is not waited for again */
     int n_left;
     char host[DEATH_HOST_BYTES];
@@ -73,6 +76,9 @@ void world_sweep(struct world *world);
 void world_drain(struct world *world);
 /** Name those that cannot be killed, and forget them. */
 void world_abandon(struct world *world);
+
+/** Make the watchdog timers of the workers, where the environment asks for them (agent/timer_pipe.h). */
+enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err);
 
 /** Look for hangs and draw the progress line: the callback of world->look. */
 void world_watch(uv_timer_t *timer);

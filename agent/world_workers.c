@@ -78,6 +78,7 @@ static void worker_exited(struct world *world, struct worker *worker, const sigi
                  world_now_ns(world));
     if (worker->death.kind != DEATH_NONE)
         keep_flight(world, worker);
+    timer_pipe_drop(world->timers, (pid_t)worker->death.pid);
     known = world_explain(world, worker, &detail);
     link_server_drop(world->links, worker->local_rank); /* its last events and reports come first */
     record_exit(world, worker);
@@ -215,6 +216,7 @@ void world_spawn(struct world *world)
         .environment = environment,
         .program = program,
         .host = world->host,
+        .timer_file = world->timers == NULL ? NULL : timer_pipe_path(world->timers),
         .placement = &world->placement,
     };
     struct fsdp_err err = { 0 };
@@ -222,6 +224,7 @@ void world_spawn(struct world *world)
 
     world->noticed = false;
     world->stop_signal = 0;
+    timer_pipe_reset(world->timers);
     free(world->workers);
     world->workers = calloc((size_t)config->n_workers, sizeof *world->workers);
     if (world->workers == NULL || !make_links(world, &err)) {

@@ -72,6 +72,7 @@ static const char *const pure[] = {
     "agent/errors.",
     "agent/error_file.",
     "agent/oom.",
+    "agent/timers.",
     "agent/detail_proto.",
 };
 static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };

@@ -26,6 +26,7 @@ static const struct worker_identity rank_5_of_8 = {
     .threads = 6,
     .error_file = "/e/error.json",
     .run_dir = "/r",
+    .timer_file = "/t",
     .link_fd = 11,
 };
 
@@ -54,6 +55,7 @@ static struct expected wanted[] = {
     { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1" },
     { "OMP_NUM_THREADS", "6" },
     { "FSDP_RUN_DIR", "/r" },
+    { "TORCHELASTIC_TIMER_FILE", "/t" },
     { "FSDP_LINK_FD", "11" },
     { "HOME", "/home/me" },
 };
