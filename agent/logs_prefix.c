@@ -15,6 +15,7 @@ static bool name_value(const char *name, size_t length, const struct logs_names 
         { "generation", NULL, names->generation },
         { "role_name", names->role_name != NULL ? names->role_name : "default", 0 },
         { "host", names->host != NULL ? names->host : "", 0 },
+        { "hostname", names->host != NULL ? names->host : "", 0 },
         { "stream", names->stream == RUNDIR_STDOUT ? "stdout" : "stderr", 0 },
     };
 
@@ -30,21 +31,37 @@ static bool name_value(const char *name, size_t length, const struct logs_names 
     return false;
 }
 
+/* The name at "$name" or "${name}", and how much of the template it takes; NULL: there is none. */
+static const char *name_at(const char *at, size_t *length, size_t *taken)
+{
+    const bool braced = at[1] == '{';
+    const char *name = at + 1 + braced, *end = name;
+
+    while (*end == '_' || (*end >= 'a' && *end <= 'z') || (*end >= 'A' && *end <= 'Z') ||
+           (end > name && *end >= '0' && *end <= '9'))
+        end++;
+    *length = (size_t)(end - name);
+    *taken = (size_t)(end - at) + braced;
+    return *length > 0 && (!braced || *end == '}') ? name : NULL;
+}
+
 const char *logs_prefix(char *out, size_t size, const char *template, const struct logs_names *names)
 {
     const char *at = template != NULL ? template : "[rank ${rank}]: ";
     size_t end = 0;
 
     while (*at != '\0' && end + 1 < size) {
-        const char *close = at[0] == '$' && at[1] == '{' ? strchr(at, '}') : NULL;
+        size_t length, taken;
+        const char *name = *at == '$' ? name_at(at, &length, &taken) : NULL;
         char value[300];
 
-        if (close != NULL && name_value(at + 2, (size_t)(close - at) - 2, names, value)) {
+        if (name != NULL && name_value(name, length, names, value)) {
             for (const char *v = value; *v != '\0' && end + 1 < size; v++)
                 out[end++] = *v;
-            at = close + 1;
+            at += taken;
         } else {
-            out[end++] = *at++;
+            out[end++] = *at;
+            at += at[0] == '$' && at[1] == '$' ? 2 : 1;
         }
     }
     if (size > 0)
