@@ -1,0 +1,78 @@
+# Two hosts in network namespaces, no node ranks: who has the endpoint's address hosts, whoever starts first; and what a
+# cut between them means to a world that may be smaller, and to one that may not.
+. tests/support/harness.sh
+. tests/support/netns.sh
+at_exit() { netns_down; }
+netns_up || { skip "partitions" "needs root, ip and nft for network namespaces"; exit 0; }
+
+RUN=$BIN/fsdprun
+TOYW=$TOY/toy
+port=29400
+cd "$WORK" || exit 1
+
+# start NODE NAME OPTIONS...
+start() {
+  local node=$1 name=$2; shift 2
+  rm -f "$name.rc"
+  { on_node "$node" timeout -k 5 120 "$RUN" --rdzv-backend c10d --rdzv-endpoint 10.77.77.1:$port --insecure "$@" \
+      > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
+}
+ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }
+rcs() { local n out=; for n in "$@"; do out="$out $(cat "$n.rc" 2> /dev/null || echo none)"; done; echo "${out# }"; }
+lines() { [ "$(wc -l < "$1" 2> /dev/null || echo 0)" -ge "$2" ]; }
+has() { grep -q -- "$2" "$1.out"; }
+# check_ends NAME WANT RUNS...
+check_ends() { local name=$1 want=$2; shift 2; ended "$@"; check_eq "$name" "$want" "$(rcs "$@")"; [ "$want" = "$(rcs "$@")" ] || tail -n 20 $(printf '%s.out ' "$@") >&2; }
+
+# The node that has the address hosts, though the other was there first.
+start 1 a1 --nnodes 2 -- "$TOYW" env=GROUP_RANK
+wait_until 20 sh -c "[ -n \"\$(ip netns pids $NETNS_TAG-1)\" ]"
+start 0 a0 --nnodes 2 -- "$TOYW" env=GROUP_RANK
+check_ends "two hosts without node ranks: both end with 0" "0 0" a0 a1
+check "the one that has the endpoint's address hosts" has a0 "this node hosts, at 10.77.77.1:$port"
+check "the other is a member" has a1 "hosts, at 10.77.77.1:$port; waiting for the world"
+check_eq "and comes second" "GROUP_RANK=0 GROUP_RANK=1" "$(grep -h GROUP_RANK a0.out a1.out | tr '\n' ' ' | sed 's/ $//')"
+
+# A cut without a word: the coordinator's side goes on alone, the other ends; when it is whole again, the node comes back.
+port=$((port + 1))
+start 0 b0 --nnodes 1:2 -- "$TOYW" env=WORLD_SIZE touch=b.started wait=b.go
+start 1 b1 --nnodes 1:2 -- "$TOYW" touch=b.started wait=b.go
+wait_until 30 lines b.started 2 || not_ok "the world forms" "$(cat b0.out b1.out)"
+began=$(date +%s%N)
+cut_link
+check "the other side of a cut goes on alone" wait_until 30 lines b.started 3
+took=$((($(date +%s%N) - began) / 1000000))
+check "within 10 s ($took ms)" test "$took" -lt 10000
+check_ends "the node that was cut off ends with 76" "76" b1
+heal_link
+start 1 b2 --nnodes 1:2 -- "$TOYW" touch=b.started wait=b.go
+check "it comes back when the cut is mended" wait_until 30 lines b.started 5
+touch b.go
+check_ends "and both end with 0" "0 0" b0 b2
+check_eq "in worlds of two, one and two" "2 1 2" "$(sed -n 's/^WORLD_SIZE=//p' b0.out | tr '\n' ' ' | sed 's/ $//')"
+
+# A cable that is pulled, where both nodes are needed and no restart is allowed.
+port=$((port + 1))
+start 0 c0 --nnodes 2 -- "$TOYW" touch=c.started wait=c.never
+start 1 c1 --nnodes 2 -- "$TOYW" touch=c.started wait=c.never
+wait_until 30 lines c.started 2 || not_ok "the world forms" "$(cat c0.out c1.out)"
+ip -n "$NETNS_TAG-1" link set "v1-$$" down
+check_ends "a cable is pulled between two that need each other: 76 on both" "76 76" c0 c1
+ip -n "$NETNS_TAG-1" link set "v1-$$" up
+check "no worker is left on either" wait_until 5 none_alive "c.never"
+
+# With a restart left the node may come back in time, and only once.
+port=$((port + 1))
+start 0 d0 --nnodes 2 --max-restarts 1 -- "$TOYW" touch=d.started wait=d.go
+start 1 d1 --nnodes 2 --max-restarts 1 -- "$TOYW" touch=d.started wait=d.go
+wait_until 30 lines d.started 2 || not_ok "the world forms" "$(cat d0.out d1.out)"
+cut_link
+check_ends "a cut with a restart left: the node that was cut off ends with 76" "76" d1
+check "the other waits for a node to take its place" wait_until 20 has d0 "once there are 2 nodes"
+heal_link
+start 1 d2 --nnodes 2 --max-restarts 1 -- "$TOYW" touch=d.started wait=d.go
+check "which comes" wait_until 30 lines d.started 4
+cut_link
+check_ends "a second cut is one too many: 76 on both" "76 76" d0 d2
+heal_link
+exit $((n_failed > 0))
