@@ -243,6 +243,19 @@ static int set_program_dir(struct launch *launch, const struct options *options,
     return 0;
 }
 
+/* Without making anything: could the run be kept there? */
+static int check_log_dir(const struct options *options, const struct surroundings *around,
+                         struct fsdp_err *err)
+{
+    const struct option_value *value = &options->of[OPT_LOG_DIR];
+
+    if (value->text == NULL || strcmp(value->text, "/dev/null") == 0 ||
+        !around->files->is_file(around->files->arg, value->text))
+        return 0;
+    fsdp_fail(err, FSDP_ERR_CONFIG, "%s: %.200s is no directory", value->origin, value->text);
+    return FSDP_EXIT_USAGE;
+}
+
 /* Not an error: a program may well run several of its workers on a GPU, or none of them. */
 static void note_few_devices(struct launch *launch, const struct surroundings *around)
 {
@@ -283,7 +296,9 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;
     note_few_devices(launch, around);
-    return options_has(options, OPT_DRY_RUN) ? 0 : set_program_dir(launch, options, err);
+    if (options_has(options, OPT_DRY_RUN))
+        return check_log_dir(options, around, err);
+    return set_program_dir(launch, options, err);
 }
 
 void launch_fini(struct launch *launch)

@@ -15,7 +15,8 @@
 #include "shard_runtime/job/job.h"
 
 enum {
-    LAUNCH_DEFAULT_PORT = 29400,
+    LAUNCH_DEFAULT_PORT = 29400, /* of --rdzv-endpoint */
+    LAUNCH_MASTER_PORT = 29500,  /* of --master-addr, where that names the endpoint */
     LAUNCH_HOST_BYTES = 256,
     LAUNCH_JOB_RESTARTS = 3,
     LAUNCH_NOTES_MAX = 8,

@@ -76,7 +76,7 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
     struct agent_config *config = &launch->config;
     bool has_endpoint = text_of(options, OPT_RDZV_ENDPOINT) != NULL;
     bool has_master = text_of(options, OPT_MASTER_ADDR) != NULL;
-    int port = (int)options_number(options, OPT_MASTER_PORT, LAUNCH_DEFAULT_PORT), status = 0;
+    int port = (int)options_number(options, OPT_MASTER_PORT, LAUNCH_MASTER_PORT), status = 0;
 
     if (!has_endpoint && !has_master)
         return bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");

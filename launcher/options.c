@@ -62,7 +62,7 @@ static enum fsdp_status take(const struct parsing *parsing, const struct option 
     /* Of two that exclude each other the last one counts. */
     if (option->id == OPT_COLOR || option->id == OPT_NO_COLOR)
         parsing->options->of[option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR].text = NULL;
-    value->text = option->kind == OPTION_BLANK && *text == '\0' ? NULL : text;
+    value->text = *text == '\0' ? NULL : text; /* where nothing is a value, it is as if it were not given */
     snprintf(value->origin, sizeof value->origin, "%s", origin);
     return FSDP_OK;
 }
@@ -80,27 +80,27 @@ static enum fsdp_status read_variable(const struct parsing *parsing, const struc
     const char *text = parsing->input->get_env(parsing->input->arg, name);
     bool is_color = option->id == OPT_COLOR || option->id == OPT_NO_COLOR;
 
-    if (text == NULL || *text == '\0' || on_command_line(parsing->options, option->id))
+    if (text == NULL || *text == '\0' || on_command_line(parsing->options, option->id) ||
+        parsing->options->of[option->id].text != NULL)
         return FSDP_OK;
     if (is_color && on_command_line(parsing->options, option->id == OPT_COLOR ? OPT_NO_COLOR : OPT_COLOR))
         return FSDP_OK;
     return take(parsing, option, name, text);
 }
 
-/* Weakest first: each overrides what came before it. */
+/* Strongest first: where one says something, the others may say what they like. */
 static enum fsdp_status read_variables(const struct parsing *parsing, const struct option *option)
 {
-    enum fsdp_status status = FSDP_OK;
+    enum fsdp_status status;
     char name[OPTION_ORIGIN_BYTES];
 
     if (option->no_env)
         return FSDP_OK;
-    if (option->also != NULL)
-        status = read_variable(parsing, option, option->also);
+    status = read_variable(parsing, option, option_env_name(option, "FSDPRUN_", name));
     if (status == FSDP_OK && option->pet)
         status = read_variable(parsing, option, option_env_name(option, "PET_", name));
-    if (status == FSDP_OK)
-        status = read_variable(parsing, option, option_env_name(option, "FSDPRUN_", name));
+    if (status == FSDP_OK && option->also != NULL)
+        status = read_variable(parsing, option, option->also);
     return status;
 }
 

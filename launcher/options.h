@@ -80,7 +80,7 @@ enum option_kind {
     OPTION_PROCS,    /* a count, or the word for one: cpu, gpu, xpu, auto */
     OPTION_NODES,    /* a count, or MIN:MAX */
     OPTION_STREAMS,  /* 0 to 3, or RANK:N,RANK:N,... */
-    OPTION_RANKS,    /* RANK,RANK,... */
+    OPTION_RANKS,    /* RANK,RANK,...; nothing is as if it were not given */
     OPTION_PATTERNS, /* TEXT,TEXT,... with ",," for a comma */
     OPTION_SIGNALS,  /* NAME,NAME,... with or without SIG */
     OPTION_CONF,     /* KEY=VALUE,KEY=VALUE,... (launcher/rdzv_conf.h) */

@@ -61,14 +61,14 @@ static void put_option(FILE *out, const struct option *option)
 static void put_usage(FILE *out, const char *program)
 {
     if (strcmp(program, "torchrun") == 0)
-        fputs("Usage: torchrun [OPTIONS] [--] SCRIPT.py [ARGUMENTS]\n"
-              "       torchrun [OPTIONS] -m MODULE [ARGUMENTS]\n"
-              "       torchrun [OPTIONS] --no-python PROGRAM [ARGUMENTS]\n"
-              "\n"
-              "This is fsdprun, called by the name torchrun: what is run is Python's unless --no-python says "
-              "otherwise,\n"
-              "and there are neither job files nor subcommands.\n",
-              out);
+        fputs(
+            "Usage: torchrun [OPTIONS] [--] SCRIPT.py [ARGUMENTS]\n"
+            "       torchrun [OPTIONS] -m MODULE [ARGUMENTS]\n"
+            "       torchrun [OPTIONS] --no-python PROGRAM [ARGUMENTS]\n"
+            "\n"
+            "This is fsdprun, called by the name torchrun: what is run is Python's unless --no-python says\n"
+            "otherwise, and there are neither job files nor subcommands.\n",
+            out);
     else
         fputs("Usage: fsdprun [OPTIONS] JOB.yaml [OPTIONS]\n"
               "       fsdprun [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"

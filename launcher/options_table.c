@@ -79,7 +79,7 @@ const struct option option_table[] = {
       .help = "This node alone, whatever else would make it one of several." },
     { OPT_MASTER_ADDR, "master-addr", 0, OPTION_BLANK, "HOST", THEIRS, .pet = true, .fallback = "127.0.0.1", .group = nodes,
       .help = "MASTER_ADDR of the workers; names the endpoint when there is no --rdzv-endpoint." },
-    { OPT_MASTER_PORT, "master-port", 0, OPTION_COUNT, "PORT", 0, 65535, THEIRS, .pet = true, .fallback = "a free one", .group = nodes,
+    { OPT_MASTER_PORT, "master-port", 0, OPTION_COUNT, "PORT", 0, 65535, THEIRS, .pet = true, .fallback = "a free one; 29500 as an endpoint", .group = nodes,
       .help = "MASTER_PORT of the workers, or of the endpoint as above." },
     { OPT_LOCAL_ADDR, "local-addr", 0, OPTION_BLANK, "ADDRESS", THEIRS, .pet = true, .fallback = "the one the connection shows",
       .group = nodes, .help = "Address at which the other nodes reach this one." },

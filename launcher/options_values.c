@@ -173,8 +173,11 @@ enum fsdp_status option_check(const struct option *option, const char *origin, c
         return check_size(origin, text, &value->number, err);
     case OPTION_CHOICE:
         return check_choice(option, origin, text, err);
-    case OPTION_STREAMS:
     case OPTION_RANKS:
+        if (*text == '\0') /* all of them, as under torchrun */
+            return FSDP_OK;
+        return check_list(option->kind, origin, text, err);
+    case OPTION_STREAMS:
     case OPTION_PATTERNS:
     case OPTION_SIGNALS:
     case OPTION_CONF:

@@ -81,7 +81,7 @@ static void put_signals(const struct page *page, const char *key, uint64_t signa
     for (int s = 1; s < 64; s++) {
         if ((signals >> s & 1) == 0)
             continue;
-        fprintf(page->out, "%sSIG%s", between, sigabbrev_np(s));
+        fprintf(page->out, "%s\"SIG%s\"", between, sigabbrev_np(s));
         between = ", ";
     }
     fputc(']', page->out);

@@ -61,18 +61,36 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
     return out;
 }
 
+enum { HELP_INDENT = 52, HELP_WIDTH = 100 };
+
+/* The words of `text` from HELP_INDENT on, in as many lines as they need. */
+static void put_wrapped(FILE *out, const char *text)
+{
+    const size_t room = HELP_WIDTH - HELP_INDENT;
+
+    while (strlen(text) > room) {
+        size_t n = room;
+
+        while (n > 0 && text[n] != ' ')
+            n--;
+        if (n == 0) /* one word that is longer than a line */
+            n = strcspn(text, " ");
+        fprintf(out, "%.*s\n%*s", (int)n, text, HELP_INDENT, "");
+        text += n + (text[n] == ' ');
+    }
+    fprintf(out, "%s\n", text);
+}
+
 void job_docs_help(FILE *out)
 {
-    const char *section = "";
     char name[JOB_KEY_PATH_BYTES];
 
     for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
 
-        if (strcmp(section, key->section) != 0)
-            section = key->section;
-        fprintf(out, "  %-34s %-14s %s\n", job_key_path(key, name),
-                key->fallback == NULL ? "(needed)" : key->fallback, key->help);
+        fprintf(out, "  %-34s %-14s ", job_key_path(key, name),
+                key->fallback == NULL ? "(needed)" : key->fallback);
+        put_wrapped(out, key->help);
     }
 }
 

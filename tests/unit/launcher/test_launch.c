@@ -452,7 +452,7 @@ Test(launch, without_a_secret_only_when_insecure_was_said)
 
     cr_assert_null(launch.config.secret);
     cr_assert(eq(str, (char *)launch.config.rendezvous_host, "h"));
-    cr_assert(eq(int, launch.config.rendezvous_port, 29400));
+    cr_assert(eq(int, launch.config.rendezvous_port, 29500));
     launch_fini(&launch);
     options_fini(&options);
 }

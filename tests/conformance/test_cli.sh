@@ -1,0 +1,252 @@
+# The command line of the binary: every option of torchrun's in every spelling, the environment, what is refused and how,
+# what is run, called as torchrun, one of several tasks, and completion in real shells.
+# torch: launcher/test_run.py, launcher/run_test.py, launcher/launch_test.py (command line and environment).
+source tests/support/harness.sh
+FSDPRUN=$BIN/fsdprun
+toy=$TOY/toy
+cd "$WORK" || exit 1
+mkdir link && ln -s "$FSDPRUN" link/torchrun
+TORCHRUN=$WORK/link/torchrun
+unset "${!PET_@}" "${!SLURM_@}" "${!OMPI_@}" "${!PMI@}" "${!FSDPRUN_@}" 2> /dev/null
+export PYTHON_EXEC=python3
+dry() { "$FSDPRUN" --dry-run --insecure "$@"; }
+# has NAME LINE COMMAND...: the launch it prints has this line (where its value came from is left out, unless asked for)
+has() {
+  local name=$1 want=$2 line got; shift 2
+  got=$("$@" 2> err)
+  while IFS= read -r line; do
+    [ "$line" = "$want" ] || [ "${line% # *}" = "$want" ] || continue
+    ok "$name"
+    return
+  done <<< "$got"
+  not_ok "$name" "\$ $*" "want: $want" "got:  $(grep "^${want%%:*}:" <<< "$got")" "$(cat err)"
+}
+
+# --- every option: dashes, underscores, attached, by both kinds of variables. option, value, the line of --dry-run
+while IFS='|' read -r option value line; do
+  under=${option//-/_}
+  variable=$(printf '%s' "$under" | tr '[:lower:]' '[:upper:]')
+  extra=(--nproc-per-node 12)
+  case $option in nproc-per-node) extra=() ;; rdzv-backend | rdzv-id | rdzv-conf | local-addr) extra=(--nnodes 2 --rdzv-endpoint h:1) ;;
+  rdzv-endpoint | master-addr) extra=(--nnodes 2) ;; node-rank) extra=(--nnodes 8 --rdzv-endpoint h:1) ;;
+  nnodes) extra=(--rdzv-endpoint h:1) ;; log-keep) extra=(--log-limit 1) ;; esac
+  if [ "$value" = - ]; then
+    for written in "--$option" "--$under"; do has "$written" "$line" dry "${extra[@]}" "$written" -- x; done
+    value=1
+  else
+    for written in "--$option=$value" "--$under=$value"; do has "$written" "$line" dry "${extra[@]}" "$written" x.py; done
+    for written in "--$option" "--$under"; do has "$written $value" "$line" dry "${extra[@]}" "$written" "$value" x.py; done
+  fi
+  has "FSDPRUN_$variable=$value" "$line" env "FSDPRUN_$variable=$value" "$FSDPRUN" --dry-run --insecure "${extra[@]}" -- x
+  case $option in numa-binding | log-limit | log-keep | forward-signals) continue ;; esac
+  has "PET_$variable=$value" "$line" env "PET_$variable=$value" "$FSDPRUN" --dry-run --insecure "${extra[@]}" -- x
+  has "FSDPRUN_$variable wins over PET_$variable" "$line" \
+    env "PET_$variable=nonsense" "FSDPRUN_$variable=$value" "$FSDPRUN" --dry-run --insecure "${extra[@]}" -- x
+done << 'END'
+nnodes|2:4|max_nodes: 4
+nproc-per-node|3|nproc_per_node: 3
+rdzv-backend|c10d|rdzv_backend: "c10d"
+rdzv-endpoint|h:4711|rdzv_port: 4711
+rdzv-id|job7|rdzv_id: "job7"
+rdzv-conf|join_timeout=7,last_call_timeout=3|join_timeout_s: 7
+standalone|-|standalone: true
+max-restarts|4|max_restarts: 4
+role|reader|role: "reader"
+log-dir|/tmp|log_dir: "/tmp"
+redirects|0:3,11:2|redirects: [3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]
+tee|1|tee: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+local-ranks-filter|0,10|shown_local_ranks: [0, 10]
+duplicate-stdout-filters|a,b,,c|duplicate_stdout_filters: ["a", "b,c"]
+duplicate-stderr-filters|a|duplicate_stderr_filters: ["a"]
+log-line-prefix-template|${rank}: |log_line_prefix_template: "${rank}: "
+node-rank|7|node_rank: 7
+master-addr|10.0.0.1|rdzv_host: "10.0.0.1"
+master-port|29511|master_port: 29511
+local-addr|10.0.0.2|local_addr: "10.0.0.2"
+numa-binding|core-complex|numa_binding: "core-complex"
+signals-to-handle|TERM,SIGUSR1|signals_to_handle: ["SIGUSR1", "SIGTERM"]
+shutdown-timeout|7|shutdown_timeout_s: 7
+virtual-local-rank|-|virtual_local_rank: true
+module|-|command: ["python3", "-u", "-m", "x"]
+no-python|-|command: ["x"]
+forward-signals|USR1,SIGUSR2|forward_signals: ["SIGUSR1", "SIGUSR2"]
+log-limit|2M|log_limit_bytes: 2097152
+log-keep|5|log_keep: 5
+END
+has "where a value came from stands behind it" 'max_restarts: 3 # PET_MAX_RESTARTS' env PET_MAX_RESTARTS=3 "$FSDPRUN" --dry-run x.py
+for words in "--monitor-interval 0.5" "--start-method fork" "--event-log-handler null"; do
+  check_status "$words is taken, and has no effect" 0 dry $words x.py
+done
+check_status "--redirect=3, as torch's own tests write it" 0 "$FSDPRUN" --dry-run --redirect=3 x.py
+has "-r3" "redirects: [3]" dry -r3 x.py
+has "-t 3" "tee: [3]" dry -t 3 x.py
+has "-m -- module" 'command: ["python3", "-u", "-m", "pkg.mod", "--nnodes", "9"]' dry -m -- pkg.mod --nnodes 9
+has "-- before the program, and the program's own --" 'command: ["python3", "-u", "x.py", "--", "-m"]' dry -- x.py -- -m
+has "a prefix that one of ours shares means torchrun's" 'log_dir: "/tmp"' dry --log-d /tmp x.py
+has "no gpu here is CPUs for auto" "nproc_per_node: $(nproc)" env FSDP_TEST_ROOT="$WORK/no-such" "$FSDPRUN" --dry-run --nproc-per-node auto x.py
+has "cpu" "nproc_per_node: $(nproc)" dry --nproc-per-node cpu x.py
+
+# --- what is refused: 2, one line, nothing on stdout
+refused() { # line, words...
+  local want=$1; shift
+  check_status "refused: $*" 2 "$FSDPRUN" "$@"
+  check_eq "... in one line" "fsdprun: $want" "$(cat "$WORK/err")"
+  [ ! -s "$WORK/out" ] || not_ok "... and nothing else" "$(cat "$WORK/out")"
+}
+refused "--n may be --nproc-per-node, --numa-binding, --no-python, --nnodes, --node-rank or --no-color" --n 2 x.py
+refused "--rdzv may be --rdzv-backend, --rdzv-endpoint, --rdzv-id or --rdzv-conf" --rdzv x x.py
+refused "--zebra is no option (see fsdprun --help)" --zebra x.py
+refused "--tee needs a value: --tee STREAMS" --tee
+refused "--standalone takes no value (1)" --standalone=1 x.py
+refused "--nnodes: must be a whole number from 1 to 65536, not 20:30" --nnodes 2:20:30 x.py
+refused "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not unknown" --nproc-per-node unknown x.py
+refused "--module and --no-python exclude each other" --no-python -m x
+refused "--shutdown-timeout: must be a whole number from 0 to 86400, not -5" --shutdown-timeout -5 x.py
+refused "--signals-to-handle: must be names of signals, as SIGTERM,USR1; SIGZEBRA is none" --signals-to-handle SIGZEBRA x.py
+refused "--signals-to-handle: SIGKILL cannot be handled" --signals-to-handle SIGTERM,SIGKILL x.py
+refused "--forward-signals: SIGSTOP cannot be handled" --forward-signals STOP x.py
+refused "--rdzv-conf: must be KEY=VALUE,KEY=VALUE,..., and a= has no value" --rdzv-conf a= x.py
+refused "--rdzv-conf: must be KEY=VALUE,KEY=VALUE,..., and =1 has no key" --rdzv-conf =1 x.py
+refused "--rdzv-backend: etcd needs a server of its own, which nothing here does: use static or c10d, with --rdzv-endpoint" \
+  --rdzv-backend etcd --rdzv-endpoint h:1 x.py
+refused "--logs-specs: mine is an entry point of Python, of which there are none here: use --log-dir, --redirects and --tee" --logs-specs mine x.py
+refused "--event-log-handler: console is a handler in Python, of which there are none here: events.jsonl below --log-dir has the events" \
+  --event-log-handler console x.py
+refused "--start-method: must be spawn, fork or forkserver, not thread" --start-method thread x.py
+refused "--numa-binding: must be node, socket, exclusive or core-complex, not core" --numa-binding core x.py
+refused "--monitor-interval: must be a number of at least 0, not -1" --monitor-interval -1 x.py
+refused "--nnodes 2 contradicts --standalone, which is this node alone" --standalone --nnodes 2 x.py
+refused "--log-keep needs --log-limit" --log-keep 2 x.py
+export PET_STANDALONE=yes
+refused "PET_STANDALONE: must be 0 or 1, not yes" x.py
+unset PET_STANDALONE
+check_status "a key of --rdzv-conf that nobody knows is said, once" 0 dry --rdzv-conf zebra=1,timeout=3 x.py
+check_eq "... by its name" "fsdprun: --rdzv-conf: nothing here knows of zebra" "$(cat err)"
+
+# --- what is run
+export WORK_FILES=$WORK/touched
+check_status "four workers touch files named by their rank" 0 "$FSDPRUN" --nproc-per-node=4 --monitor-interval=1 --start-method=spawn --no-python sh -c 'touch "$WORK_FILES.$RANK"'
+check_eq "... all four" "touched.0 touched.1 touched.2 touched.3" "$(echo touched.*)"
+check_eq "an environment of the parent's reaches the children" "sentinel" "$(SENTINEL=sentinel "$FSDPRUN" --no-python sh -c 'echo $SENTINEL')"
+port=$((20000 + RANDOM % 10000))
+check_eq "static with address, port and rank of the node" "127.0.0.2:$port" \
+  "$("$FSDPRUN" --nnodes 1 --node-rank 0 --master-addr 127.0.0.2 --master-port $port --no-python sh -c 'echo $MASTER_ADDR:$MASTER_PORT')"
+check_eq "\$local_rank, \${local_rank} and \$\$ in arguments" '0 0 $ $HOME 0.log' \
+  "$("$FSDPRUN" --no-python echo '$local_rank' '${local_rank}' '$$' '$HOME' '$local_rank.log')"
+
+# --- Python, where there is one
+python=$(command -v python3 || echo "${FSDP_TEST_PYTHON:-}")
+if [ -z "$python" ]; then
+  skip "modules, scripts and --run-path under a real Python" "there is no python3"
+else
+  export PYTHON_EXEC=$python
+  mkdir -p pkg && cat > pkg/mod.py << 'END'
+import os, sys
+if __name__ == "__main__":
+    print(os.environ["RANK"], "main", os.path.basename(sys.argv[0]), *sys.argv[1:])
+END
+  touch pkg/__init__.py
+  cp pkg/mod.py 'script with spaces.py'
+  check_eq "-m -- module" "0 main mod.py --nnodes 3" "$("$FSDPRUN" -m -- pkg.mod --nnodes 3)"
+  check_eq "a script" "0 main mod.py a" "$("$FSDPRUN" pkg/mod.py a)"
+  check_eq "a script that may not be executed, and no .py" "0 main plain a" "$(cp pkg/mod.py plain; "$FSDPRUN" ./plain a)"
+  check_eq "--run-path: argv is the file's, the name __main__" "0 main mod.py a \$x -b" "$("$FSDPRUN" --run-path "$WORK/pkg/mod.py" a '$x' -b)"
+  check_eq "--run-path by a relative path" "0 main mod.py" "$("$FSDPRUN" --run-path pkg/mod.py)"
+  check_eq "--run-path with blanks in its name" "0 main script with spaces.py it's" "$("$FSDPRUN" --run-path 'script with spaces.py' "it's")"
+  check_eq "--run-path wins over --no-python and --module" "0 main mod.py" "$("$FSDPRUN" --no-python -m --run-path pkg/mod.py)"
+  check_eq "--run-path on two workers" "0 main mod.py 0,1 main mod.py 1," \
+    "$("$FSDPRUN" --nproc-per-node 2 --run-path pkg/mod.py '${local_rank}' | sort | tr '\n' ,)"
+  printf 'import sys\nsys.exit(7)\n' > seven.py
+  check_status "--run-path: its exit status" 7 "$FSDPRUN" --run-path seven.py
+  printf 'import os\nprint(__file__)\nraise ValueError("deep")\n' > raise.py
+  check_status "--run-path: what it raises" 1 "$FSDPRUN" --run-path raise.py
+  check_match "... with a traceback that names the file" 'raise.py", line 3' "$(cat err)"
+  check_eq "... and __file__" "raise.py" "$(cat out)"
+  check_status "--run-path of what is not there" 1 "$FSDPRUN" --run-path "$WORK/nothing.py"
+  check_eq "PYTHON_EXEC names the Python" "wrapped -u pkg/mod.py" "$(printf '#!/bin/sh\necho wrapped "$@"\n' > wrapper; chmod +x wrapper; PYTHON_EXEC=$WORK/wrapper "$FSDPRUN" pkg/mod.py)"
+
+  # --- called as torchrun
+  cp pkg/mod.py plan; cp pkg/mod.py train.yaml; cp pkg/mod.py exec.py; printf 'print("python")\n' > prog; chmod +x prog
+  check_eq "as torchrun: a script" "0 main mod.py a" "$("$TORCHRUN" pkg/mod.py a)"
+  check_eq "as torchrun: no word is a subcommand" "0 main plan" "$("$TORCHRUN" plan)"
+  check_eq "as torchrun: no file is a job, and what follows is the program's" "0 main train.yaml --set a" "$("$TORCHRUN" train.yaml --set a)"
+  check_eq "as torchrun: what may be executed is Python's all the same" "python" "$("$TORCHRUN" prog)"
+  check_eq "as torchrun: --no-python executes" "x" "$("$TORCHRUN" --no-python echo x)"
+  check_status "as torchrun: what is not there is for Python to say" 2 "$TORCHRUN" nothing.py
+fi
+check_status "as torchrun: usage" 2 "$TORCHRUN" --zebra x.py
+check_eq "... in its name" "torchrun: --zebra is no option (see torchrun --help)" "$(cat err)"
+check_status "as torchrun: nothing to run" 2 "$TORCHRUN"
+check_eq "... in its name" "torchrun: nothing to run: give a program (see torchrun --help)" "$(cat err)"
+check_status "as torchrun: --help" 0 "$TORCHRUN" --help
+check_match "... in its name" '^Usage: torchrun ' "$(head -n 1 out)"
+
+# --- the pages
+for name in "$FSDPRUN" "$TORCHRUN"; do
+  check_eq "${name##*/} --help fits 100 columns" "" "$("$name" --help | awk 'length > 100')"
+done
+"$FSDPRUN" --help > help
+check_eq "--help has every option of the table, once, at the start of a line" "$(grep -c 'OPTION_[A-Z]*, *["0-9.]\|OPTION_FLAG,' "$SOURCE/launcher/options_table.c")" \
+  "$(grep -cE '^  (    |-[a-z], )--[a-z-]+' help)"
+if command -v mandoc > /dev/null; then
+  check_eq "the manual page is sound" "" "$(mandoc -T lint -W warning "$SOURCE/docs/man/fsdprun.1" 2>&1 | grep -v -i 'date\|cross reference')"
+else skip "the manual page is sound" "mandoc is not installed"; fi
+
+# --- one of several tasks
+alone() { env "${@:2}" "$FSDPRUN" --no-python echo one > "$WORK/out" 2> "$WORK/err"; check_eq "$1" "0 one" "$? $(cat "$WORK/out")"; }
+many() { env "${@:3}" "$FSDPRUN" --no-python echo one > "$WORK/out" 2> "$WORK/err"; check_eq "$1: 2, and nothing is run" 2 $?; check_match "... $1: what to add" "^fsdprun: .*$2" "$(cat "$WORK/err")"; }
+alone "one task of srun" SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0
+alone "a batch script of a job of many tasks" SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_NNODES=2 SLURM_PROCID=0
+alone "an interactive shell of a job of many tasks" SLURM_JOB_ID=7 SLURM_STEP_ID=4294967290 SLURM_NTASKS=4
+alone "mpirun -n 1" OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0
+alone "mpiexec -n 1 of MPICH" PMI_SIZE=1 PMI_RANK=0
+many "two tasks of srun on two nodes" 'add --nnodes 2 --rdzv-backend c10d --rdzv-endpoint n07:29400 --secret-file FILE' \
+  SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 'SLURM_STEP_NODELIST=n[07-08]' SLURM_PROCID=1
+many "four tasks of srun on one node" 'start it once, with --nproc-per-node 4' SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_NNODES=1
+many "Open MPI" 'start one a node \(mpirun --map-by ppr:1:node\) with --nproc-per-node 2 and add --nnodes 4' OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_SIZE=2
+many "MPICH" 'add --nnodes 2 ' PMI_SIZE=2 PMI_RANK=0
+many "PMIx" 'add --nnodes N ' PMIX_RANK=1 PMIX_NAMESPACE=p
+check_eq "--standalone says that worlds of one are meant" one "$(SLURM_STEP_ID=0 SLURM_NTASKS=4 "$FSDPRUN" --standalone --no-python echo one)"
+printf 'data: {path: /nothing}\n' > job.yaml
+check_status "a job is refused as well" 2 env SLURM_STEP_ID=0 SLURM_NTASKS=4 "$FSDPRUN" job.yaml
+check_status "with --nnodes the scheduler's word is taken" 0 env SLURM_STEP_ID=0 SLURM_NTASKS=4 "$FSDPRUN" --dry-run --insecure --nnodes 4 --rdzv-endpoint h x.py
+
+# --- completion
+complete_in_bash() { # words..., the last is what is completed
+  bash --norc --noprofile -c 'source <("$0" --print-completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fsdprun; printf "%s\n" "${COMPREPLY[@]}"' \
+    "$FSDPRUN" fsdprun "$@" | paste -sd ' '
+}
+check_eq "bash: an option" "--nproc-per-node" "$(complete_in_bash --nproc)"
+check_eq "bash: several" "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf" "$(complete_in_bash --rdzv)"
+check_eq "bash: a value" "spawn" "$(complete_in_bash --start-method s)"
+check_eq "bash: a value behind an equals sign" "core-complex" "$(complete_in_bash --numa-binding = c)"
+check_eq "bash: what is Python's is not offered" "" "$(complete_in_bash --logs)"
+check_eq "bash: after a value that looks like a program" "--tee" "$(complete_in_bash --log-dir logs --te)"
+check_eq "bash: after a program nothing is ours" "" "$(complete_in_bash --tee 3 x.py --te)"
+check_eq "bash: after a job file it is" "--set" "$(complete_in_bash job.yaml --set)"
+check_eq "bash: every option" "$(grep -oE '^  (    |-[a-z], )--[a-z-]+' help | sed 's/.*--/--/' | grep -v logs-specs | sort | paste -sd ' ')" \
+  "$(complete_in_bash -- | tr ' ' '\n' | sort | paste -sd ' ')"
+check "bash: as torchrun" grep -q '^complete .* torchrun$' <("$TORCHRUN" --print-completion bash)
+if command -v fish > /dev/null; then
+  "$FSDPRUN" --print-completion fish > fsdprun.fish
+  in_fish() { HOME=$WORK fish --no-config -c 'source fsdprun.fish; complete -C $argv[1]' "$1" | cut -f 1 | paste -sd ' '; }
+  check_eq "fish: an option" "--nproc-per-node" "$(in_fish "fsdprun --nproc")"
+  check_eq "fish: a value" "core-complex exclusive node socket" "$(in_fish "fsdprun --numa-binding " | tr ' ' '\n' | sort | paste -sd ' ')"
+else skip "completion in fish" "fish is not installed"; fi
+if command -v zsh > /dev/null; then
+  "$FSDPRUN" --print-completion zsh > _fsdprun
+  check "zsh: the script is sound" zsh -n _fsdprun
+  cat > zsh-complete << 'END'
+zmodload zsh/zpty || exit 3
+TERM=dumb zpty shell zsh -f -i
+zpty -w shell "stty cols 400; PS1=; fpath=($PWD \$fpath); autoload -Uz compinit; compinit -u -d $PWD/dump; print -r -- READY"
+zpty -r -m shell line '*READY*READY*'
+zpty -w -n shell "fsdprun --nproc"$'\t'
+zpty -r -m shell line '*per-node*'
+zpty -w -n shell "3 --numa-binding=co"$'\t'
+zpty -r -m shell line '*core-complex*'
+zpty -d shell
+END
+  check "zsh: an option and a value are completed in a terminal" timeout 100 zsh -f zsh-complete
+else skip "completion in zsh" "zsh is not installed"; fi
+[ "$n_failed" = 0 ]
