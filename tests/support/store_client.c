@@ -275,6 +275,8 @@ static void act_conversation(void)
     }
     expect_bytes(fd, answered.bytes, answered.n, "byte by byte");
     printf("cut at each of %zu bytes\n", asked.n + 1);
+    free(asked.bytes);
+    free(answered.bytes);
 }
 
 static void act_waits(void)
@@ -329,6 +331,7 @@ static void act_waits(void)
     send_wire(sets, &wire);
     expect_byte(waits, 0, "the first at the barrier");
     expect_byte(sets, 0, "the last at the barrier");
+    free(wire.bytes);
 }
 
 static void act_refusals(void)
@@ -401,6 +404,9 @@ static void act_many(int n)
     printf("%d clients: connected %.3f s, each added 1 %.3f s, all waited and were woken %.3f s; agent %ld kB (%ld "
            "before), %.2f s of CPU\n",
            n, connected - began, added - connected, woken - added, agent_kb("VmRSS:"), before_kb, cpu);
+    free(fds);
+    free(seen);
+    free(wire.bytes);
 }
 
 static bool answers_within(int fd, int ms)
@@ -448,6 +454,8 @@ static void act_starve(int n)
         close(fds[i]);
     }
     printf("%d served at once, %d later\n", n_served, n - n_served);
+    free(fds);
+    free(wire.bytes);
 }
 
 static void act_fresh(const char *path)
@@ -478,11 +486,10 @@ static int act_connect(void)
     wire_validate(&wire);
     wire_op(&wire, TCPSTORE_PING);
     wire_u32(&wire, 17);
-    if (send(fd, wire.bytes, wire.n, MSG_NOSIGNAL) != (ssize_t)wire.n)
-        return CLOSED;
-    if (receive(fd, &nonce, sizeof nonce) == sizeof nonce && nonce == 17)
-        return 0;
-    return CLOSED;
+    if (send(fd, wire.bytes, wire.n, MSG_NOSIGNAL) == (ssize_t)wire.n)
+        receive(fd, &nonce, sizeof nonce);
+    free(wire.bytes);
+    return nonce == 17 ? 0 : CLOSED;
 }
 
 static void find_store(void)
