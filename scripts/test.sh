@@ -25,11 +25,17 @@ suite() {
 asan_units() {
   make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit && BUILD=build/asan tests/run unit
 }
+# What anybody who reaches the store may send to it: a minute of it here, longer ones by `make fuzz FUZZ_SECONDS=600`.
+fuzz_store() {
+  if make -s -j"$jobs" fuzz FUZZ_ONLY=tcpstore FUZZ_SECONDS=60; then echo "1 passed, 0 failed, 0 skipped"
+  else echo "0 passed, 1 failed, 0 skipped"; fi
+}
 
 echo "== build"
 make -s -j"$jobs" WERROR="$werror" tests-build || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 suite "unit, system and parity tests" tests/run unit system parity conformance
 suite "unit tests under ASan and UBSan" asan_units
 suite "threads under TSan" make -s -j"$jobs" tsan
+suite "the store's protocol, fuzzed for a minute" fuzz_store
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
