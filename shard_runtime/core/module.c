@@ -270,3 +270,9 @@ const struct fsdp_module *module_next(const struct fsdp_module *root, const stru
     }
     return NULL;
 }
+
+void fsdp_checkpoint_wrapper(struct fsdp_module *module, enum fsdp_activation_checkpoint mode)
+{
+    if (module != NULL)
+        module->checkpoint = mode;
+}

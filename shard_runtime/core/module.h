@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <fsdp/activation_checkpoint.h>
 #include <fsdp/fully_shard.h>
 #include <fsdp/module.h>
 
@@ -39,6 +40,7 @@ struct fsdp_module {
     bool sharded; /* fsdp_fully_shard() was called on it */
     struct unit_policy policy;
     bool keep_after_backward;
+    enum fsdp_activation_checkpoint checkpoint;
     struct fsdp_err err; /* of the root only */
 };
 

@@ -159,6 +159,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 
 static const struct graph_kind kind = {
     .name = "attention",
+    .costly = true,
     .keeps_input = { true, true, true },
     .grad = { GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE },
     .prepare = prepare,

@@ -89,6 +89,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 
 static const struct graph_kind kind = {
     .name = "linear",
+    .costly = true,
     .keeps_input = { true },
     .grad = { GRAPH_GRAD_ADD },
     .prepare = prepare,

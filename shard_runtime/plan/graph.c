@@ -247,6 +247,30 @@ static bool leave_unit(struct graph *graph)
     return append_event(graph, GRAPH_LEAVE, (size_t)graph->open_visits[--graph->n_open]);
 }
 
+/* Begin a region, unless the module asks for none or is in one already; *began tells which. */
+static bool begin_region(struct graph *graph, const struct fsdp_module *module, bool *began)
+{
+    *began = graph->training && module->checkpoint != FSDP_CHECKPOINT_NONE && !graph->in_region;
+    if (!*began)
+        return true;
+    if (!alloc_room(&graph->regions, &graph->regions_room, graph->n_regions, sizeof *graph->regions)) {
+        nomem(graph);
+        return false;
+    }
+    graph->regions[graph->n_regions] =
+        (struct graph_region){ .selective = module->checkpoint == FSDP_CHECKPOINT_SELECTIVE,
+                               .first_event = graph->n_events };
+    graph->in_region = true;
+    return append_event(graph, GRAPH_BEGIN, graph->n_regions++);
+}
+
+static bool end_region(struct graph *graph)
+{
+    graph->in_region = false;
+    graph->regions[graph->n_regions - 1].last_event = graph->n_events;
+    return append_event(graph, GRAPH_END, graph->n_regions - 1);
+}
+
 /* What a unit's policy asks of its input and output. */
 static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp_value *input)
 {
@@ -270,6 +294,7 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
 {
     struct fsdp_value *output;
     struct graph *graph;
+    bool in_region;
 
     if (input == NULL || input->graph->err.status != FSDP_OK)
         return NULL;
@@ -286,7 +311,7 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
                           module->path, MAX_DEPTH);
     if (!alloc_room(&graph->modules, &graph->modules_room, graph->n_modules, sizeof(void *)))
         return nomem(graph);
-    if (module->sharded && !enter_unit(graph, module))
+    if ((module->sharded && !enter_unit(graph, module)) || !begin_region(graph, module, &in_region))
         return NULL;
     graph->modules[graph->n_modules++] = module;
     if (module->sharded)
@@ -297,7 +322,7 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
     graph->n_modules--;
     if (output == NULL)
         return graph_fail(graph, FSDP_ERR_ARG, "the forward of \"%s\" gave nothing", module->path);
-    if (module->sharded && !leave_unit(graph))
+    if ((in_region && !end_region(graph)) || (module->sharded && !leave_unit(graph)))
         return NULL;
     return output;
 }
@@ -354,6 +379,7 @@ void graph_fini(struct graph *graph)
     free(graph->values);
     free(graph->visits);
     free(graph->events);
+    free(graph->regions);
     free(graph->modules);
     free(graph->open_visits);
     *graph = (struct graph){ 0 };

@@ -43,6 +43,7 @@ struct graph_kind {
     enum graph_grad grad[GRAPH_MAX_INPUTS];
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may lie where this input lies */
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
+    bool costly;                             /* a product: selective checkpointing keeps what it gave */
     /* Its functions take bfloat16 values and parameters as they are, and write what the output's dtype and
      * nn_run.d_param_dtype say. Others see float32 only: nn/ gives them copies (nn/convert.c). */
     bool takes_bf16;
@@ -96,11 +97,17 @@ struct graph_visit {
     const struct fsdp_module *unit;
 };
 
-enum graph_event_kind { GRAPH_ENTER, GRAPH_LEAVE, GRAPH_OP };
+/** A stretch of events whose values are computed again in backward. Regions do not nest. */
+struct graph_region {
+    bool selective;
+    size_t first_event, last_event; /* its GRAPH_BEGIN and GRAPH_END */
+};
+
+enum graph_event_kind { GRAPH_ENTER, GRAPH_LEAVE, GRAPH_OP, GRAPH_BEGIN, GRAPH_END };
 
 struct graph_event {
     enum graph_event_kind kind;
-    int index; /* of the visit or operation */
+    int index; /* of the visit, operation or region */
 };
 
 struct graph {
@@ -109,10 +116,12 @@ struct graph {
     struct graph_op **ops;
     struct graph_visit *visits;
     struct graph_event *events;
+    struct graph_region *regions;
     struct fsdp_module **modules; /* those whose forward is running, innermost last */
     int *open_visits;
-    size_t n_values, n_ops, n_visits, n_events, n_modules, n_open;
-    size_t values_room, ops_room, visits_room, events_room, modules_room, open_room;
+    size_t n_values, n_ops, n_visits, n_events, n_modules, n_open, n_regions;
+    size_t values_room, ops_room, visits_room, events_room, modules_room, open_room, regions_room;
+    bool in_region;
     struct fsdp_value *input, *result;
     struct fsdp_err err;
 };

@@ -88,6 +88,8 @@ struct plan_entry {
     int temporary[GRAPH_MAX_INPUTS];      /* where to write a gradient that is then added to d_input */
     bool add_d_param[GRAPH_MAX_PARAMS];   /* an earlier entry of this micro-step wrote it */
 
+    bool again; /* of a forward: for the second time, for backward's sake */
+
     int first_access, n_accesses; /* in plan->accesses */
     int waits[PLAN_N_STREAMS];    /* the entry of that stream to wait for, or -1 */
     bool records;                 /* some entry of another stream waits for this one */

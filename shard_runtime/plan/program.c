@@ -61,7 +61,7 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
 /* --- operations
  * ------------------------------------------------------------------------------------------------ */
 
-static void write_forward(struct writer *w, int index)
+void writer_forward(struct writer *w, int index, bool again)
 {
     const struct graph_op *op = w->graph->ops[index];
     int scratch = -1, output, saved[GRAPH_MAX_SAVED] = { -1, -1 };
@@ -84,6 +84,7 @@ static void write_forward(struct writer *w, int index)
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         entry->saved[i] = w->saved[index][i] = saved[i];
     entry->scratch = scratch;
+    entry->again = again;
     entry->output = w->value_buffer[op->output->id] = output;
 }
 
@@ -193,7 +194,9 @@ static void write_forward_pass(struct writer *w)
         const struct graph_event *event = &w->graph->events[e];
 
         if (event->kind == GRAPH_OP) {
-            write_forward(w, event->index);
+            writer_forward(w, event->index, false);
+        } else if (event->kind == GRAPH_BEGIN || event->kind == GRAPH_END) {
+            continue; /* what it means for memory is decided where backward comes to it */
         } else if (event->kind == GRAPH_ENTER) {
             const int place = place_of(w->enters, event->index);
 
@@ -217,6 +220,10 @@ static void write_backward_pass(struct writer *w)
             write_backward(w, event->index);
             continue;
         }
+        if (event->kind == GRAPH_END)
+            recompute_region(w, &w->graph->regions[event->index]);
+        if (event->kind == GRAPH_END || event->kind == GRAPH_BEGIN)
+            continue;
         group = w->visit_group[event->index];
         if (event->kind == GRAPH_LEAVE) {
             const int place = place_of(w->leaves, event->index);

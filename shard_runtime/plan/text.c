@@ -30,6 +30,8 @@ static void print_entry(FILE *out, const struct plan *plan, int entry)
 
     fprintf(out, "%4d %-7s %-8s", entry, plan_stream_name(e->stream), plan_entry_name(e->kind));
     print_subject(out, plan, e);
+    if (e->again)
+        fprintf(out, " again");
     if (e->when != PLAN_ALWAYS)
         fprintf(out, " when=%s", e->when == PLAN_FIRST ? "first" : "last");
     for (int s = 0; s < PLAN_N_STREAMS; s++)

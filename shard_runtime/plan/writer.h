@@ -36,6 +36,15 @@ int writer_add_buffer(struct writer *w, enum plan_what what, size_t index, enum 
 struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind, int index,
                                     enum plan_stream stream);
 
+/** Write the forward of operation `index`: its value and what it saves are in new buffers from here on. program.c. */
+void writer_forward(struct writer *w, int index, bool again);
+
+/**
+ * recompute.c: backward has come to the end of a region. Run again what its backward reads, so that no buffer of the
+ * region is kept from forward to here but its input and, of a selective one, what was costly.
+ */
+void recompute_region(struct writer *w, const struct graph_region *region);
+
 /* life.c. Each does nothing for a group that needs none of it. */
 
 /** Begin to gather, if the group is sharded. */

@@ -124,6 +124,20 @@ static enum fsdp_status shard(struct fsdp_module *root, const struct job *job, s
     return status;
 }
 
+/* The first of every so many blocks. */
+static void checkpoint_blocks(struct fsdp_module *root, const struct job *job)
+{
+    static const enum fsdp_activation_checkpoint modes[] = { [JOB_CHECKPOINT_NONE] = FSDP_CHECKPOINT_NONE,
+                                                             [JOB_CHECKPOINT_FULL] = FSDP_CHECKPOINT_FULL,
+                                                             [JOB_CHECKPOINT_SELECTIVE] =
+                                                                 FSDP_CHECKPOINT_SELECTIVE };
+    const uint64_t every = job->parallel.activation_checkpoint_every;
+    struct fsdp_module *layers = fsdp_module_child(root, "layers");
+
+    for (size_t i = 0; i<fsdp_module_child_count(layers); i += every> 0 ? every : 1)
+        fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i), modes[job->parallel.activation_checkpoint]);
+}
+
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job, struct fsdp_err *err)
 {
     struct fsdp_module *tree;
@@ -141,8 +155,10 @@ enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
     if (tree == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
     status = fsdp_module_check(tree, err);
-    if (status == FSDP_OK)
+    if (status == FSDP_OK) {
+        checkpoint_blocks(tree, job);
         status = shard(tree, job, err);
+    }
     if (status != FSDP_OK) {
         fsdp_wrap(err, "building the model");
         fsdp_module_destroy(tree);

@@ -11,6 +11,7 @@
 #ifndef FSDP_FSDP_H
 #define FSDP_FSDP_H
 
+#include <fsdp/activation_checkpoint.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/comm.h>
 #include <fsdp/context.h>

@@ -187,8 +187,9 @@ static const struct broken {
       "t.yaml:2:71: parallel.output_dtype: must be null, float32 or bfloat16, not float64" },
     { "later offload", DATA "parallel: {offload: params}\n",
       "t.yaml:2:21: parallel.offload: params is not supported yet; use none" },
-    { "later recomputation", DATA "parallel: {activation_checkpoint: full}\n",
-      "t.yaml:2:35: parallel.activation_checkpoint: full is not supported yet; use none" },
+    { "a recomputation that is none", DATA "parallel: {activation_checkpoint: 2, activation_checkpoint_every: 0}\n",
+      "t.yaml:2:35: parallel.activation_checkpoint: must be none, full or selective, not 2\n"
+      "t.yaml:2:67: parallel.activation_checkpoint_every: must be a whole number from 1 to 10000, not 0" },
     { "later group size", DATA "parallel: {reshard_after_forward: 2}\n",
       "t.yaml:2:35: parallel.reshard_after_forward: 2 is not supported yet; use auto, true or false" },
     { "later validation share", "data: {path: d, validation: 0.1}\n",

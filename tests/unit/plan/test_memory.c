@@ -104,6 +104,7 @@ static struct fsdp_module *random_model(struct dice *dice)
         add_operations(unit);
         cr_assert(fsdp_fully_shard(unit, &options, NULL) == FSDP_OK);
         fsdp_module_set_reshard_after_backward(unit, roll(dice, 2) == 0, false);
+        fsdp_checkpoint_wrapper(unit, (enum fsdp_activation_checkpoint)roll(dice, 3));
     }
     fsdp_embedding(root, "embedding", 11, FEATURES);
     add_operations(root);

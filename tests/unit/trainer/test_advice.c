@@ -9,34 +9,26 @@
 
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/trainer/advice.h"
+#include "tests/unit/job/resolve_text.h"
 
 static char *job_text(uint64_t global_batch)
 {
-    struct job job = { .run = { .name = (char *)"a",
-                                .dir = (char *)"/r",
-                                .seed = 1,
-                                .log_every = 1,
-                                .device = (char *)"auto",
-                                .collectives = (char *)"auto" },
-                       .launch = { .nproc_per_node = 2, .nnodes = 1, .threads = 1, .hang_timeout_s = 1 },
-                       .data = { .path = (char *)"/d", .tokenizer = (char *)"byte" },
-                       .model = { .kind = (char *)"transformer",
-                                  .layers = 8,
-                                  .dim = 128,
-                                  .heads = 2,
-                                  .vocab = 256,
-                                  .seq = 16,
-                                  .causal = true,
-                                  .weights = (char *)"" },
-                       .train = { .steps = 1,
-                                  .batch = 8,
-                                  .grad_accumulation = global_batch > 0 ? 1 : 2,
-                                  .global_batch = global_batch },
-                       .optimizer = { .lr = 1e-3, .betas = { 0.9, 0.95 }, .eps = 1e-8 },
-                       .parallel = { .reshard_after_forward = JOB_RESHARD_FALSE } };
-    char *text;
+    char yaml[600], lines[1000], *text;
+    struct job_origins origins;
+    struct job job;
 
+    snprintf(yaml, sizeof yaml,
+             "launch: {nproc_per_node: 2, threads: 1}\n"
+             "data: {path: /d}\n"
+             "model: {layers: 8, dim: 128, heads: 2, vocab: 256, seq: 16}\n"
+             "train: {steps: 1, batch: 8, %s: %d}\n"
+             "parallel: {reshard_after_forward: false, reshard_after_backward: false}\n",
+             global_batch > 0 ? "global_batch" : "grad_accumulation",
+             global_batch > 0 ? (int)global_batch : 2);
+    cr_assert(resolve_text(&job, &origins, yaml, strlen(yaml), NULL, 0, lines, sizeof lines) == FSDP_OK, "%s",
+              lines);
     cr_assert(job_to_json(&job, &text, NULL) == FSDP_OK);
+    job_free(&job);
     return text;
 }
 

@@ -1,0 +1,68 @@
+/*
+ * Activation checkpointing as part of the program: forward entries written once more, where backward needs what they
+ * gave. Buffers end with their last use, so that what nobody reads from forward's end to here is simply not kept.
+ */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/plan/writer.h"
+
+/* What of the region has to be there before its backward runs. */
+struct needs {
+    bool *values; /* of the graph: read by a backward in the region, or by an operation that runs again */
+    bool *runs;   /* operations that run again */
+};
+
+static bool saves(const struct graph_op *op)
+{
+    for (int i = 0; i < GRAPH_MAX_SAVED; i++)
+        if (op->saved_bytes[i] > 0)
+            return true;
+    return false;
+}
+
+/* From the last operation to the first: what reads comes behind what is read. */
+static void find_needs(const struct writer *w, const struct graph_region *region, struct needs *needs)
+{
+    for (size_t e = region->last_event; e-- > region->first_event;) {
+        const struct graph_event *event = &w->graph->events[e];
+        const struct graph_op *op = event->kind == GRAPH_OP ? w->graph->ops[event->index] : NULL;
+        bool backward, kept;
+
+        if (op == NULL)
+            continue;
+        backward = op->output->needs_grad;
+        kept = region->selective && op->kind->costly;
+        needs->runs[event->index] = !kept && (needs->values[op->output->id] || (backward && saves(op)));
+        for (int i = 0; i < op->n_inputs; i++)
+            if (needs->runs[event->index] || (backward && op->kind->keeps_input[i]))
+                needs->values[op->inputs[i]->id] = true;
+    }
+}
+
+static void write_again(struct writer *w, const struct graph_region *region, const struct needs *needs)
+{
+    for (size_t e = region->first_event; e < region->last_event && !w->out_of_memory; e++) {
+        const struct graph_event *event = &w->graph->events[e];
+
+        if (event->kind == GRAPH_OP && needs->runs[event->index])
+            writer_forward(w, event->index, true);
+        else if (event->kind == GRAPH_ENTER)
+            life_need_whole(w, w->visit_group[event->index]);
+    }
+}
+
+void recompute_region(struct writer *w, const struct graph_region *region)
+{
+    struct needs needs = { .values = alloc_array(w->graph->n_values, sizeof(bool)),
+                           .runs = alloc_array(w->graph->n_ops, sizeof(bool)) };
+
+    if (needs.values == NULL || needs.runs == NULL) {
+        w->out_of_memory = true;
+    } else {
+        find_needs(w, region, &needs);
+        write_again(w, region, &needs);
+    }
+    free(needs.values);
+    free(needs.runs);
+}
