@@ -121,6 +121,50 @@ else
   skip "what is passed on" "no python3"
 fi
 
+# Two nodes: what one knows is told by both, word for word, and the first to have raised is found across them.
+port=$((20000 + $$ % 20000))
+two() { # NAME PROGRAM...: its output in NAME.0 and NAME.1, the statuses in $rcs
+  local name=$1 node pids=(); shift
+  port=$((port + 1))
+  for node in 0 1; do
+    TORCHELASTIC_ERROR_FILE=$WORK/$name.passed$node "$FSDPRUN" --nnodes 2 --node-rank $node --nproc-per-node 2 --insecure --rdzv-endpoint 127.0.0.1:$port --shutdown-timeout 20 --log-dir "$WORK/$name.d$node" --no-python "$@" > "$WORK/$name.$node" 2>&1 < /dev/null &
+    pids[node]=$!
+  done
+  wait "${pids[0]}"; rcs=$?
+  wait "${pids[1]}"; rcs="$rcs $?"
+}
+worker far <<'END'
+#!/bin/sh
+[ "$RANK" = 3 ] || exec sleep 1000
+cat > "$TORCHELASTIC_ERROR_FILE" << JSON
+{"message": {"message": "ValueError: far away", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  in far\nValueError: far away\n", "timestamp": "$(date +%s)"}}}
+JSON
+exit 17
+END
+two far "$WORK/far"
+check_eq "a failure on node 1 is the status of both" "17 17" "$rcs"
+for node in 0 1; do
+  check_match "node $node tells it, with the traceback" "fsdprun: its Python traceback:.  Traceback \(most.*  in far.*fsdprun: rank 3 \(host .*\) exited with status 17, generation 0: ValueError: far away; 3 other ranks were stopped.$" "$(tail -n 5 "$WORK/far.$node" | tr '\n' '.')"
+  check_match "node $node passes it on" '"message": ?"ValueError: far away".*"errorCode": ?17' "$(cat "$WORK/far.passed$node" 2>&1)"
+done
+check_eq "in the same words" "$(tail -n 5 "$WORK/far.0")" "$(tail -n 5 "$WORK/far.1")"
+check_eq "errors.json stands with node 0 only" "1 0" "$(ls "$WORK"/far.d0/*/errors.json 2> /dev/null | wc -l) $(ls "$WORK"/far.d1/*/errors.json 2> /dev/null | wc -l)"
+worker late <<'END'
+#!/bin/sh
+trap '' TERM
+case $RANK in
+3) printf '{"message": "first of all", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"
+   : > "$1"; until [ -e "$1.over" ]; do sleep 0.05; done; exit 13 ;;
+0) until [ -e "$1" ]; do sleep 0.05; done
+   printf '{"message": "because of that", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"; exit 14 ;;
+1) until [ -e "$1" ] && ! pgrep -f "^/bin/sh $0 $1 0" > /dev/null; do sleep 0.05; done; : > "$1.over"; exec sleep 1000 ;;
+*) exec sleep 1000 ;;
+esac
+END
+two late sh -c 'exec /bin/sh "$0" "$1" "$RANK"' "$WORK/late" "$WORK/late.at"
+check_eq "of two errors on two nodes the first counts, though its rank dies last" "13 13" "$rcs"
+check_match "and is named on the other node" "rank 3 .*: first of all" "$(tail -n 1 "$WORK/late.0")"
+
 # stderr that is captured: a Python traceback in it is shown from its beginning.
 worker traced <<'END'
 #!/bin/sh
