@@ -148,16 +148,18 @@ for node in 0 1; do
   check_match "node $node passes it on" '"message": ?"ValueError: far away".*"errorCode": ?17' "$(cat "$WORK/far.passed$node" 2>&1)"
 done
 check_eq "in the same words" "$(tail -n 5 "$WORK/far.0")" "$(tail -n 5 "$WORK/far.1")"
-check_eq "errors.json stands with node 0 only" "1 0" "$(ls "$WORK"/far.d0/*/errors.json 2> /dev/null | wc -l) $(ls "$WORK"/far.d1/*/errors.json 2> /dev/null | wc -l)"
+check_eq "errors.json stands once, with the node that hosts" 1 "$(ls "$WORK"/far.d?/*/errors.json 2> /dev/null | wc -l)"
 worker late <<'END'
 #!/bin/sh
-trap '' TERM
+old() { [ -e "$1" ] && [ $(($(date +%s) - $(stat -c %Y "$1"))) -ge 3 ]; } # longer than a message takes on a busy machine
 case $RANK in
-3) printf '{"message": "first of all", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"
+3) trap '' TERM
+   printf '{"message": "first of all", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"
    : > "$1"; until [ -e "$1.over" ]; do sleep 0.05; done; exit 13 ;;
-0) until [ -e "$1" ]; do sleep 0.05; done
+0) until old "$1"; do sleep 0.1; done
    printf '{"message": "because of that", "timestamp": %s}' "$(date +%s.%N)" > "$TORCHELASTIC_ERROR_FILE"; exit 14 ;;
-1) until [ -e "$1" ] && ! pgrep -f "^/bin/sh $0 $1 0" > /dev/null; do sleep 0.05; done; : > "$1.over"; exec sleep 1000 ;;
+1) trap '' TERM
+   until [ -e "$1" ] && ! pgrep -f "^/bin/sh $0 $1 0" > /dev/null; do sleep 0.05; done; : > "$1.over"; exit 0 ;;
 *) exec sleep 1000 ;;
 esac
 END
