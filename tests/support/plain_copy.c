@@ -62,6 +62,7 @@ static void start_worker(const char *folder, int rank, int epoll, char **argv)
     char number[16];
 
     if (fork() == 0) {
+        setsid(); /* as fsdprun's: where each session has its share of the CPUs, so does each worker */
         snprintf(number, sizeof number, "%d", rank);
         setenv("RANK", number, 1);
         dup2(out, 1);
