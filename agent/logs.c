@@ -413,10 +413,13 @@ void logs_end_generation(struct logs *logs)
 static void on_console_drained(uint64_t left, void *data)
 {
     struct logs *logs = data;
+    /* Of files that were rotated some may be gone. */
+    const char *where = logs->rundir == NULL             ? ""
+                        : logs->rotation.limit_bytes > 0 ? "; what is kept of it is in "
+                                                         : "; all of it is in ";
 
     if (left > 0)
-        console_say(logs->console, "fsdprun: %" PRIu64 " bytes of output were not shown%s%s", left,
-                    logs->rundir != NULL ? "; all of it is in " : "",
+        console_say(logs->console, "fsdprun: %" PRIu64 " bytes of output were not shown%s%s", left, where,
                     logs->rundir != NULL ? rundir_path(logs->rundir) : "");
     if (logs->lost > 0)
         console_say(logs->console,

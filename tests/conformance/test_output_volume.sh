@@ -74,7 +74,7 @@ if sanitized; then
 else
   n=0; before=$(foreign_ms); began=$(now_ms)
   # The least of the times on a busy machine: more pairs only where they are needed.
-  until [ $n -ge 3 ] && [ $((2 * least[plain])) -ge "${least[ours]}" ] || [ $n -ge 9 ]; do
+  until [ $n -ge 2 ] && [ $((2 * least[plain])) -ge "${least[ours]}" ] || [ $n -ge 7 ]; do
     timed plain; timed ours; n=$((n + 1))
   done
   foreign=$((100 * ($(foreign_ms) - before) / (($(now_ms) - began) * $(nproc))))

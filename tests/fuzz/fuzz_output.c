@@ -10,6 +10,7 @@
 #include "agent/events.h"
 #include "agent/json_text.h"
 #include "agent/line_cut.h"
+#include "agent/log_filter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -59,6 +60,45 @@ static void check_lines(const char *text, size_t n)
     free(pieces);
 }
 
+struct kept {
+    char *bytes;
+    size_t n;
+};
+
+static void keep(void *arg, const char *line, size_t length, size_t whole)
+{
+    struct kept *kept = arg;
+
+    if (length > whole || length > LOG_FILTER_LINE_BYTES)
+        abort();
+    memcpy(kept->bytes + kept->n, line, length);
+    kept->n += length;
+    kept->bytes[kept->n++] = '\n';
+}
+
+/* Lines that are kept a second time are the same whatever the pieces; runs of carriage returns may be one end or more. */
+static void check_filter(const char *text, size_t n)
+{
+    static char letter[] = "e", pair[] = "ab", *const words[] = { letter, pair, NULL };
+    struct kept whole = { malloc(2 * n + 2), 0 }, pieces = { malloc(2 * n + 2), 0 };
+
+    for (size_t piece = n + 1; piece > 0; piece = piece > 7 ? 7 : piece - 1) {
+        struct kept *kept = piece > n ? &whole : &pieces;
+        struct log_filter *filter = log_filter_create(words, keep, kept);
+
+        kept->n = 0;
+        for (size_t at = 0; at < n; at += piece)
+            log_filter_feed(filter, text + at, n - at < piece ? n - at : piece);
+        log_filter_end(filter);
+        log_filter_destroy(filter);
+        if (piece <= n && memchr(text, '\r', n) == NULL &&
+            (kept->n != whole.n || memcmp(kept->bytes, whole.bytes, whole.n) != 0))
+            abort();
+    }
+    free(whole.bytes);
+    free(pieces.bytes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
@@ -68,6 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cJSON *parsed = cJSON_ParseWithLengthOpts(quoted, n + 1, NULL, 1);
 
     check_lines(text, size);
+    check_filter(text, size);
     if (!cJSON_IsString(parsed))
         abort();
     cJSON_Delete(parsed);

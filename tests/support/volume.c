@@ -160,6 +160,8 @@ static int write_share(uint64_t total, int n_workers)
         more = write_piece(&streams[0], 1);
         more = write_piece(&streams[1], 2) || more;
     }
+    free(streams[0].block);
+    free(streams[1].block);
     return 0;
 }
 
@@ -218,16 +220,13 @@ static bool take_if_next(struct stream *stream, const char *shown, size_t n)
     return true;
 }
 
-static int check(uint64_t total, int n_workers)
+static int check_lines(struct stream *streams, int n_workers)
 {
-    struct stream *streams = calloc((size_t)n_workers * 2, sizeof *streams);
-    char *line = NULL;
+    static char *line; /* the process' */
     size_t room = 0;
     ssize_t n;
     uint64_t n_lines = 0, n_missing = 0;
 
-    for (int i = 0; i < 2 * n_workers; i++)
-        stream_init(&streams[i], i / 2, i % 2, total, n_workers);
     while ((n = getline(&line, &room, stdin)) > 0) {
         char *end;
         long rank = n > 10 && strncmp(line, "[default", 8) == 0 ? strtol(line + 8, &end, 10) : -1;
@@ -250,6 +249,20 @@ static int check(uint64_t total, int n_workers)
             streams[i].n_ordinary - streams[i].at_ordinary + (streams[i].long_done ? 0 : streams[i].n_long);
     printf("%" PRIu64 " lines, %" PRIu64 " bytes missing\n", n_lines, n_missing);
     return n_missing == 0 ? 0 : 1;
+}
+
+static int check(uint64_t total, int n_workers)
+{
+    struct stream *streams = calloc((size_t)n_workers * 2, sizeof *streams);
+    int status;
+
+    for (int i = 0; i < 2 * n_workers; i++)
+        stream_init(&streams[i], i / 2, i % 2, total, n_workers);
+    status = check_lines(streams, n_workers);
+    for (int i = 0; i < 2 * n_workers; i++)
+        free(streams[i].block);
+    free(streams);
+    return status;
 }
 
 static int discard(void)
