@@ -151,8 +151,8 @@ static const char *find_python(const struct surroundings *around)
 {
     const char *named = find_env(around, "PYTHON_EXEC");
 
-    if (named != NULL)
-        return named;
+    if (named != NULL || around->python_beside != NULL)
+        return named != NULL ? named : around->python_beside;
     if (around->files->on_path(around->files->arg, "python3"))
         return "python3";
     return around->files->on_path(around->files->arg, "python") ? "python" : NULL;

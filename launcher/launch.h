@@ -29,6 +29,8 @@ struct surroundings {
     void *arg;
     const struct what_files *files;
     const char *own_path; /* of the running fsdprun; fsdp-train lies beside it */
+    const char *
+        python_beside; /* the Python beside a torchrun called by its path, as venv/bin/torchrun; NULL: none */
     bool out_is_terminal, err_is_terminal;
     /* As options_input's; NULL: there are none. */
     int (*count_devices)(void *arg, const char *word, bool one_each, char *why, size_t why_bytes);

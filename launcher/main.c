@@ -28,6 +28,17 @@ static int bad_usage(const char *program, const char *words)
     return FSDP_EXIT_USAGE;
 }
 
+/* torchrun of a virtual environment runs that one's Python, whatever is on PATH; so does a link in its place. */
+static const char *find_python_beside(const char *called, char path[PATH_MAX])
+{
+    const char *slash = strrchr(called, '/');
+
+    if (slash == NULL)
+        return NULL;
+    snprintf(path, PATH_MAX, "%.*s/python3", (int)(slash - called), called);
+    return access(path, X_OK) == 0 ? path : NULL;
+}
+
 static void look_around(struct surroundings *around, char own_path[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", own_path, PATH_MAX - 1);
@@ -83,7 +94,7 @@ int main(int argc, char **argv)
                                    .get_env = get_env,
                                    .n_cpus = cpus_available(),
                                    .count_devices = devices_count };
-    char own_path[PATH_MAX];
+    char own_path[PATH_MAX], python[PATH_MAX];
     struct surroundings around;
     struct options options;
     struct fsdp_err err = { 0 };
@@ -94,6 +105,8 @@ int main(int argc, char **argv)
     if (options_read(&options, &input, &err) != FSDP_OK)
         return bad_usage(options.program, err.message);
     look_around(&around, own_path);
+    if (options.as_torchrun)
+        around.python_beside = find_python_beside(argv[0], python);
     if (options_has(&options, OPT_HELP))
         status = cmd_help(options.program, stdout);
     else if (options_has(&options, OPT_PRINT_COMPLETION))

@@ -172,6 +172,9 @@ END
   check_eq "as torchrun: no file is a job, and what follows is the program's" "0 main train.yaml --set a" "$("$TORCHRUN" train.yaml --set a)"
   check_eq "as torchrun: what may be executed is Python's all the same" "python" "$("$TORCHRUN" prog)"
   check_eq "as torchrun: --no-python executes" "x" "$("$TORCHRUN" --no-python echo x)"
+  ln -s "$WORK/wrapper" link/python3
+  check_eq "as torchrun: the Python beside it is the one" "wrapped -u x.py" "$(env -u PYTHON_EXEC "$TORCHRUN" x.py)"
+  rm link/python3
   check_status "as torchrun: what is not there is for Python to say" 2 "$TORCHRUN" nothing.py
 fi
 check_status "as torchrun: usage" 2 "$TORCHRUN" --zebra x.py

@@ -113,6 +113,8 @@ Test(launch, arguments_of_a_program)
     argv_is("d/prog a", WHAT_FILE, "d/prog a");
     argv_is("prog a", WHAT_ON_PATH, "prog a");
     argv_is("--no-python prog a", WHAT_DIRECT, "prog a");
+    around.python_beside = "/venv/bin/python3";
+    argv_is("x.py", WHAT_SCRIPT, "/venv/bin/python3 -u x.py");
     variables[0][0] = "PYTHON_EXEC";
     variables[0][1] = "/opt/python";
     argv_is("x.py", WHAT_SCRIPT, "/opt/python -u x.py");
