@@ -42,6 +42,8 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
             '\0') /* where it comes from is not always where it wants to be found */
             nodes[config.n_nodes++] = roster->nodes[i].from;
     }
+    if (roster->max_nodes > 1)
+        config.also = roster->nodes[COORDINATOR_SELF].address;
     config.nodes = nodes;
     status = tcpstore_open(&coordinator->store, coordinator->services.loop, &config, err);
     free(nodes);

@@ -225,53 +225,88 @@ static void close_listeners(struct tcpstore *store)
     store->n_listeners = 0;
 }
 
-/* Every address of the name that this host has, all at one port. 0, or an errno, with nothing open. */
-static int open_listeners(struct tcpstore *store, const struct addrinfo *list, int port, int other_than)
+static bool listens_at(const struct tcpstore *store, const struct sockaddr_storage *address)
 {
-    const bool any = port == 0;
-    int error = EADDRNOTAVAIL;
+    for (int i = 0; i < store->n_listeners; i++) {
+        struct sockaddr_storage own = { 0 };
+        socklen_t size = sizeof own;
 
+        if (getsockname(store->listeners[i].fd, (struct sockaddr *)&own, &size) == 0 &&
+            tcpstore_same_address(&own, address))
+            return true;
+    }
+    return false;
+}
+
+/* Every address of the list that this host has, at store->port, which the first chooses when it is 0. 0, or an errno. */
+static int add_listeners(struct tcpstore *store, const struct addrinfo *list)
+{
     for (const struct addrinfo *at = list; at != NULL && store->n_listeners < TCPSTORE_MAX_LISTENERS;
          at = at->ai_next) {
         struct sockaddr_storage address = { 0 };
         int fd;
 
         memcpy(&address, at->ai_addr, at->ai_addrlen);
-        set_port(&address, port);
+        if (listens_at(store, &address))
+            continue;
+        set_port(&address, store->port);
         fd = open_listener(&address, at->ai_addrlen);
         if (fd >= 0) {
             store->listeners[store->n_listeners++].fd = fd;
-            port = port != 0 ? port : get_port(fd);
+            store->port = store->port != 0 ? store->port : get_port(fd);
         } else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
-            error = errno;
-            close_listeners(store);
-            return error;
+            return errno;
         }
     }
-    if (any && store->n_listeners > 0 && port == other_than) {
+    return 0;
+}
+
+/* All at one port. 0, or an errno, with nothing open. */
+static int open_listeners(struct tcpstore *store, struct addrinfo *const lists[2],
+                          const struct tcpstore_config *config)
+{
+    int error;
+
+    store->port = config->port;
+    error = add_listeners(store, lists[0]);
+    if (error == 0 && store->n_listeners == 0)
+        error = EADDRNOTAVAIL; /* the name is another host's; the second address would not make it ours */
+    if (error == 0)
+        error = add_listeners(store, lists[1]);
+    if (error == 0 && config->port == 0 && store->port == config->other_than)
+        error = EADDRINUSE;
+    if (error != 0)
         close_listeners(store);
-        return EADDRINUSE;
-    }
-    store->port = port;
-    return store->n_listeners > 0 ? 0 : error;
+    return error;
+}
+
+static enum fsdp_status look_up(const char *host, struct addrinfo **list, struct fsdp_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+    const int error = host == NULL ? 0 : getaddrinfo(host, NULL, &hints, list);
+
+    return error == 0 ? FSDP_OK
+                      : fsdp_fail(err, FSDP_ERR_IO, "the key-value store cannot listen on %s: %s", host,
+                                  gai_strerror(error));
 }
 
 static enum fsdp_status open_at(struct tcpstore *store, const struct tcpstore_config *config, struct fsdp_err *err)
 {
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-    struct addrinfo *list = NULL;
-    int error = getaddrinfo(config->host, NULL, &hints, &list);
+    struct addrinfo *lists[2] = { NULL, NULL };
+    enum fsdp_status status;
+    int error = EADDRINUSE;
 
-    if (error != 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "the key-value store cannot listen on %s: %s", config->host,
-                         gai_strerror(error));
-    error = EADDRINUSE;
+    status = look_up(config->host, &lists[0], err);
+    if (status == FSDP_OK)
+        status = look_up(config->also, &lists[1], err);
     /* A port that is free at one address may be taken at the next. */
-    for (int i = 0; error == EADDRINUSE && i < (config->port != 0 ? 1 : PORT_TRIES); i++)
-        error = open_listeners(store, list, config->port, config->other_than);
-    freeaddrinfo(list);
-    if (error == 0)
-        return FSDP_OK;
+    for (int i = 0; status == FSDP_OK && error == EADDRINUSE && i < (config->port != 0 ? 1 : PORT_TRIES); i++)
+        error = open_listeners(store, lists, config);
+    for (int i = 0; i < 2; i++)
+        if (lists[i] != NULL)
+            freeaddrinfo(lists[i]);
+    if (status != FSDP_OK || error == 0)
+        return status;
     if (error == EADDRINUSE && config->port != 0)
         return fsdp_fail(err, FSDP_ERR_BUSY,
                          "the key-value store cannot listen on %s: port %d is in use (another one: --master-port, or "

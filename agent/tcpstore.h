@@ -27,6 +27,7 @@ struct tcpstore;
 
 struct tcpstore_config {
     const char *host; /* listened on where this host has that address: every one of its addresses */
+    const char *also; /* and here; NULL: nowhere else. Many hosts know their own name as 127.0.1.1 */
     int port;         /* 0: a free one ... */
     int other_than;   /* ... that is not this: the last generation's */
     const char *const *nodes; /* (n_nodes) addresses of the job's nodes; borrowed for the call */

@@ -16,6 +16,8 @@ check_status "what is not the protocol ends its connection and no other" 0 timeo
 check_eq "and is said once, with the count at the end" "1 1" \
   "$(grep -c 'closed a connection: VALIDATE: 0x04030201' err) $(grep -c 'refused or closed 9 connections in all' err)"
 
+check_status "a client that asks much and reads nothing holds up nobody" 0 timeout 120 "$RUN" -- "$CLIENT" slow
+
 # Ten thousand clients, from a process of their own.
 if [ "$(ulimit -Hn)" != unlimited ] && [ "$(ulimit -Hn)" -lt 10100 ]; then
   skip "10,000 clients" "the limit of open files is $(ulimit -Hn)"
@@ -97,6 +99,13 @@ if command -v setpriv > /dev/null; then
   check_status "another user on node 0 is refused too" 3 on_node 0 setpriv --reuid=65534 --clear-groups \
     env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 60 ./client connect
 fi
+# Where the name that the workers are told is loopback on its own host, the others reach the store all the same.
+{ on_node 0 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+    -- sh -c 'echo $MASTER_PORT > named-at' > n2.out 2>&1 < /dev/null; echo $? > n2.rc; } &
+{ on_node 1 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+    -- env MASTER_ADDR=10.77.77.1 "$CLIENT" connect > n3.out 2>&1 < /dev/null; echo $? > n3.rc; } &
+check "a name that is loopback on its own host" wait_until 60 sh -c 'test -s n2.rc && test -s n3.rc'
+check_eq "is reached by the address of node 0 too" "0 0" "$(cat n2.rc) $(cat n3.rc)" || cat n2.out n3.out >&2
 touch never
 check "both nodes end" wait_until 60 sh -c 'test -s n0.rc && test -s n1.rc'
 check_eq "well" "0 0" "$(cat n0.rc) $(cat n1.rc)"

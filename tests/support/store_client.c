@@ -4,6 +4,7 @@
  *   conversation     every operation, the whole cut into two at every byte; then byte by byte
  *   waits            waits that are answered, cancelled, raced, and left by a client that dies
  *   refusals         what ends a connection, and that it ends no other
+ *   slow             much is asked and nothing read: the store stops listening, and goes on when it is read
  *   many=N           N connections at once: each adds 1, all wait for one key, one sets it; prints the times and what
  *                    the agent (the parent process) takes meanwhile
  *   starve=N         more connections than the agent has descriptors: it must not spin, and must take them later
@@ -363,6 +364,39 @@ static void act_refusals(void)
     }
 }
 
+/* 125 MiB of answers each, more than sockets hold: what was asked waits in the store, and not the answers. */
+static void act_slow(void)
+{
+    enum { ASKED = 2000, VALUE = 64 << 10, ROOM_KB = 64 << 10 };
+    char *value = malloc(VALUE + 1);
+    int slow = connect_valid(), dies = connect_valid(), other = connect_valid();
+    struct wire asked = { 0 }, answer = { 0 };
+    const long before_kb = agent_kb("VmRSS:");
+
+    memset(value, 'v', VALUE);
+    value[VALUE] = '\0';
+    set_key(other, "/k", value);
+    ping(other);
+    for (int i = 0; i < ASKED; i++)
+        wire_key(&asked, TCPSTORE_GET, "/k", NULL);
+    wire_list(&asked, TCPSTORE_WAIT, (const char *[]){ "/later", NULL });
+    send_all(slow, asked.bytes, asked.n);
+    send_all(dies, asked.bytes, asked.n);
+    for (int i = 0; i < ASKED; i++)
+        ping(other); /* others are served meanwhile */
+    if (agent_kb("VmRSS:") - before_kb > ROOM_KB)
+        fail("the agent keeps %ld kB for two clients that do not read", agent_kb("VmRSS:") - before_kb);
+    close(dies);
+    wire_text(&answer, value);
+    for (int i = 0; i < ASKED; i++)
+        expect_bytes(slow, answer.bytes, answer.n, "one of many answers");
+    set_key(other, "/later", "");
+    expect_byte(slow, 0, "the wait behind them");
+    free(value);
+    free(asked.bytes);
+    free(answer.bytes);
+}
+
 static void act_many(int n)
 {
     int *fds = calloc((size_t)n, sizeof *fds);
@@ -524,6 +558,8 @@ int main(int argc, char **argv)
         act_waits();
     else if (strcmp(action, "refusals") == 0)
         act_refusals();
+    else if (strcmp(action, "slow") == 0)
+        act_slow();
     else if (strncmp(action, "many=", 5) == 0)
         act_many(atoi(value));
     else if (strncmp(action, "starve=", 7) == 0)
