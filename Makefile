@@ -197,7 +197,7 @@ $(BUILD)/bench/launch_worker: tests/bench/launch_worker.c
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 $(WARN) -static $< -o $@
 .PHONY: bench-launch
 bench-launch: $(BUILD)/bench/bench_launch $(BUILD)/bench/launch_worker $(BUILD)/bin/fsdprun
-	$< $(BUILD)/bench/launch.json $(BUILD)/bin/fsdprun $(BUILD)/bench/launch_worker
+	$< $(BUILD)/bench/launch.json $(BUILD)/bin/fsdprun $(BUILD)/bench/launch_worker tests/bench/launch_worker.py
 
 # Under the thread sanitizer: plain programs of tests/tsan, clang and its OpenMP, products in plain C (with libgomp
 # or oneDNN's own threads the sanitizer sees races that are none).

@@ -1,12 +1,19 @@
 /*
- * bench_launch JSON_FILE FSDPRUN WORKER: how long until the last of 8 workers is in its main(), from the moment the
- * launcher itself is started. Limit: the same static worker started 8 times by posix_spawn, nothing else. Peer:
- * torchrun, through the Python with PyTorch that FSDP_BENCH_PYTHON names. Ours and the limit take turns.
+ * bench_launch JSON_FILE FSDPRUN WORKER WORKER.py: what launching costs, ours beside torchrun (through the Python with
+ * PyTorch that FSDP_BENCH_PYTHON names) and beside bare posix_spawn. All sides take turns in one run.
  *
- * A second row is the memory of both launcher processes while their 8 workers run: the sum of their PSS.
+ *   start          from the start of the launcher to the last of 1, 2, 8, 32 workers in main(): the static worker, and a
+ *                  Python that imports nothing
+ *   replacement    from SIGKILL of one of 2 workers to the last replacement in main(), with a grace of 0
+ *   memory         PSS of the launcher's processes while 8 workers idle
+ *   CPU            of the launcher's processes while 8 workers idle, as seconds an hour
+ *
+ * LAUNCH_RUNS and LAUNCH_PEER_RUNS in the environment: samples of ours and of the peer (31); LAUNCH_WINDOW_MS: how long
+ * the idle ones are watched for one sample (4000).
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -15,22 +22,36 @@
 
 #include "tests/bench/report.h"
 
-enum { WORKERS = 8, RUNS = 41, PEER_RUNS = 5, WAIT_MS = 120000 };
+enum { MOST_WORKERS = 32, MOST_RUNS = 500, RUNS = 31, WAIT_MS = 120000, RECORD_BYTES = 32, IDLE_WORKERS = 8 };
+enum { CPU_WINDOWS = 5, CPU_WINDOW_MS = 4000, MOST_TREE = 64 };
 
-/* Both launcher processes together may hold so much. */
-static const double memory_limit_mb = 8;
+/* What the launcher's processes may hold and use together; how soon a replacement has to be there. */
+static const double memory_limit_mb = 8, cpu_limit_s = 3.6, replacement_limit_ms = 20;
 
 extern char **environ;
 
-static const char *fsdprun, *worker, *python;
-static char directory[] = "/tmp/fsdp-bench.XXXXXX", times_path[64], hold_path[64];
-static int times = -1;
+enum side { BARE, OURS, TORCHRUN };
+
+static const char *fsdprun, *worker, *script, *python;
+static char directory[64], times_path[96], hold_path[96];
+static int times = -1, runs = RUNS, peer_runs = RUNS, window_ms = CPU_WINDOW_MS;
+
+struct arrival {
+    double at;
+    pid_t pid;
+};
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *ftw)
+{
+    (void)info;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
 
 static void clean_up(void)
 {
-    unlink(times_path);
-    unlink(hold_path);
-    rmdir(directory);
+    nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static void die(const char *what)
@@ -40,14 +61,14 @@ static void die(const char *what)
     exit(1);
 }
 
-static pid_t start(const char *program, char *const argv[])
+static pid_t start(char *const argv[])
 {
     pid_t pid;
-    int error = posix_spawnp(&pid, program, NULL, NULL, argv, environ);
+    int error = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
 
     if (error != 0) {
         errno = error;
-        die(program);
+        die(argv[0]);
     }
     return pid;
 }
@@ -62,63 +83,148 @@ static void await(pid_t pid)
     }
 }
 
-/* When the last of the 8 was in its main(). */
-static double last_arrival(void)
+/* The next `n` that come to their main(); the last one's time. */
+static double arrivals(int n, struct arrival *out)
 {
     double last = 0;
 
-    for (int i = 0; i < WORKERS; i++) {
+    for (int i = 0; i < n; i++) {
         struct pollfd p = { .fd = times, .events = POLLIN };
-        double at = 0;
+        char record[RECORD_BYTES + 1] = "";
+        long long ns = 0;
 
         errno = ETIMEDOUT;
-        if (poll(&p, 1, WAIT_MS) != 1 || read(times, &at, sizeof at) != sizeof at)
+        if (poll(&p, 1, WAIT_MS) != 1 || read(times, record, RECORD_BYTES) != RECORD_BYTES ||
+            sscanf(record, "%lld %d", &ns, &out[i].pid) != 2)
             die("waiting for the workers");
-        last = at > last ? at : last;
+        out[i].at = 1e-9 * (double)ns;
+        last = out[i].at > last ? out[i].at : last;
     }
     return last;
 }
 
-static double run_bare(void)
+/* The command line of a side for `n` workers; bare: of one worker. With `hold` workers stay until let_go(). */
+static void command(enum side side, int n, bool in_python, bool hold, bool restart, char *argv[20])
 {
-    char *const argv[] = { (char *)worker, times_path, NULL };
-    const double begun = report_now();
-    pid_t pids[WORKERS];
-    double last;
+    static char count[12];
+    int i = 0;
 
-    for (int i = 0; i < WORKERS; i++)
-        pids[i] = start(worker, argv);
-    last = last_arrival();
-    for (int i = 0; i < WORKERS; i++)
+    snprintf(count, sizeof count, "%d", n);
+    if (side == TORCHRUN) {
+        argv[i++] = (char *)python;
+        argv[i++] = "-m";
+        argv[i++] = "torch.distributed.run";
+    } else if (side == OURS) {
+        argv[i++] = (char *)fsdprun;
+    }
+    if (side != BARE) {
+        argv[i++] = "--nproc-per-node";
+        argv[i++] = count;
+    }
+    if (side != BARE && restart) {
+        argv[i++] = "--max-restarts";
+        argv[i++] = "1";
+        argv[i++] = "--shutdown-timeout";
+        argv[i++] = "0";
+    }
+    if (side != BARE && !in_python)
+        argv[i++] = "--no-python";
+    if (side == BARE && in_python) {
+        argv[i++] = (char *)python;
+        argv[i++] = "-u";
+    }
+    argv[i++] = (char *)(in_python ? script : worker);
+    argv[i++] = times_path;
+    if (hold)
+        argv[i++] = hold_path;
+    argv[i] = NULL;
+}
+
+static double run_start(enum side side, int n, bool in_python)
+{
+    struct arrival arrived[MOST_WORKERS];
+    pid_t pids[MOST_WORKERS];
+    char *argv[20];
+    double begun, last;
+    const int n_started = side == BARE ? n : 1;
+
+    command(side, n, in_python, false, false, argv);
+    begun = report_now();
+    for (int i = 0; i < n_started; i++)
+        pids[i] = start(argv);
+    last = arrivals(n, arrived);
+    for (int i = 0; i < n_started; i++)
         await(pids[i]);
-    return last - begun;
+    return 1e3 * (last - begun);
 }
 
-static double run_ours(void)
+/* Workers wait for the other end of the hold FIFO: open it until `pid` has ended, for those that come late too. */
+static void let_go(pid_t pid)
 {
-    char *const argv[] = { (char *)fsdprun, "--nproc-per-node", "8", "--", (char *)worker, times_path, NULL };
-    const double begun = report_now();
-    pid_t pid = start(fsdprun, argv);
-    const double last = last_arrival();
+    int status = 0, hold;
 
-    await(pid);
-    return last - begun;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        hold = open(hold_path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+        if (hold >= 0)
+            close(hold);
+        poll(NULL, 0, 1);
+    }
+    if (status != 0) {
+        errno = ECHILD;
+        die("a launcher failed");
+    }
 }
 
-static double run_torchrun(void)
+static double run_replacement(enum side side)
 {
-    char *const argv[] = { (char *)python,     "-m",       "torch.distributed.run",
-                           "--nproc-per-node", "8",        "--no-python",
-                           (char *)worker,     times_path, NULL };
-    const double begun = report_now();
-    pid_t pid = start(python, argv);
-    const double last = last_arrival();
+    const int n = side == BARE ? 1 : 2;
+    struct arrival first[2], second[2];
+    char *argv[20];
+    double killed, last;
+    pid_t pid;
 
-    await(pid);
-    return last - begun;
+    command(side, n, false, true, true, argv);
+    pid = start(argv);
+    arrivals(n, first);
+    killed = report_now();
+    kill(first[0].pid, SIGKILL);
+    if (side == BARE) {
+        waitpid(pid, NULL, 0);
+        pid = start(argv);
+    }
+    last = arrivals(n, second);
+    let_go(pid);
+    return 1e3 * (last - killed);
 }
 
-/* The PSS of a process in MB (10^6 bytes). */
+/* The launcher and what is below it but workers: for fsdprun its agent. */
+static int launcher_tree(pid_t root, const struct arrival *workers, int n_workers, pid_t out[MOST_TREE])
+{
+    int n = 0, seen = 0;
+
+    out[n++] = root;
+    for (; seen < n; seen++) {
+        char path[64];
+        FILE *children;
+        int pid;
+
+        snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)out[seen], (int)out[seen]);
+        children = fopen(path, "r");
+        while (children != NULL && fscanf(children, "%d", &pid) == 1 && n < MOST_TREE) {
+            bool is_worker = false;
+
+            for (int i = 0; i < n_workers; i++)
+                is_worker = is_worker || workers[i].pid == pid;
+            if (!is_worker)
+                out[n++] = pid;
+        }
+        if (children != NULL)
+            fclose(children);
+    }
+    return n;
+}
+
+/* In MB (10^6 bytes). */
 static double pss_mb(pid_t pid)
 {
     char path[64], line[256];
@@ -137,62 +243,197 @@ static double pss_mb(pid_t pid)
     return (double)kib * 1024e-6;
 }
 
-/* The agent: the one child of the outer process. */
-static pid_t only_child(pid_t pid)
+/* Nanoseconds that all threads of a process have run, by the scheduler's own count. */
+static double cpu_ns(pid_t pid)
 {
-    char path[96];
-    int child = 0, other = 0, n;
-    FILE *children;
+    char command_line[96];
+    double sum = 0, one;
+    FILE *counts;
 
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    children = fopen(path, "r");
-    n = children == NULL ? 0 : fscanf(children, "%d %d", &child, &other);
-    if (children != NULL)
-        fclose(children);
-    errno = ESRCH;
-    if (n != 1)
-        die("the launcher is not two processes, one the child of the other");
-    return child;
+    snprintf(command_line, sizeof command_line, "cat /proc/%d/task/*/schedstat", (int)pid);
+    counts = popen(command_line, "r");
+    while (counts != NULL && fscanf(counts, "%lf %*s %*s", &one) == 1)
+        sum += one;
+    if (counts != NULL)
+        pclose(counts);
+    return sum;
 }
 
-static double run_memory(void)
+/* Start a side with 8 workers that idle, and look at it: its memory, or the CPU seconds an hour in each window. */
+static void run_idle(enum side side, double *memory, double *cpu)
 {
-    char *const argv[] = { (char *)fsdprun, "--nproc-per-node", "8",       "--",
-                           (char *)worker,  times_path,         hold_path, NULL };
-    int hold = open(hold_path, O_RDWR | O_CLOEXEC);
-    pid_t pid = start(fsdprun, argv);
-    double sum;
+    struct arrival workers[IDLE_WORKERS];
+    pid_t tree[MOST_TREE], pid;
+    char *argv[20];
+    int n;
 
-    if (hold < 0)
-        die(hold_path);
-    last_arrival();
-    sum = pss_mb(pid) + pss_mb(only_child(pid));
-    /* Every worker has the FIFO open, or will not wait for it: without another reader our writer's end would not count. */
-    close(hold);
-    for (int status = 0; waitpid(pid, &status, WNOHANG) == 0;) {
-        hold = open(hold_path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* lets in who comes late */
-        if (hold >= 0)
-            close(hold);
-        poll(NULL, 0, 1);
+    command(side, IDLE_WORKERS, false, true, false, argv);
+    pid = start(argv);
+    arrivals(IDLE_WORKERS, workers);
+    n = launcher_tree(pid, workers, IDLE_WORKERS, tree);
+    errno = ESRCH;
+    if (side == OURS && n != 2)
+        die("the launcher is not two processes, one the child of the other");
+    if (memory != NULL) {
+        *memory = 0;
+        for (int i = 0; i < n; i++)
+            *memory += pss_mb(tree[i]);
     }
-    return sum;
+    if (cpu != NULL)
+        poll(NULL, 0, 500); /* what the start leaves to do */
+    for (int window = 0; cpu != NULL && window < CPU_WINDOWS; window++) {
+        double used = 0, begun = report_now();
+
+        for (int i = 0; i < n; i++)
+            used -= cpu_ns(tree[i]);
+        poll(NULL, 0, window_ms);
+        for (int i = 0; i < n; i++)
+            used += cpu_ns(tree[i]);
+        cpu[window] = 1e-9 * used / (report_now() - begun) * 3600;
+    }
+    let_go(pid);
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static double ours[MOST_RUNS], limit[MOST_RUNS], peer[MOST_RUNS];
+
+static void add(struct report *report, const char *what, const char *unit, const char *limit_name, int n,
+                int n_peer)
+{
+    report_add(report, &(struct report_row){ .what = what,
+                                             .unit = unit,
+                                             .ours = ours,
+                                             .limit = limit,
+                                             .n = n,
+                                             .limit_name = limit_name,
+                                             .peer = n_peer > 0 ? peer : NULL,
+                                             .n_peer = n_peer,
+                                             .peer_name = "torchrun" });
+}
+
+static void start_row(struct report *report, int n, bool in_python, double times_faster)
+{
+    const int n_peer = python != NULL ? peer_runs : 0;
+    char what[80];
+
+    snprintf(what, sizeof what, "start to last of %d %s in main()", n,
+             in_python ? "Python workers"
+             : n == 1  ? "worker"
+                       : "workers");
+    run_start(BARE, n, in_python), run_start(OURS, n, in_python); /* warm */
+    for (int i = 0; i < runs || i < n_peer; i++) {
+        if (i < runs) {
+            limit[i] = run_start(BARE, n, in_python);
+            ours[i] = run_start(OURS, n, in_python);
+        }
+        if (i < n_peer)
+            peer[i] = run_start(TORCHRUN, n, in_python);
+    }
+    add(report, what, "ms", "bare posix_spawn", runs, n_peer);
+    if (in_python)
+        return;
+    printf("  target: under 2 x limit + 5 ms = %.3f ms", 2 * report_quantile(limit, runs, 0.5) + 5);
+    if (n_peer > 0)
+        printf("; %g times faster than torchrun (now %.0f)", times_faster,
+               report_quantile(peer, n_peer, 0.5) / report_quantile(ours, runs, 0.5));
+    printf("\n");
+}
+
+static void replacement_row(struct report *report)
+{
+    const int n_peer = python != NULL ? peer_runs : 0;
+
+    for (int i = 0; i < runs || i < n_peer; i++) {
+        if (i < runs) {
+            limit[i] = run_replacement(BARE);
+            ours[i] = run_replacement(OURS);
+        }
+        if (i < n_peer)
+            peer[i] = run_replacement(TORCHRUN);
+    }
+    add(report, "SIGKILL of a worker to replacements in main()", "ms", "reap and posix_spawn", runs, n_peer);
+    printf("  target: under %g ms\n", replacement_limit_ms);
+}
+
+static void memory_row(struct report *report)
+{
+    const int n_peer = python != NULL ? (peer_runs < 5 ? peer_runs : 5) : 0;
+
+    for (int i = 0; i < runs; i++) {
+        run_idle(OURS, &ours[i], NULL);
+        limit[i] = memory_limit_mb;
+        if (i < n_peer)
+            run_idle(TORCHRUN, &peer[i], NULL);
+    }
+    add(report, "PSS of the launcher's processes, 8 workers", "MB", "what they may hold", runs, n_peer);
+}
+
+static void cpu_row(struct report *report)
+{
+    run_idle(OURS, NULL, ours);
+    if (python != NULL)
+        run_idle(TORCHRUN, NULL, peer);
+    for (int i = 0; i < CPU_WINDOWS; i++)
+        limit[i] = cpu_limit_s;
+    add(report, "CPU of them in an hour, 8 workers idle", "s", "0.1 % of a core", CPU_WINDOWS,
+        python != NULL ? CPU_WINDOWS : 0);
+}
+
+static int from_environment(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    const int n = text == NULL ? otherwise : atoi(text);
+
+    return n < 1 ? 1 : n;
+}
+
+static int at_most(int n, int most)
+{
+    return n < most ? n : most;
+}
+
+/*
+ * All temporary files are below it, those of the launchers too. In memory where that can be: ext4 searches long for an
+ * inode that was not deleted a few seconds ago, and only a bench launches thirty times in a row.
+ */
+static void make_directory(void)
+{
+    static const char *const parents[] = { "/dev/shm", "/tmp" };
+
+    for (size_t i = 0; i < sizeof parents / sizeof *parents; i++) {
+        snprintf(directory, sizeof directory, "%s/fsdp-bench.XXXXXX", parents[i]);
+        if (mkdtemp(directory) != NULL) {
+            setenv("TMPDIR", directory, 1);
+            return;
+        }
+    }
+    die(directory);
 }
 
 int main(int argc, char **argv)
 {
-    double ours[RUNS], limit[RUNS], peer[PEER_RUNS], memory[RUNS], memory_limit[RUNS];
+    static const struct {
+        int n;
+        double times_faster;
+    } sizes[] = { { 1, 200 }, { 2, 200 }, { 8, 100 }, { 32, 50 } };
     struct report report;
 
-    if (argc < 4)
+    if (argc < 5)
         return 2;
     fsdprun = argv[2];
     worker = argv[3];
+    script = argv[4];
+    runs = at_most(from_environment("LAUNCH_RUNS", RUNS), MOST_RUNS);
+    peer_runs = at_most(from_environment("LAUNCH_PEER_RUNS", RUNS), MOST_RUNS);
+    window_ms = from_environment("LAUNCH_WINDOW_MS", CPU_WINDOW_MS);
     setenv("OMP_NUM_THREADS", "1", 1); /* or torchrun says a word about it at each start */
     python = getenv("FSDP_BENCH_PYTHON");
     if (python != NULL && python[0] == '\0')
         python = NULL;
-    if (mkdtemp(directory) == NULL)
-        die(directory);
+    if (python != NULL)
+        setenv("PYTHON_EXEC", python, 1); /* both launchers start this one */
+    make_directory();
     snprintf(times_path, sizeof times_path, "%s/times", directory);
     snprintf(hold_path, sizeof hold_path, "%s/hold", directory);
     if (mkfifo(times_path, 0600) < 0 || mkfifo(hold_path, 0600) < 0 ||
@@ -200,33 +441,14 @@ int main(int argc, char **argv)
         die(directory);
     if (!report_begin(&report, argv[1]))
         return 2;
-    run_bare(), run_ours(); /* warm */
-    for (int i = 0; i < RUNS; i++) {
-        limit[i] = 1e3 * run_bare();
-        ours[i] = 1e3 * run_ours();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        start_row(&report, sizes[i].n, false, sizes[i].times_faster);
+        if (python != NULL)
+            start_row(&report, sizes[i].n, true, 0);
     }
-    for (int i = 0; i < PEER_RUNS && python != NULL; i++)
-        peer[i] = 1e3 * run_torchrun();
-    report_add(&report, &(struct report_row){ .what = "start to last of 8 workers in main()",
-                                              .unit = "ms",
-                                              .ours = ours,
-                                              .limit = limit,
-                                              .n = RUNS,
-                                              .limit_name = "bare posix_spawn",
-                                              .peer = python != NULL ? peer : NULL,
-                                              .n_peer = PEER_RUNS,
-                                              .peer_name = "torchrun" });
-    printf("target: under 2 x limit + 5 ms = %.3f ms\n", 2 * report_quantile(limit, RUNS, 0.5) + 5);
-    for (int i = 0; i < RUNS; i++) {
-        memory[i] = run_memory();
-        memory_limit[i] = memory_limit_mb;
-    }
-    report_add(&report, &(struct report_row){ .what = "PSS of both launcher processes, 8 workers",
-                                              .unit = "MB",
-                                              .ours = memory,
-                                              .limit = memory_limit,
-                                              .n = RUNS,
-                                              .limit_name = "what they may hold" });
+    replacement_row(&report);
+    memory_row(&report);
+    cpu_row(&report);
     clean_up();
     return report_end(&report) ? 0 : 1;
 }

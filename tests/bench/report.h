@@ -93,7 +93,7 @@ static inline void report_cell(const double *samples, int n, double ours, bool r
     if (samples == NULL)
         printf(" | %*s", ratio ? 9 : 10, "-");
     else if (ratio)
-        printf(" | %9.2f", ours / median);
+        printf(ours / median < 0.1 ? " | %9.5f" : " | %9.2f", ours / median);
     else
         printf(" | %10.3f", median);
 }
