@@ -189,7 +189,7 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err)
     if (tls_established(tls))
         return FSDP_OK;
     ERR_clear_error();
-    return judge(tls, SSL_do_handshake(tls->ssl), "TLS handshake (is the secret the same on every node?)",
+    return judge(tls, SSL_do_handshake(tls->ssl), "TLS handshake (are the secret and --rdzv-id the same on every node?)",
                  err);
 }
 

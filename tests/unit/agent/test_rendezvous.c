@@ -384,6 +384,24 @@ Test(rendezvous, a_wrong_secret_ends_the_member_and_not_the_host, .timeout = 60)
     cr_assert(eq(int, party.agents[0].n_joined, 0));
 }
 
+Test(rendezvous, another_run_id_is_told_to_both_without_a_secret_too, .timeout = 60)
+{
+    struct party party;
+
+    set_up(&party, second_failed);
+    for (int i = 0; i < 2; i++)
+        party.agents[i].config.secret = NULL;
+    party.agents[1].config.run_id = "another";
+    host_with_0(&party);
+    start(&party, 1);
+    run(&party);
+
+    cr_assert(eq(int, party.agents[1].status, FSDP_EXIT_PEER));
+    cr_assert_not_null(strstr(party.agents[1].words, "another job (is --rdzv-id"), "%s",
+                       party.agents[1].words);
+    cr_assert_not_null(strstr(party.agents[0].notes, "127.0.0.1"), "%s", party.agents[0].notes);
+}
+
 static bool host_lost_one(const struct party *party)
 {
     if (party->agents[0].n_messages == 1 && party->agents[1].meeting != NULL) {
