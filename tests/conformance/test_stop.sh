@@ -97,6 +97,19 @@ for lost in 1 0; do
   check "node $lost is lost: nothing is left" wait_until 10 none_alive "$mark"
 done
 
+# A node comes to a world of 1:2: those who were there are stopped for the new generation, with the grace.
+port=$((port + 1))
+rm -f "$WORK/pids"
+elastic() { "$FSDPRUN" --nnodes 1:2 --rdzv-backend c10d --rdzv-conf last_call_timeout=1 --insecure --rdzv-endpoint 127.0.0.1:$port --local-addr "127.0.0.$1" --shutdown-timeout 2 --no-python "$toy" ignore=15 "$here" "lines=3:$WORK/pids" exit=0 > "$WORK/node$1" 2>&1 < /dev/null & }
+elastic 1; pids[0]=$!
+wait_until 60 lines_in 1 "$WORK/pids" || not_ok "a world of one forms" "$(cat "$WORK/node1")"
+began=$SECONDS
+elastic 2; pids[1]=$!
+wait "${pids[0]}"; rc=$?; wait "${pids[1]}"; rc="$rc $?" took=$((SECONDS - began))
+cat "$WORK/node1" "$WORK/node2" > "$WORK/err"
+check_eq "a node comes: both end well" "0 0" "$rc"
+within "a node comes: who was there has the grace" 1 60
+
 # A rank that hangs, and a save that does not come: workers of ours that ignore TERM, as fsdprun was started with it ignored.
 tiny_job "$WORK/job.yaml"
 for grace in 2 0; do
