@@ -1,5 +1,6 @@
 #include "agent/rendezvous.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,9 +146,18 @@ static void on_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
 
 /* --- opening -------------------------------------------------------------------------------------------------------- */
 
+/* Where we listen on every address, none is ours to name until somebody comes by one: then a loopback stands here. */
 static void keep_address(struct rendezvous *rendezvous, const struct sockaddr_storage *address)
 {
-    uv_ip_name((const struct sockaddr *)address, rendezvous->address, sizeof rendezvous->address);
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+    const bool every = address->ss_family == AF_INET ? v4->sin_addr.s_addr == htonl(INADDR_ANY)
+                                                     : IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+
+    if (every)
+        snprintf(rendezvous->address, sizeof rendezvous->address, "127.0.0.1");
+    else
+        uv_ip_name((const struct sockaddr *)address, rendezvous->address, sizeof rendezvous->address);
 }
 
 /* The first address that is ours decides: who has it hosts. The others are listened on where they are free. */

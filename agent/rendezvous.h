@@ -53,7 +53,8 @@ void rendezvous_send(struct rendezvous *rendezvous, int node, enum proto_type ty
 /** Break with a node, and say so to nobody: lost() is not called for it. */
 void rendezvous_drop(struct rendezvous *rendezvous, int node);
 
-/** Our own address, numeric: as the last node that joined reached us; before, the first that is listened on. */
+/** Our own address, numeric: as the last node that joined reached us; before, the first that is listened on,
+ * or "127.0.0.1" where that is every one. */
 const char *rendezvous_address(const struct rendezvous *rendezvous);
 
 /**

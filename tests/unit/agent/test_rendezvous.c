@@ -19,7 +19,7 @@ struct agent {
     struct meeting *meeting;
     struct rendezvous *rendezvous; /* it hosts */
     int n_hosts, n_welcomed, n_messages, n_lost, n_failed, n_joined, status;
-    char words[1200], notes[4000], where[300];
+    char words[1200], notes[4000], where[300], address[64];
     struct proto_join joins[MAX_NODES];
 };
 
@@ -121,6 +121,7 @@ static void on_hosts(void *arg, struct rendezvous *rendezvous, const char *where
     agent->n_hosts++;
     agent->rendezvous = rendezvous;
     snprintf(agent->where, sizeof agent->where, "%s", where);
+    snprintf(agent->address, sizeof agent->address, "%s", rendezvous_address(rendezvous));
     cr_assert(eq(int, rendezvous_serve(rendezvous, MAX_NODES + 1, &handlers, agent, NULL), FSDP_OK));
     meeting_destroy(agent->meeting);
     agent->meeting = NULL;
@@ -285,6 +286,7 @@ Test(rendezvous, who_is_to_host_where_it_has_not_the_address_listens_everywhere,
     run(&party);
 
     cr_assert_not_null(strstr(party.agents[0].where, "every address"), "%s", party.agents[0].where);
+    cr_assert(eq(str, party.agents[0].address, "127.0.0.1"), "no address of its own has been seen yet");
 }
 
 static bool first_failed(const struct party *party)
