@@ -256,9 +256,12 @@ static enum fsdp_status end(struct fsdp_comm *comm, const struct open_call *open
                             struct fsdp_err *own, struct fsdp_err *err)
 {
     struct fsdp_progress *page = link_progress(comm->link);
+    uint32_t collective = FSDP_PHASE_COLLECTIVE;
     const uint64_t now = now_ns();
 
-    atomic_store_explicit(&page->phase, open->phase, memory_order_relaxed);
+    /* Unless the thread that computes has stored a phase of its own meanwhile. */
+    atomic_compare_exchange_strong_explicit(&page->phase, &collective, open->phase, memory_order_relaxed,
+                                            memory_order_relaxed);
     atomic_store_explicit(&page->beat_ns, now, memory_order_relaxed);
     if (status == FSDP_OK) {
         flight_end(open->entry, now);

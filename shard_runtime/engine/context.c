@@ -249,3 +249,14 @@ bool fsdp_context_poll_notice(struct fsdp_context *context, struct fsdp_link_not
 {
     return link_poll_notice(context->link, notice);
 }
+
+bool context_has_idle_time(const struct fsdp_context *context)
+{
+    const struct fsdp_link_hello *hello = link_hello(context->link);
+    cpu_set_t cpus;
+
+    if (hello->n_nodes > 1)
+        return true;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 &&
+           CPU_COUNT(&cpus) > (int)hello->local_world_size * context->threads;
+}

@@ -33,6 +33,12 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
 /** The context's end of the link to the agent: for saving and for notices. Borrowed. */
 struct link *context_link(const struct fsdp_context *context);
 
+/**
+ * Would a thread that waits for other ranks have a CPU to run on, or mostly sleep? True with a network between ranks, or
+ * when this host's ranks leave a CPU free.
+ */
+bool context_has_idle_time(const struct fsdp_context *context);
+
 /** Store that this process is alive. */
 void context_alive(const struct fsdp_context *context);
 

@@ -48,6 +48,15 @@ void model_drop_layout(struct fsdp_model *model)
     graph_fini(&model->layout_graph);
 }
 
+bool model_overlaps(const struct fsdp_model *model)
+{
+    const struct fsdp_context *context = model->context;
+
+    if (context->W == 1 || model->options.overlap == FSDP_OVERLAP_OFF)
+        return false;
+    return model->options.overlap == FSDP_OVERLAP_ON || context_has_idle_time(context);
+}
+
 static size_t aligned_row(const struct plan_group *group)
 {
     return (group->row_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;

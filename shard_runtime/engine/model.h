@@ -21,6 +21,7 @@ struct program {
     char *arena;
     size_t arena_bytes;
     struct device_event **events; /* of the entries that record one */
+    struct overlap *overlap;      /* runs what communicates; NULL: inline */
     const void **whole_grads;     /* room for those of one group, while it is packed */
 };
 
@@ -74,6 +75,9 @@ struct graph_input model_input(const struct fsdp_model *model, size_t batch, siz
 
 /** The options of plans of this model. */
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training);
+
+/** Does a second thread run this model's collectives? By its options; else where they have something to wait for. */
+bool model_overlaps(const struct fsdp_model *model);
 
 /** Fill this rank's rows of every parameter with their initial values, and the padding with zeros. */
 enum fsdp_status model_initialise(struct fsdp_model *model, struct fsdp_err *err);

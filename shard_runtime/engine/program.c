@@ -2,6 +2,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/overlap.h"
 
 static enum fsdp_status create_events(struct program *program, struct fsdp_err *err)
 {
@@ -70,6 +71,8 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
         if (status != FSDP_OK)
             fsdp_wrap(err, "the arena of %zu bytes", program->plan.arena_bytes);
     }
+    if (status == FSDP_OK && model_overlaps(model))
+        status = overlap_create(&program->overlap, program->plan.n_entries, err);
     program->arena = arena;
     program->arena_bytes = arena != NULL ? program->plan.arena_bytes : 0;
     return status;
@@ -82,6 +85,7 @@ void program_destroy(struct program *program)
     for (int entry = 0; program->events != NULL && entry < program->plan.n_entries; entry++)
         if (program->events[entry] != NULL)
             program->context->device.ops->event_destroy(program->events[entry]);
+    overlap_destroy(program->overlap);
     free(program->events);
     free(program->whole_grads);
     if (program->arena != NULL)

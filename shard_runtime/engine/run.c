@@ -3,6 +3,7 @@
  * is an offset that the plan chose; nothing is allocated and nothing decided here.
  */
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/overlap.h"
 
 struct runner {
     struct program *program;
@@ -186,31 +187,74 @@ static const char *subject(const struct program *program, const struct plan_entr
     return e->kind == PLAN_LOSS ? "the loss" : program->plan.groups[e->index].unit->path;
 }
 
+/* One entry, after what it waits for on streams of its own thread. */
+static enum fsdp_status perform(const struct runner *r, int entry, struct fsdp_err *err)
+{
+    const struct program *program = r->program;
+    const struct plan_entry *e = &program->plan.entries[entry];
+    const struct device_ops *device = r->context->device.ops;
+    enum fsdp_status status;
+
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        if (e->waits[s] >= 0)
+            device->wait(stream_of(r, e), program->events[e->waits[s]]);
+    status = run_entry(r, e, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(program, e));
+    else if (e->records)
+        device->record(program->events[entry], stream_of(r, e));
+    return status;
+}
+
+static enum fsdp_status perform_beside(void *user, int entry, struct fsdp_err *err)
+{
+    return perform(user, entry, err);
+}
+
+/*
+ * What computes is done here. What communicates is given to the second thread, where there is one: everything before
+ * it in the program that it must not overtake is done or given already. What it must be waited for is in `waits`.
+ */
+static enum fsdp_status run_or_give(struct runner *r, int entry, struct fsdp_err *err)
+{
+    const struct plan_entry *e = &r->program->plan.entries[entry];
+    struct overlap *overlap = r->program->overlap;
+    enum fsdp_status status = FSDP_OK;
+
+    if (overlap == NULL)
+        return perform(r, entry, err);
+    if (e->stream != PLAN_COMPUTE) {
+        overlap_give(overlap, perform_beside, r, entry);
+        return FSDP_OK;
+    }
+    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
+        if (s != PLAN_COMPUTE && e->waits[s] >= 0)
+            status = overlap_wait(overlap, e->waits[s], err);
+    return status == FSDP_OK ? perform(r, entry, err) : status;
+}
+
 enum fsdp_status program_run(struct program *program, const struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err)
 {
     struct fsdp_context *context = program->context;
     struct runner r = { .program = program, .model = model, .in = input, .context = context };
-    const struct device_ops *device = context->device.ops;
     enum fsdp_status status = FSDP_OK;
 
     fsdp_context_phase(context, FSDP_PHASE_FORWARD);
     for (int entry = 0; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
-        const struct plan_entry *e = &program->plan.entries[entry];
-
-        if (!takes_part(&r, e))
+        if (!takes_part(&r, &program->plan.entries[entry]))
             continue;
         context_alive(context);
-        for (int s = 0; s < PLAN_N_STREAMS; s++)
-            if (e->waits[s] >= 0)
-                device->wait(stream_of(&r, e), program->events[e->waits[s]]);
-        status = run_entry(&r, e, err);
-        if (status != FSDP_OK)
-            fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(program, e));
-        else if (e->records)
-            device->record(program->events[entry], stream_of(&r, e));
+        status = run_or_give(&r, entry, err);
+    }
+    if (program->overlap != NULL) { /* also after a failure: it reads what is ours */
+        struct fsdp_err beside = { 0 };
+        const enum fsdp_status finished = overlap_finish(program->overlap, &beside);
+
+        if (status == FSDP_OK && finished != FSDP_OK)
+            status = fsdp_fail(err, finished, "%s", beside.message);
     }
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
-        status = device->synchronize(context->streams[s], err);
+        status = context->device.ops->synchronize(context->streams[s], err);
     return status;
 }

@@ -20,6 +20,7 @@ enum job_gradient_sync { JOB_SYNC_LAST, JOB_SYNC_EVERY };
 enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
 enum job_output_dtype { JOB_OUTPUT_AS_IS, JOB_OUTPUT_FLOAT32, JOB_OUTPUT_BFLOAT16 };
 enum job_activation_checkpoint { JOB_CHECKPOINT_NONE, JOB_CHECKPOINT_FULL, JOB_CHECKPOINT_SELECTIVE };
+enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
 
 struct job {
@@ -69,6 +70,7 @@ struct job {
         enum job_output_dtype output_dtype;
         bool cast_forward_inputs;
         enum job_gradient_sync gradient_sync;
+        enum job_overlap overlap;
         enum job_activation_checkpoint activation_checkpoint;
         uint64_t activation_checkpoint_every; /* blocks to one that is checkpointed */
         bool reshard_after_backward;

@@ -64,6 +64,13 @@ static enum fsdp_status compare_data(const struct trainer *trainer, struct fsdp_
                      trainer->job->data.path, -most[1], most[0]);
 }
 
+static enum fsdp_overlap overlap_of(enum job_overlap overlap)
+{
+    return overlap == JOB_OVERLAP_ON    ? FSDP_OVERLAP_ON
+           : overlap == JOB_OVERLAP_OFF ? FSDP_OVERLAP_OFF
+                                        : FSDP_OVERLAP_AUTO;
+}
+
 struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro)
 {
     return (struct fsdp_model_options){
@@ -71,6 +78,7 @@ struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t 
         .seq = job->model.seq,
         .seed = job->run.seed,
         .accumulates = n_micro > 1,
+        .overlap = overlap_of(job->parallel.overlap),
         .gradient_sync = job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
     };
 }

@@ -24,6 +24,12 @@ enum fsdp_gradient_sync {
     FSDP_SYNC_EVERY, /* reduce-scatter in every micro-step: least memory */
 };
 
+enum fsdp_overlap {
+    FSDP_OVERLAP_AUTO, /* with a network between the ranks, or a CPU that no rank computes on */
+    FSDP_OVERLAP_ON,   /* a second thread gathers and reduces while the first one computes */
+    FSDP_OVERLAP_OFF,  /* one after the other, on one thread */
+};
+
 enum { FSDP_IGNORED_TARGET = -100 };
 
 struct fsdp_model_options {
@@ -34,6 +40,7 @@ struct fsdp_model_options {
     uint64_t seed;         /* initial weights and dropout */
     bool accumulates;      /* a step may have more than one micro-step */
     enum fsdp_gradient_sync gradient_sync;
+    enum fsdp_overlap overlap; /* changes no result */
 };
 
 /**
