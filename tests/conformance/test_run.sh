@@ -62,6 +62,21 @@ check_eq "workers that fail fail the run, with their status" 4 $?
 check_eq "and that is one failure in the events" 1 "$(cat "$WORK"/failed/*/events.jsonl | grep -c '"event": *"failure"')"
 touches "--standalone" "$four" --nnodes=1 --nproc-per-node=4 --standalone "${common[@]}" "$SH"
 
+conf=join_timeout=5,last_call_timeout=1,timeout=5
+touches "one of one or two nodes" "$four" --nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d \
+  --rdzv-endpoint="localhost:$(free_port)" --rdzv-conf="$conf" --rdzv-id=18 --insecure "${common[@]}" "$SH"
+
+port=$(free_port)
+both=(--nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint="localhost:$port" --rdzv_conf=timeout=5,last_call_timeout=30
+  --rdzv-id=19 --insecure "${common[@]}" "$SH" "$WORK/touched")
+fresh
+timeout -k 5 60 "$FSDPRUN" "${both[@]}" > "$WORK/other" 2>&1 < /dev/null &
+other=$!
+run "${both[@]}"
+status=$?
+wait "$other"
+check_eq "two agents at one endpoint are one world of eight" "0 0: 0 1 2 3 4 5 6 7" "$status $?: $(touched)" || tail "$WORK/other" "$WORK/err" >&2
+
 touches "--nnodes=1" "0" --nnodes=1 "$SH"
 refuses "--nnodes=2:20:30" 2 "nnodes" --nnodes=2:20:30 "$SH"
 refuses "--nnodes=20:2" 2 "nnodes" --nnodes=20:2 "$SH"

@@ -1,0 +1,57 @@
+# An FSDP2 program that saves by DCP every step loses a rank to SIGKILL in step 5, in the middle of this or that, and goes
+# on by itself: FSDP_TEST_RECOVERIES times (10), with the losses of a run that nobody touched. Beside each recovery
+# stands what the same program takes when it is started by hand, from nothing and from that checkpoint.
+# FSDP_TEST_RECOVERY_LOG keeps a line a run.
+# Limit: 7200 s, for a hundred of them; ten take a minute where nothing else runs.
+source tests/support/harness.sh
+source tests/conformance/torch.sh
+n_runs=${FSDP_TEST_RECOVERIES:-10}
+log=${FSDP_TEST_RECOVERY_LOG:-$WORK/recoveries}
+times=$WORK/run/times
+: > "$log"
+
+# start STEPS PLACE RANK: launches it in $WORK/run; what happened when is in $times
+start() {
+  echo "start $(date +%s%N)" >> "$times"
+  launched "$FSDPRUN" --nproc-per-node 2 --max-restarts 1 "$PROGRAMS/recover.py" "$WORK/run" "$@"
+}
+# between FROM TO N: seconds from the last FROM before the Nth TO to that TO
+between() {
+  awk -v from="$1" -v to="$2" -v n="$3" '$1 == from {t = $2} $1 == to && ++seen == n {printf "%.2f", ($2 - t) / 1e9}' "$times"
+}
+# A step done twice (its save was not complete) must have had the same loss twice.
+losses() { sort -n -u "$WORK/run/losses"; }
+column() { awk -v c="$1" '{for (i = 1; i < NF; i++) if ($i == c && $(i + 1) ~ /^[0-9.]+$/) print $(i + 1)}' "$log" | sort -n; }
+median() { awk '{v[NR] = $1} END {printf "%.2f", (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
+
+empty_dir run > /dev/null
+start 8 never 0
+check_eq "undisturbed, it trains to its end" 0 $? || why
+losses > "$WORK/want"
+check_eq "undisturbed, it does eight steps" 8 "$(wc -l < "$WORK/want")"
+recovered=0
+for ((i = 0; i < n_runs; i++)); do
+  places=(forward backward save saved)
+  place=${places[i % 4]} rank=$((i / 4 % 2))
+  empty_dir run > /dev/null
+  start 8 "$place" "$rank"
+  status=$?
+  if [ "$status" = 0 ] && grep -q '^killed' "$times" && grep -q '^ended 1 from' "$times" && [ "$(losses)" = "$(cat "$WORK/want")" ]; then
+    recovered=$((recovered + 1)) verdict=recovered
+    # Ten are enough to compare with; a hundred would only take longer.
+    if [ "$i" -lt 10 ]; then start 9 never 0 || not_ok "it can be started by hand on what it saved" "exit $?"; fi
+  else
+    verdict="LOST(exit $status)"
+    cp "$WORK/err" "$log.$i"
+    echo "# run $i, rank $rank killed at $place: exit $status"; tail -n 20 "$WORK/err" | sed 's/^/#   /'
+  fi
+  echo "$i $place $rank $verdict fresh $(between start step 1) recovery $(between killed step 2)" \
+    "gap $(between killed began 2) by_hand $(between start step 3) -" >> "$log"
+done
+check_eq "it recovers every time" "$n_runs of $n_runs" "$recovered of $n_runs"
+for what in fresh recovery by_hand gap; do declare "$what=$(column $what | median)"; done
+echo "# medians of $n_runs: start to first step done $fresh s, started by hand on the checkpoint $by_hand s;" \
+  "kill to next step done $recovery s (slowest $(column recovery | tail -n 1) s), of which until a new interpreter runs $gap s"
+# A tenth for the noise of a machine that does other things: the two numbers are the same work.
+check "a recovery takes no longer than a start-up" awk -v a="$recovery" -v b="$by_hand" 'BEGIN { exit !(a > 0 && a <= 1.1 * b) }'
+[ "$n_failed" = 0 ]
