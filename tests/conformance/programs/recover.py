@@ -93,6 +93,7 @@ for step in range(first, steps + 1):
         if step == first:
             note("times", f"began {BEGAN}\nstep {time.time_ns()}")
     die_if("saved", step)
+dist.barrier()  # nobody's threads still hold a tensor when Python ends: PyTorch's abort the process there, now and then
 dist.destroy_process_group()
 if rank == 0:
     note("times", f"ended {life} from {first}")

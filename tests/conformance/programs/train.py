@@ -104,4 +104,5 @@ dist.init_process_group("gloo")
 train_ddp()
 train_fsdp2()
 train_fsdp2_mixed()
+dist.barrier()  # nobody's threads still hold a tensor when Python ends: PyTorch's abort the process there, now and then
 dist.destroy_process_group()
