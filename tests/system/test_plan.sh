@@ -32,7 +32,7 @@ check_match "memory within 5 % of the plan, the baseline of both aside" '^close'
 
 total=$(number total < "$WORK/plan.json")
 check_match "it fits where there is room" '"fits": true' "$(plan --memory 80G)"
-check_match "it does not where there is not" '"fits": false' "$(plan --memory "$((total - 1))B")"
+check_match "it does not where there is not" '"fits": false' "$(plan --memory "$((total - 16777216))B")"
 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory 100M > "$WORK/out"
 check_match "then it says what to change" '--set train.batch=8 train.grad_accumulation=2 ' "$(cat "$WORK/out")"
 # Of one plan the process's own size is measured, the rest is arithmetic.
@@ -44,6 +44,13 @@ check_eq "what the change brings is what a plan with it says" "$(planned "$WORK/
   "$((change - $(number baseline < "$WORK/small.json")))"
 check "more ranks need less each" test "$(plan --nproc-per-node 8 | number total)" -lt "$total"
 check_eq "--nnodes counts too" "$(plan --nproc-per-node 8 | number world_size)" "$(plan --nproc-per-node 4 --nnodes 2 | number world_size)"
+
+for model in 7b 70b; do
+  check_match "configs/plan-$model.yaml fits its devices" '"fits": true' "$("$BIN/fsdprun" plan --json --memory 80G configs/plan-$model.yaml)"
+done
+"$BIN/fsdprun" plan --memory 80G configs/plan-70b.yaml --set parallel.activation_checkpoint=none > "$WORK/out"
+check_match "the large one does not with every activation kept" 'it does not fit' "$(cat "$WORK/out")"
+check_match "and the key that helps is named, with its cost" 'parallel.activation_checkpoint=full .* fits' "$(cat "$WORK/out")"
 
 check_status "no size after --memory" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory
 check_status "a size that is none" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory 80X
