@@ -69,7 +69,7 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
 
         if (status != FSDP_OK)
             return status;
-        if (rows.n_rows == 0)
+        if (rows.n_rows == 0 || tensor->saved_elsewhere)
             continue;
         *shard = (struct safetensors_tensor){ .name = tensor->name,
                                               .dtype = tensor->dtype,

@@ -6,6 +6,7 @@
 #ifndef CHECKPOINT_TENSORS_H
 #define CHECKPOINT_TENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,12 +15,17 @@
 
 #include "shard_runtime/shardfile/manifest.h"
 
-/** One tensor of D = shape[0] rows, of which this rank holds those of layout_shard(D, W, rank) in `rows`. */
+/**
+ * One tensor of D = shape[0] rows, of which this rank holds those of layout_shard(D, cut_W, cut_rank) in `rows`; cut_W 0
+ * means the world and this rank of it. Where several ranks hold the same rows all but one say `saved_elsewhere`.
+ */
 struct checkpoint_tensor {
     const char *name;
     enum fsdp_dtype dtype;
     size_t n_dims; /* 1 to MANIFEST_MAX_DIMS */
     uint64_t shape[MANIFEST_MAX_DIMS];
+    int cut_W, cut_rank;
+    bool saved_elsewhere;
     void *rows; /* host memory, (n_rows, shape[1], ...) without the padding; may be NULL where n_rows is 0 */
 };
 

@@ -196,6 +196,35 @@ enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *c
     return FSDP_OK;
 }
 
+enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, const char *name,
+                            const int *ranks, int size, struct fsdp_err *err)
+{
+    struct comm_config config = { .name = name, .link = world->link, .ranks = ranks, .size = size };
+    struct fsdp_comm *part;
+    enum fsdp_status status;
+
+    *out = NULL;
+    while (config.rank < size && ranks[config.rank] != world->rank)
+        config.rank++;
+    if (world->ops->split == NULL)
+        return comm_create(out, &config, err);
+    part = calloc(1, sizeof *part);
+    if (part == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "group %s", name);
+    part->ops = world->ops;
+    part->link = world->link;
+    part->rank = config.rank;
+    part->size = size;
+    snprintf(part->name, sizeof part->name, "%s", name);
+    status = world->ops->split(world, part, ranks, err);
+    if (status != FSDP_OK) {
+        free(part);
+        return status;
+    }
+    *out = part;
+    return FSDP_OK;
+}
+
 void fsdp_comm_destroy(struct fsdp_comm *comm)
 {
     if (comm == NULL)
@@ -247,7 +276,10 @@ static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const
     open->entry = flight_begin(page, &note, now);
     open->phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
     atomic_store_explicit(&page->phase, FSDP_PHASE_COLLECTIVE, memory_order_relaxed);
-    atomic_store_explicit(&page->collective_seq, comm->sequence, memory_order_relaxed);
+    /* Over all groups: every rank of the world issues as many collectives, whatever groups it is in. */
+    atomic_store_explicit(&page->collective_seq,
+                          atomic_load_explicit(&page->collective_seq, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     atomic_store_explicit(&page->beat_ns, now, memory_order_relaxed);
     return FSDP_OK;
 }
@@ -352,8 +384,9 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
 
     (void)stream;
     if (comm == NULL || (buffer == NULL && n_elems > 0) || (unsigned)op > FSDP_MAX ||
-        (dtype != FSDP_F32 && dtype != FSDP_F64 && dtype != FSDP_I64))
-        return fsdp_fail(err, FSDP_ERR_ARG, "all_reduce takes a buffer of float32, float64 or int64");
+        (dtype != FSDP_F32 && dtype != FSDP_BF16 && dtype != FSDP_F64 && dtype != FSDP_I64))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "all_reduce takes a buffer of float32, bfloat16, float64 or int64");
     if (dtype == FSDP_I64 && op == FSDP_MEAN)
         return fsdp_fail(err, FSDP_ERR_ARG, "the mean of int64 is no int64");
     if (!checked_mul(n_elems, fsdp_dtype_size(dtype), &bytes) || bytes > PTRDIFF_MAX)

@@ -34,6 +34,10 @@ struct comm_ops {
     enum fsdp_status (*broadcast)(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
                                   struct fsdp_err *err);
     enum fsdp_status (*barrier)(struct fsdp_comm *comm, struct fsdp_err *err);
+    /* Optional: fill in `part`, the group of the members `ranks` (part->size) of `comm`. NULL: comm_create() opens it
+     * over the link. */
+    enum fsdp_status (*split)(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
+                              struct fsdp_err *err);
 };
 
 /** What a group of `n_nodes` x `per_node` members keeps on each of them to move data through, once it was used. */
@@ -41,5 +45,10 @@ size_t comm_staging_bytes(int n_nodes, int per_node);
 
 /** Open with the back end that fits where the members are. Collective over the members. */
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);
+
+/** A group of some members of the world group `world`: `ranks` (size) ascend, this process's is among them. Collective
+ * over them; `name` as in comm_config, the same on all of them and on nobody else. */
+enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, const char *name,
+                            const int *ranks, int size, struct fsdp_err *err);
 
 #endif

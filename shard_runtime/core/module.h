@@ -21,10 +21,18 @@ struct fsdp_parameter {
     const struct fsdp_module *owner;
 };
 
+enum unit_sync { UNIT_SYNC_AS_MODEL, UNIT_SYNC_EVERY, UNIT_SYNC_LAST };
+
 /* What a unit of sharding was told: fsdp_fully_shard() and the setters. */
 struct unit_policy {
     enum fsdp_reshard reshard_after_forward;
     struct fsdp_mixed_precision_policy precision;
+    struct fsdp_device_mesh *mesh; /* NULL: all ranks */
+    enum unit_sync gradient_sync;
+    bool keep_after_backward, defers_all_reduce, force_sum;
+    double divide_factor; /* 0: the number of ranks */
+    fsdp_all_reduce_hook_fn hook;
+    void *hook_user;
 };
 
 struct fsdp_module {
@@ -39,7 +47,6 @@ struct fsdp_module {
     void *owned;  /* freed with the module: attributes of library modules */
     bool sharded; /* fsdp_fully_shard() was called on it */
     struct unit_policy policy;
-    bool keep_after_backward;
     enum fsdp_activation_checkpoint checkpoint;
     struct fsdp_err err; /* of the root only */
 };

@@ -36,6 +36,9 @@ static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct f
         tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name,
                                                  .dtype = shards[i].dtype,
                                                  .n_dims = (size_t)shards[i].n_dims,
+                                                 .cut_W = model->W,
+                                                 .cut_rank = model->shard_rank,
+                                                 .saved_elsewhere = model->context->rank >= model->W,
                                                  .rows = shards[i].data };
         for (int d = 0; d < shards[i].n_dims; d++)
             tensors[i].shape[d] = shards[i].shape[d];

@@ -20,6 +20,8 @@ struct fsdp_context {
     struct numerics numerics;
     struct fsdp_progress *progress; /* of the link */
     int rank, W, threads;
+    unsigned
+        n_groups; /* process groups made so far beside the world's: their names are numbered, alike on all ranks */
     fsdp_phase_fn on_phase; /* NULL: nobody wants to know */
     void *on_phase_user;
     int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */

@@ -19,7 +19,8 @@ struct graph_input model_input(const struct fsdp_model *model, size_t batch, siz
 
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training)
 {
-    return (struct plan_options){ .W = model->context->W,
+    return (struct plan_options){ .W = model->W,
+                                  .R = model->R,
                                   .accumulates = training && model->options.accumulates,
                                   .gradient_sync = model->options.gradient_sync,
                                   .prefetch = 1,
@@ -30,8 +31,10 @@ enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *er
 {
     const size_t batch = model->options.batch > 0 ? model->options.batch : 1;
     const struct graph_input input = model_input(model, batch, model->options.seq);
-    enum fsdp_status status = graph_record(&model->layout_graph, model->root, &input, false, err);
+    enum fsdp_status status = model_join_mesh(model, err);
 
+    if (status == FSDP_OK)
+        status = graph_record(&model->layout_graph, model->root, &input, false, err);
     if (status != FSDP_OK)
         return status;
     model->layout = (struct plan){ .options = model_plan_options(model, model->options.batch > 0),

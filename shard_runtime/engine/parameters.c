@@ -17,8 +17,7 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
 {
     const struct plan_param *param = &model->layout.params[index];
     const struct param_group *group = &model->groups[param->group];
-    const struct layout_rows rows =
-        layout_shard(param->parameter->shape[0], model->context->W, model->context->rank);
+    const struct layout_rows rows = layout_shard(param->parameter->shape[0], model->W, model->shard_rank);
 
     *n_elems = rows.n_rows * param->parameter->row_elems;
     return (which == FSDP_VALUE ? group->shards : group->grads) + param->row_offset;
@@ -39,8 +38,7 @@ static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uin
 static enum fsdp_status initialise(struct fsdp_model *model, int index, float *stage, struct fsdp_err *err)
 {
     const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
-    const struct layout_rows rows =
-        layout_shard(parameter->shape[0], model->context->W, model->context->rank);
+    const struct layout_rows rows = layout_shard(parameter->shape[0], model->W, model->shard_rank);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     char *purpose = alloc_printf("init:%s", parameter->name);
     enum fsdp_status status = FSDP_OK;
@@ -91,7 +89,7 @@ enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t ind
     if (index >= (size_t)model->layout.n_params)
         return fsdp_fail(err, FSDP_ERR_ARG, "parameter %zu of %d", index, model->layout.n_params);
     parameter = model->layout.params[index].parameter;
-    rows = layout_shard(parameter->shape[0], model->context->W, model->context->rank);
+    rows = layout_shard(parameter->shape[0], model->W, model->shard_rank);
     *info = (struct fsdp_parameter_info){ .name = parameter->name,
                                           .n_dims = parameter->n_dims,
                                           .n_elems = parameter->n_elems,
@@ -135,11 +133,11 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     if (which == FSDP_GRADIENT && model->gradients == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "the model was made for evaluation only: it has no gradients");
     chunk_elems = model->layout.params[index].chunk_elems;
-    gathered_bytes = chunk_elems * (size_t)model->context->W * sizeof(float);
+    gathered_bytes = chunk_elems * (size_t)model->W * sizeof(float);
     shard = model_shard(model, which, index, &n_own);
     status = device->ops->alloc(device, gathered_bytes, &gathered, err);
     if (status == FSDP_OK)
-        status = fsdp_all_gather(model->context->comm, shard, gathered, chunk_elems, FSDP_F32, stream, err);
+        status = fsdp_all_gather(model->shards, shard, gathered, chunk_elems, FSDP_F32, stream, err);
     if (status == FSDP_OK) {
         device->ops->copy(stream, out, gathered, n_elems * sizeof(float), DEVICE_COPY_FROM);
         status = device->ops->synchronize(stream, err);
@@ -163,10 +161,8 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
     if (index < 0)
         return FSDP_ERR_ARG;
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
-    first =
-        layout_shard(model->layout.params[index].parameter->shape[0], model->context->W, model->context->rank)
-            .first *
-        model->layout.params[index].parameter->row_elems;
+    first = layout_shard(model->layout.params[index].parameter->shape[0], model->W, model->shard_rank).first *
+            model->layout.params[index].parameter->row_elems;
     if (n_own > 0)
         model->context->device.ops->copy(stream, shard, values + first, n_own * sizeof(float),
                                          DEVICE_COPY_TO);
@@ -177,8 +173,7 @@ void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-        const struct layout_rows rows =
-            layout_shard(parameter->shape[0], model->context->W, model->context->rank);
+        const struct layout_rows rows = layout_shard(parameter->shape[0], model->W, model->shard_rank);
         size_t n_elems;
 
         out[i] = (struct fsdp_tensor_shard){ .name = parameter->name,

@@ -143,6 +143,46 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
                      at(r, e->packed), stream_of(r, e));
 }
 
+/* The row that a reduction left in the packed buffer; NULL: it is in the shards. */
+static void *row_of(const struct runner *r, const struct plan_entry *e)
+{
+    return e->packed < 0
+               ? NULL
+               : param_group_own_row(&r->model->groups[e->index], r->model->shards, at(r, e->packed));
+}
+
+static enum fsdp_status call_hook(const struct runner *r, const struct plan_entry *e, void *row,
+                                  enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    const struct plan_group *group = &r->program->plan.groups[e->index];
+
+    return group->unit->policy.hook(row, group->row_elems, dtype, stream_of(r, e),
+                                    group->unit->policy.hook_user, err);
+}
+
+static enum fsdp_status run_all_reduce(const struct runner *r, const struct plan_entry *e,
+                                       struct fsdp_err *err)
+{
+    const struct param_group *group = &r->model->groups[e->index];
+    enum fsdp_status status =
+        param_group_all_reduce(group, r->model->replicas, row_of(r, e), stream_of(r, e), err);
+
+    return status == FSDP_OK && e->calls_hook ? call_hook(r, e, group->grads, FSDP_F32, err) : status;
+}
+
+static enum fsdp_status run_store(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    void *row = row_of(r, e);
+    enum fsdp_status status = FSDP_OK;
+
+    if (e->calls_hook)
+        status = call_hook(r, e, row, r->program->plan.groups[e->index].reduce_dtype, err);
+    if (status == FSDP_OK)
+        param_group_store(&r->model->groups[e->index], &r->context->device, row, e->adds && r->in->micro > 0,
+                          stream_of(r, e));
+    return status;
+}
+
 /* --- the loop
  * -------------------------------------------------------------------------------------------------- */
 
@@ -152,7 +192,7 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
 
     switch (e->kind) {
     case PLAN_GATHER:
-        return param_group_gather(group, &r->context->device, r->context->comm, at(r, e->gathered),
+        return param_group_gather(group, &r->context->device, r->model->shards, at(r, e->gathered),
                                   stream_of(r, e), err);
     case PLAN_UNPACK:
         param_group_unpack(group, &r->context->device, at(r, e->gathered), at(r, e->whole), stream_of(r, e));
@@ -170,12 +210,12 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         run_pack(r, e);
         return FSDP_OK;
     case PLAN_REDUCE:
-        return param_group_reduce(group, r->context->comm, at(r, e->packed), e->into_shards, stream_of(r, e),
+        return param_group_reduce(group, r->model->shards, at(r, e->packed), e->into_shards, stream_of(r, e),
                                   err);
+    case PLAN_ALL_REDUCE:
+        return run_all_reduce(r, e, err);
     case PLAN_STORE:
-        param_group_store(group, &r->context->device, r->context->comm, at(r, e->packed),
-                          e->adds && r->in->micro > 0, stream_of(r, e));
-        return FSDP_OK;
+        return run_store(r, e, err);
     }
     return FSDP_OK;
 }

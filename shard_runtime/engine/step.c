@@ -130,8 +130,8 @@ enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, 
                                                   : "max_norm must be 0 or more");
     squares =
         numerics->ops->sum_squares(numerics, stream, model->gradients, model->state_bytes / sizeof(float));
-    status = clip_coefficient(model->context->comm, squares * model->grad_scale * model->grad_scale, max_norm,
-                              norm, &coefficient, stream, err);
+    status = clip_coefficient(model->shards, squares * model->grad_scale * model->grad_scale, max_norm, norm,
+                              &coefficient, stream, err);
     if (status == FSDP_OK)
         model->grad_scale *= coefficient;
     return status;

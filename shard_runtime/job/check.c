@@ -59,6 +59,15 @@ static void check_batch(const struct job *job, struct checking *checking)
         misfit(checking, "train.global_batch|launch.nproc_per_node|launch.nnodes", "%s", err.message);
 }
 
+static void check_parallel(const struct job *job, struct checking *checking)
+{
+    const uint64_t W = job->launch.nproc_per_node * job->launch.nnodes;
+
+    if (job->parallel.replicate == 0 || W % job->parallel.replicate != 0)
+        misfit(checking, "parallel.replicate|launch.nproc_per_node|launch.nnodes",
+               "%" PRIu64 " copies of the model do not divide %" PRIu64 " ranks", job->parallel.replicate, W);
+}
+
 size_t job_check(const struct job *job, job_misfit *report, void *context)
 {
     struct checking checking = { .report = report, .context = context };
@@ -66,5 +75,6 @@ size_t job_check(const struct job *job, job_misfit *report, void *context)
     check_model(job, &checking);
     check_batch(job, &checking);
     check_optimizer(job, &checking);
+    check_parallel(job, &checking);
     return checking.n;
 }

@@ -17,6 +17,7 @@ enum job_decay { JOB_DECAY_ALL, JOB_DECAY_MATRICES };
 enum job_schedule { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE };
 enum job_reshard { JOB_RESHARD_AUTO, JOB_RESHARD_TRUE, JOB_RESHARD_FALSE };
 enum job_gradient_sync { JOB_SYNC_LAST, JOB_SYNC_EVERY };
+enum job_all_reduce { JOB_ALL_REDUCE_EVERY, JOB_ALL_REDUCE_LAST };
 enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
 enum job_output_dtype { JOB_OUTPUT_AS_IS, JOB_OUTPUT_FLOAT32, JOB_OUTPUT_BFLOAT16 };
 enum job_activation_checkpoint { JOB_CHECKPOINT_NONE, JOB_CHECKPOINT_FULL, JOB_CHECKPOINT_SELECTIVE };
@@ -66,6 +67,8 @@ struct job {
     } optimizer;
     struct {
         enum job_reshard reshard_after_forward;
+        uint64_t replicate;
+        enum job_all_reduce all_reduce;
         enum job_dtype param_dtype, reduce_dtype;
         enum job_output_dtype output_dtype;
         bool cast_forward_inputs;

@@ -114,8 +114,10 @@ const struct job_key job_schema[] = {
     { "optimizer", "warmup_steps", JOB_COUNT, AT(optimizer.warmup_steps), 0, STEPS_MAX, .fallback = "0",
       .example = "20", .help = "Steps over which the rate rises to lr." },
 
-    { "parallel", "replicate", JOB_COUNT, JOB_NO_FIELD, 1, 65536, .later = "*", .fallback = "1", .example = "1",
-      .help = "Copies of the sharded model (hybrid sharding)." },
+    { "parallel", "replicate", JOB_COUNT, AT(parallel.replicate), 1, 65536, .fallback = "1", .example = "1",
+      .help = "Copies of the sharded model (hybrid sharding, HSDP); must divide the number of ranks." },
+    { "parallel", "all_reduce", JOB_CHOICE, AT(parallel.all_reduce), .choices = "every|last", .fallback = "every",
+      .example = "every", .help = "With gradient_sync every: sum over the copies in every micro-step, or in the last." },
     { "parallel", "reshard_after_forward", JOB_CHOICE, AT(parallel.reshard_after_forward),
       .choices = "auto|true|false", .later = "<int>", .fallback = "auto", .example = "auto",
       .help = "Free gathered weights after forward; auto: all groups but the root's." },

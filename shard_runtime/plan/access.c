@@ -91,6 +91,7 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         list_pack(l, e);
         break;
     case PLAN_REDUCE:
+    case PLAN_ALL_REDUCE:
         add(l, e->packed, true, true);
         break;
     case PLAN_STORE:

@@ -37,7 +37,7 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         .unit = unit,
         .reshard_after_forward = unit->policy.reshard_after_forward == FSDP_RESHARD_TRUE ||
                                  (unit->policy.reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
-        .keep_after_backward = unit->keep_after_backward,
+        .keep_after_backward = unit->policy.keep_after_backward,
         .kept = -1,
         .param_dtype = module_param_dtype(unit),
         .reduce_dtype = module_reduce_dtype(unit),
@@ -87,17 +87,27 @@ static bool append_param(struct plan *plan, int index)
     return true;
 }
 
+static bool syncs_every(const struct plan *plan, const struct unit_policy *policy)
+{
+    return policy->gradient_sync == UNIT_SYNC_AS_MODEL ? plan->options.gradient_sync == FSDP_SYNC_EVERY
+                                                       : policy->gradient_sync == UNIT_SYNC_EVERY;
+}
+
 /*
  * Whole gradients are param_dtype, as backward makes them. What adds up over micro-steps before it is reduced is
  * float32 if either dtype is: FSDP2 accumulates in reduce_dtype, which gives up bits where that is bfloat16 alone.
  */
 static void decide_travel(const struct plan *plan, struct plan_group *group)
 {
+    const struct unit_policy *policy = &group->unit->policy;
     const bool widest = group->param_dtype == FSDP_F32 || group->reduce_dtype == FSDP_F32;
 
     group->gathers = group->n_params > 0 && (plan->options.W > 1 || group->param_dtype != FSDP_F32);
-    group->reduces = group->n_params > 0 && plan->options.W > 1;
-    group->accumulates_whole = plan->options.accumulates && plan->options.gradient_sync == FSDP_SYNC_LAST;
+    group->division = plan_divide(plan->options.W, plan->options.R, policy->divide_factor, policy->force_sum);
+    group->reduces =
+        group->n_params > 0 && (plan->options.W > 1 || plan->options.R > 1 || policy->hook != NULL ||
+                                group->division.before * group->division.after != 1.0f);
+    group->accumulates_whole = plan->options.accumulates && !syncs_every(plan, policy);
     group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
 }
 

@@ -104,27 +104,59 @@ int life_grad_of(struct writer *w, int index)
     return param->grad;
 }
 
-/* Pack, reduce, and where the result is not what the gradient shards hold, or is added to them, store. */
+static struct plan_entry *reduction_entry(struct writer *w, enum plan_entry_kind kind, int group, int packed,
+                                          enum plan_stream stream)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct plan_entry *entry = writer_add_entry(w, kind, group, stream);
+
+    if (entry == NULL)
+        return NULL;
+    entry->packed = packed;
+    entry->when = g->accumulates_whole ? PLAN_LAST : PLAN_ALWAYS;
+    return entry;
+}
+
+/*
+ * Pack; reduce-scatter over the ranks that shard; all-reduce over those that replicate; and where the result is not
+ * what the gradient shards hold, or is added to them, store. An all-reduce that is left to the last of several
+ * micro-steps is one of the shards, in which their sums are by then.
+ */
 static void reduce(struct writer *w, int group)
 {
     struct plan *plan = w->plan;
     const struct plan_group *g = &plan->groups[group];
-    const enum plan_when when = g->accumulates_whole ? PLAN_LAST : PLAN_ALWAYS;
+    const struct unit_policy *policy = &g->unit->policy;
     const bool adds = plan->options.accumulates && !g->accumulates_whole;
-    const bool into_shards = g->reduce_dtype == FSDP_F32 && !adds;
+    const bool replicates = plan->options.R > 1, defers = replicates && adds && policy->defers_all_reduce;
+    const bool into_shards = g->reduce_dtype == FSDP_F32 && !adds && plan->options.W > 1 && !replicates &&
+                             g->division.after == 1.0f && policy->hook == NULL;
+    const int packed =
+        writer_add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
+                          g->row_elems * (size_t)plan->options.W * fsdp_dtype_size(g->reduce_dtype));
     struct plan_entry *entry;
-    int packed;
 
-    packed = writer_add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
-                               g->row_elems * (size_t)plan->options.W * fsdp_dtype_size(g->reduce_dtype));
-    for (enum plan_entry_kind kind = PLAN_PACK; kind <= (into_shards ? PLAN_REDUCE : PLAN_STORE); kind++) {
-        entry = writer_add_entry(w, kind, group, kind == PLAN_PACK ? PLAN_COMPUTE : PLAN_REDUCES);
-        if (entry == NULL)
-            return;
-        entry->packed = packed;
-        entry->when = when;
-        entry->into_shards = into_shards;
-        entry->adds = adds;
+    (void)reduction_entry(w, PLAN_PACK, group, packed, PLAN_COMPUTE);
+    if (plan->options.W > 1) {
+        entry = reduction_entry(w, PLAN_REDUCE, group, packed, PLAN_REDUCES);
+        if (entry != NULL)
+            entry->into_shards = into_shards;
+    }
+    if (replicates && !defers)
+        (void)reduction_entry(w, PLAN_ALL_REDUCE, group, packed, PLAN_ALL_REDUCES);
+    if (!into_shards) {
+        entry = reduction_entry(w, PLAN_STORE, group, packed, replicates ? PLAN_ALL_REDUCES : PLAN_REDUCES);
+        if (entry != NULL) {
+            entry->adds = adds;
+            entry->calls_hook = policy->hook != NULL && !defers;
+        }
+    }
+    if (defers) {
+        entry = reduction_entry(w, PLAN_ALL_REDUCE, group, -1, PLAN_ALL_REDUCES);
+        if (entry != NULL) {
+            entry->when = PLAN_LAST;
+            entry->calls_hook = policy->hook != NULL;
+        }
     }
 }
 

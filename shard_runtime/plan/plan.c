@@ -16,7 +16,10 @@ const char *plan_entry_name(enum plan_entry_kind kind)
 const char *plan_stream_name(enum plan_stream stream)
 {
     static const char *const names[] = {
-        [PLAN_COMPUTE] = "compute", [PLAN_GATHERS] = "gathers", [PLAN_REDUCES] = "reduces"
+        [PLAN_COMPUTE] = "compute",
+        [PLAN_GATHERS] = "gathers",
+        [PLAN_REDUCES] = "reduces",
+        [PLAN_ALL_REDUCES] = "all_reduces",
     };
 
     return names[stream];
@@ -28,6 +31,8 @@ enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const s
     enum fsdp_status status;
 
     *plan = (struct plan){ .options = *options, .graph = graph };
+    if (plan->options.R == 0)
+        plan->options.R = 1;
     status = plan_form_groups(plan, root, err);
     if (status == FSDP_OK)
         status = plan_write_program(plan, err);

@@ -23,9 +23,10 @@
 
 #include <fsdp/model.h>
 
+#include "shard_runtime/plan/divide.h"
 #include "shard_runtime/plan/graph.h"
 
-enum plan_stream { PLAN_COMPUTE, PLAN_GATHERS, PLAN_REDUCES, PLAN_N_STREAMS };
+enum plan_stream { PLAN_COMPUTE, PLAN_GATHERS, PLAN_REDUCES, PLAN_ALL_REDUCES, PLAN_N_STREAMS };
 
 enum plan_entry_kind {
     PLAN_GATHER,  /* all-gather of the group's shards into `gathered`, (W, row_elems) */
@@ -36,7 +37,8 @@ enum plan_entry_kind {
     PLAN_BACKWARD,
     PLAN_PACK,   /* whole gradients into `packed`, (W, row_elems), tails zero */
     PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards, or this rank's row of it */
-    PLAN_STORE,  /* that row into the gradient shards, which are float32: converted, or added */
+    PLAN_ALL_REDUCE, /* that row over the replicas, or the gradient shards when `packed` is -1 */
+    PLAN_STORE,      /* that row into the gradient shards, which are float32: converted, or added */
 };
 
 /* Which micro-steps of a step an entry takes part in. */
@@ -78,6 +80,7 @@ struct plan_entry {
     int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
     bool into_shards;            /* PLAN_REDUCE: the gradient shards themselves receive the sum */
     bool adds;                   /* PLAN_STORE: adds to what earlier micro-steps of the step left */
+    bool calls_hook; /* before it stores, or after it all-reduced the shards: the unit's hook is called */
 
     int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input */
     int saved[GRAPH_MAX_SAVED], scratch;
@@ -122,13 +125,15 @@ struct plan_group {
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
     bool gathers; /* its whole parameters are not its shards: other ranks hold some, or another dtype */
     bool reduces; /* its gradients pass through a reduction */
+    struct plan_division division;
     bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
     bool reshard_after_forward, keep_after_backward;
     int kept; /* `whole` where it is kept from one micro-step to the next, else -1 */
 };
 
 struct plan_options {
-    int W;
+    int W; /* ranks that a parameter is sharded over */
+    int R; /* replicas of that; 0 counts as 1 */
     bool accumulates;
     enum fsdp_gradient_sync gradient_sync;
     int prefetch; /* units gathered ahead: 0 or 1 */

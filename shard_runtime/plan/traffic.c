@@ -15,6 +15,19 @@ static void count(struct plan_collectives *collectives, const struct plan *plan,
     collectives->sent_bytes += n * row_bytes * (uint64_t)(plan->options.W - 1);
 }
 
+/* A row in its dtype of reduction, or gradient shards, over R replicas: a scatter and a gather of it. */
+static void count_all_reduce(struct plan_collectives *collectives, const struct plan *plan,
+                             const struct plan_entry *entry, uint64_t n)
+{
+    const struct plan_group *group = &plan->groups[entry->index];
+    const uint64_t R = (uint64_t)plan->options.R;
+    const uint64_t bytes =
+        group->row_elems * (entry->packed >= 0 ? fsdp_dtype_size(group->reduce_dtype) : sizeof(float));
+
+    collectives->n_calls += n;
+    collectives->sent_bytes += n * 2 * bytes * (R - 1) / R;
+}
+
 void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_traffic *traffic)
 {
     *traffic = (struct plan_traffic){ 0 };
@@ -27,6 +40,9 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
             break;
         case PLAN_REDUCE:
             count(&traffic->reduce_scatter, plan, entry->packed, times(entry, n_micro));
+            break;
+        case PLAN_ALL_REDUCE:
+            count_all_reduce(&traffic->all_reduce, plan, entry, times(entry, n_micro));
             break;
         case PLAN_UNPACK:
         case PLAN_RESHARD:

@@ -46,6 +46,7 @@ enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_
         return status;
     if (options != NULL) {
         policy.reshard_after_forward = options->reshard_after_forward;
+        policy.mesh = options->mesh;
         if (options->mp_policy != NULL)
             policy.precision = *options->mp_policy;
     }
@@ -63,23 +64,4 @@ enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_
     module->sharded = true;
     module->policy = policy;
     return FSDP_OK;
-}
-
-void fsdp_module_set_reshard_after_forward(struct fsdp_module *module, bool reshard, bool recurse)
-{
-    if (module == NULL)
-        return;
-    if (module->sharded)
-        module->policy.reshard_after_forward = reshard ? FSDP_RESHARD_TRUE : FSDP_RESHARD_FALSE;
-    for (size_t i = 0; recurse && i < module->n_children; i++)
-        fsdp_module_set_reshard_after_forward(module->children[i], reshard, true);
-}
-
-void fsdp_module_set_reshard_after_backward(struct fsdp_module *module, bool reshard, bool recurse)
-{
-    if (module == NULL)
-        return;
-    module->keep_after_backward = !reshard;
-    for (size_t i = 0; recurse && i < module->n_children; i++)
-        fsdp_module_set_reshard_after_backward(module->children[i], reshard, true);
 }

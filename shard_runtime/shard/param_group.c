@@ -83,8 +83,8 @@ void param_group_pack(const struct param_group *group, struct device *device, co
 
             if (n > 0)
                 device->ops->cast(stream, elem(packed, dtype, to), dtype,
-                                  elem(grads[i], layout->grad_dtype, first), layout->grad_dtype, n, 1.0f,
-                                  false);
+                                  elem(grads[i], layout->grad_dtype, first), layout->grad_dtype, n,
+                                  layout->division.before, false);
             if (n < param->chunk_elems)
                 device->ops->fill_zero(stream, elem(packed, dtype, to + n),
                                        (param->chunk_elems - n) * fsdp_dtype_size(dtype));
@@ -92,8 +92,10 @@ void param_group_pack(const struct param_group *group, struct device *device, co
     }
 }
 
-static void *own_row(const struct plan_group *layout, const struct fsdp_comm *comm, const void *packed)
+void *param_group_own_row(const struct param_group *group, const struct fsdp_comm *comm, void *packed)
 {
+    const struct plan_group *layout = layout_of(group);
+
     return elem(packed, layout->reduce_dtype, layout->row_elems * (size_t)fsdp_comm_rank(comm));
 }
 
@@ -101,17 +103,27 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
                                     bool into_shards, struct device_stream *stream, struct fsdp_err *err)
 {
     const struct plan_group *layout = layout_of(group);
-    void *own = own_row(layout, comm, packed);
 
-    return fsdp_reduce_scatter(comm, packed, into_shards ? group->grads : own, layout->row_elems,
-                               layout->reduce_dtype, FSDP_MEAN, stream, err);
+    return fsdp_reduce_scatter(comm, packed,
+                               into_shards ? group->grads : param_group_own_row(group, comm, packed),
+                               layout->row_elems, layout->reduce_dtype, layout->division.reduce, stream, err);
 }
 
-void param_group_store(const struct param_group *group, struct device *device, struct fsdp_comm *comm,
-                       const void *packed, bool add, struct device_stream *stream)
+enum fsdp_status param_group_all_reduce(const struct param_group *group, struct fsdp_comm *replicas,
+                                        void *row, struct device_stream *stream, struct fsdp_err *err)
 {
     const struct plan_group *layout = layout_of(group);
 
-    device->ops->cast(stream, group->grads, FSDP_F32, own_row(layout, comm, packed), layout->reduce_dtype,
-                      layout->row_elems, 1.0f, add);
+    return fsdp_all_reduce(replicas, row != NULL ? row : group->grads, layout->row_elems,
+                           row != NULL ? layout->reduce_dtype : FSDP_F32, layout->division.all_reduce, stream,
+                           err);
+}
+
+void param_group_store(const struct param_group *group, struct device *device, const void *row, bool add,
+                       struct device_stream *stream)
+{
+    const struct plan_group *layout = layout_of(group);
+
+    device->ops->cast(stream, group->grads, FSDP_F32, row, layout->reduce_dtype, layout->row_elems,
+                      layout->division.after, add);
 }

@@ -42,14 +42,21 @@ void param_group_pack(const struct param_group *group, struct device *device, co
                       void *packed, struct device_stream *stream);
 
 /**
- * Leave the mean over all ranks of this rank's row: in the gradient shards when `into_shards`, else in that
+ * Leave the mean, or sum, over all ranks of `comm` of this rank's row: in the gradient shards when `into_shards`, else in that
  * row of `packed`, for param_group_store(). The rest of `packed` is undefined afterwards.
  */
 enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp_comm *comm, void *packed,
                                     bool into_shards, struct device_stream *stream, struct fsdp_err *err);
 
-/** This rank's row of `packed`, reduced, into the gradient shards, or added to them. */
-void param_group_store(const struct param_group *group, struct device *device, struct fsdp_comm *comm,
-                       const void *packed, bool add, struct device_stream *stream);
+/** This rank's row of `packed`, (row_elems) of the group's reduce_dtype. */
+void *param_group_own_row(const struct param_group *group, const struct fsdp_comm *comm, void *packed);
+
+/** The same over the replicas: of a row, or (row NULL) of the gradient shards. */
+enum fsdp_status param_group_all_reduce(const struct param_group *group, struct fsdp_comm *replicas,
+                                        void *row, struct device_stream *stream, struct fsdp_err *err);
+
+/** A row, reduced, into the gradient shards, or added to them; scaled by what is left of the division. */
+void param_group_store(const struct param_group *group, struct device *device, const void *row, bool add,
+                       struct device_stream *stream);
 
 #endif

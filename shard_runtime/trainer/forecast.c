@@ -39,6 +39,7 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
 enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
 {
     const struct fsdp_forecast *need = &forecast->need;
+    struct fsdp_device_mesh *mesh = NULL;
     struct fsdp_module *tree = NULL;
     enum fsdp_status status;
 
@@ -50,10 +51,13 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
     forecast->W = forecast->ranks_per_host * (int)job->launch.nnodes;
     status = job_split_batch(job, forecast->W, &forecast->batch, &forecast->n_micro, err);
     if (status == FSDP_OK)
-        status = models_create(&tree, job, err);
+        status = models_mesh(&mesh, job, forecast->W, NULL, err);
+    if (status == FSDP_OK)
+        status = models_create(&tree, job, mesh, err);
     if (status == FSDP_OK)
         status = forecast_tree(forecast, job, tree, err);
     fsdp_module_destroy(tree);
+    fsdp_device_mesh_destroy(mesh);
     if (status != FSDP_OK)
         return status;
     forecast->baseline = memory_now(); /* libraries are loaded and their products made, as in a worker */

@@ -131,7 +131,7 @@ static enum fsdp_status load_model(struct writer *writer, struct fsdp_context *c
 
     if (!writer->job.model.causal)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "a model with model.causal false does not write text");
-    status = models_create(&writer->tree, &writer->job, err);
+    status = models_create(&writer->tree, &writer->job, NULL, err);
     if (status == FSDP_OK)
         status = fsdp_model_create(&writer->model, context, writer->tree, &options, err);
     if (status == FSDP_OK)

@@ -105,12 +105,14 @@ static struct fsdp_mixed_precision_policy precision_of(const struct job *job)
     };
 }
 
-static enum fsdp_status shard(struct fsdp_module *root, const struct job *job, struct fsdp_err *err)
+static enum fsdp_status shard(struct fsdp_module *root, const struct job *job, struct fsdp_device_mesh *mesh,
+                              struct fsdp_err *err)
 {
     const struct fsdp_mixed_precision_policy precision = precision_of(job);
     const struct fsdp_fully_shard_options options = {
         .reshard_after_forward = reshard_of(job->parallel.reshard_after_forward),
         .mp_policy = &precision,
+        .mesh = mesh,
     };
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
     enum fsdp_status status = FSDP_OK;
@@ -121,6 +123,8 @@ static enum fsdp_status shard(struct fsdp_module *root, const struct job *job, s
         status = fsdp_fully_shard(root, &options, err);
     if (status == FSDP_OK && !job->parallel.reshard_after_backward)
         fsdp_module_set_reshard_after_backward(root, false, true);
+    if (status == FSDP_OK && job->parallel.all_reduce == JOB_ALL_REDUCE_LAST)
+        fsdp_module_set_requires_all_reduce(root, false, true);
     return status;
 }
 
@@ -138,7 +142,23 @@ static void checkpoint_blocks(struct fsdp_module *root, const struct job *job)
         fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i), modes[job->parallel.activation_checkpoint]);
 }
 
-enum fsdp_status models_create(struct fsdp_module **root, const struct job *job, struct fsdp_err *err)
+enum fsdp_status models_mesh(struct fsdp_device_mesh **mesh, const struct job *job, int W,
+                             struct fsdp_context *context, struct fsdp_err *err)
+{
+    static const char *const names[] = { "replicate", "shard" };
+    const uint64_t R = job->parallel.replicate;
+
+    *mesh = NULL;
+    if (R <= 1)
+        return FSDP_OK;
+    if (R > (uint64_t)W || (uint64_t)W % R != 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "parallel.replicate: %" PRIu64 " copies of the model do not divide %d ranks", R, W);
+    return fsdp_init_device_mesh(mesh, context, 2, (int[]){ (int)R, W / (int)R }, names, err);
+}
+
+enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
+                               struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
     struct fsdp_module *tree;
     enum fsdp_status status;
@@ -157,7 +177,7 @@ enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
     status = fsdp_module_check(tree, err);
     if (status == FSDP_OK) {
         checkpoint_blocks(tree, job);
-        status = shard(tree, job, err);
+        status = shard(tree, job, mesh, err);
     }
     if (status != FSDP_OK) {
         fsdp_wrap(err, "building the model");

@@ -15,10 +15,18 @@
 #include "shard_runtime/job/job.h"
 
 /**
- * Build and shard the tree that job->model describes. Its forward functions read numbers of `job`, which
+ * Build and shard the tree that job->model describes, over `mesh` (NULL: all ranks). Its forward functions read numbers of `job`, which
  * outlives it. *root  for fsdp_model_create(); the caller's, by fsdp_module_destroy() FSDP_ERR_CONFIG  a
  * model that cannot be: the message says which keys do not fit
  */
-enum fsdp_status models_create(struct fsdp_module **root, const struct job *job, struct fsdp_err *err);
+enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
+                               struct fsdp_device_mesh *mesh, struct fsdp_err *err);
+
+/**
+ * The mesh that job->parallel.replicate asks for in a world of W: (replicate, shard); NULL where it is 1. `context`
+ * NULL: for planning. FSDP_ERR_CONFIG: W ranks are no multiple of the copies.
+ */
+enum fsdp_status models_mesh(struct fsdp_device_mesh **mesh, const struct job *job, int W,
+                             struct fsdp_context *context, struct fsdp_err *err);
 
 #endif

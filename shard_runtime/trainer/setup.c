@@ -87,7 +87,10 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
 {
     const struct fsdp_model_options options =
         trainer_model_options(trainer->job, trainer->batch, trainer->n_micro);
-    enum fsdp_status status = models_create(&trainer->tree, trainer->job, err);
+    enum fsdp_status status = models_mesh(&trainer->mesh, trainer->job, trainer->W, trainer->context, err);
+
+    if (status == FSDP_OK)
+        status = models_create(&trainer->tree, trainer->job, trainer->mesh, err);
 
     if (status == FSDP_OK)
         status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);
@@ -166,5 +169,6 @@ void trainer_close(struct trainer *trainer)
     fsdp_optimizer_destroy(trainer->optimizer);
     fsdp_model_destroy(trainer->model);
     fsdp_module_destroy(trainer->tree);
+    fsdp_device_mesh_destroy(trainer->mesh);
     trainer_close_files(trainer);
 }

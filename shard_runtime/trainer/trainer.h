@@ -34,6 +34,7 @@ struct trainer {
     struct order order;
     uint64_t batch, n_micro; /* samples of this rank and micro-step; micro-steps a step */
 
+    struct fsdp_device_mesh *mesh; /* NULL: sharded over all ranks */
     struct fsdp_module *tree;
     struct fsdp_model *model;
     struct fsdp_optimizer *optimizer;

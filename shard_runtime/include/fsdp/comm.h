@@ -48,7 +48,8 @@ FSDP_API enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void
                                               size_t n_elems, enum fsdp_dtype dtype, enum fsdp_reduce_op op,
                                               struct device_stream *stream, struct fsdp_err *err);
 
-/** Reduce `n_elems` of `dtype` (F32, F64, I64) in place, the same bits on every rank. */
+/** Reduce `n_elems` of `dtype` (F32, BF16, F64, I64) in place, the same bits on every rank. BF16 is summed in float32,
+ * and rounded once for each level of the way: inside a host, across hosts. */
 FSDP_API enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
                                           enum fsdp_dtype dtype, enum fsdp_reduce_op op,
                                           struct device_stream *stream, struct fsdp_err *err);

@@ -18,6 +18,7 @@
 #include <fsdp/dtype.h>
 #include <fsdp/forecast.h>
 #include <fsdp/fully_shard.h>
+#include <fsdp/mesh.h>
 #include <fsdp/model.h>
 #include <fsdp/module.h>
 #include <fsdp/nn.h>

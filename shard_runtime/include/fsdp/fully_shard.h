@@ -14,6 +14,9 @@
 
 FSDP_BEGIN_DECLS
 
+struct fsdp_device_mesh;
+struct device_stream;
+
 enum fsdp_reshard {
     FSDP_RESHARD_AUTO, /* true, but for the root, whose parameters backward needs at once */
     FSDP_RESHARD_TRUE,
@@ -41,6 +44,12 @@ FSDP_API struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void);
 struct fsdp_fully_shard_options {
     enum fsdp_reshard reshard_after_forward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: the defaults; read while the call runs */
+    /**
+     * NULL: sharded over all ranks. One dimension: over it. Two, with names: the first replicates, the second shards
+     * (HSDP): gradients are reduce-scattered along the second and all-reduced along the first. The same mesh for every
+     * unit of a tree, spanning the world (<fsdp/mesh.h>); it outlives the models made of the tree.
+     */
+    struct fsdp_device_mesh *mesh;
 };
 
 /**
@@ -58,6 +67,38 @@ FSDP_API void fsdp_module_set_reshard_after_forward(struct fsdp_module *module, 
 /** False: parameters stay gathered from one micro-step to the next, and are freed by the step's last. Default
  * true. */
 FSDP_API void fsdp_module_set_reshard_after_backward(struct fsdp_module *module, bool reshard, bool recurse);
+
+/* --- gradients. Each for the module, if it is a unit, and with `recurse` for all units below; before the model. --- */
+
+/**
+ * Reduce the module's gradients in every micro-step of a step (true), or let them add up whole and reduce them in the
+ * last one, which always does (false). Where it was not called, fsdp_model_options.gradient_sync says.
+ */
+FSDP_API void fsdp_module_set_requires_gradient_sync(struct fsdp_module *module, bool requires_gradient_sync,
+                                                     bool recurse);
+/**
+ * Over two dimensions, where gradients are reduced in every micro-step: false leaves the all-reduce to the last one;
+ * until then reduce-scattered gradients add up in their shards. Default true.
+ */
+FSDP_API void fsdp_module_set_requires_all_reduce(struct fsdp_module *module, bool requires_all_reduce,
+                                                  bool recurse);
+/** Divide the sum over the ranks by `factor` in place of their number; 0: by their number. */
+FSDP_API void fsdp_module_set_gradient_divide_factor(struct fsdp_module *module, double factor, bool recurse);
+/** Sum in the collectives and divide afterwards, in place of averaging in them. Default false. */
+FSDP_API void fsdp_module_set_force_sum_reduction_for_comms(struct fsdp_module *module, bool force_sum,
+                                                            bool recurse);
+
+/**
+ * Called with each reduced row of a unit's gradients before it is stored: after the reduce-scatter, or after the
+ * all-reduce where there is one. `row` (n_elems) of `dtype` on the device may be changed; what is done to it is
+ * queued on `stream`. An error ends the step.
+ */
+typedef enum fsdp_status (*fsdp_all_reduce_hook_fn)(void *row, size_t n_elems, enum fsdp_dtype dtype,
+                                                    struct device_stream *stream, void *user,
+                                                    struct fsdp_err *err);
+/** set_all_reduce_hook of this module alone; NULL: none. */
+FSDP_API void fsdp_module_set_all_reduce_hook(struct fsdp_module *module, fsdp_all_reduce_hook_fn hook,
+                                              void *user);
 
 FSDP_END_DECLS
 

@@ -119,7 +119,8 @@ Test(module, fully_shard_marks_once_and_needs_a_forward)
     fsdp_module_set_reshard_after_backward(unit, false, false);
     cr_expect(unit->policy.reshard_after_forward == FSDP_RESHARD_FALSE &&
               root->policy.reshard_after_forward == FSDP_RESHARD_FALSE);
-    cr_expect(unit->keep_after_backward && !root->keep_after_backward && !inner->keep_after_backward);
+    cr_expect(unit->policy.keep_after_backward && !root->policy.keep_after_backward &&
+              !inner->policy.keep_after_backward);
     fsdp_module_destroy(root);
 }
 

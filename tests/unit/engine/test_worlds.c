@@ -14,7 +14,12 @@
 enum { GLOBAL_BATCH = 12, STEPS = 4, MAX_PARAMS = 64 };
 
 struct way {
-    int W;
+    int W;         /* all ranks */
+    int replicate; /* copies of the model; 0 and 1: one */
+    bool defers_all_reduce;
+    int sync_root; /* 1: in every micro-step, -1: in the last, 0: as `sync` says */
+    double
+        divide; /* a factor in place of W, which the losses' scale makes up for; force_sum with it when negative */
     size_t n_micro;
     enum fsdp_gradient_sync sync;
     enum fsdp_reshard reshard;
@@ -78,6 +83,17 @@ static void one_step(struct fsdp_model *model, const struct try_it *t, int step,
               err.message);
 }
 
+static void tune(struct fsdp_module *root, const struct way *way)
+{
+    fsdp_module_set_requires_all_reduce(root, !way->defers_all_reduce, true);
+    if (way->sync_root != 0)
+        fsdp_module_set_requires_gradient_sync(root, way->sync_root > 0, false);
+    if (way->divide < 0)
+        fsdp_module_set_force_sum_reduction_for_comms(root, true, true);
+    if (way->divide != 0)
+        fsdp_module_set_gradient_divide_factor(root, fabs(way->divide), true);
+}
+
 static void train(struct fsdp_context *context, void *user)
 {
     struct try_it *t = user;
@@ -92,9 +108,20 @@ static void train(struct fsdp_context *context, void *user)
     struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_optimizer *optimizer;
     struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&t->tiny, &err);
+    struct fsdp_device_mesh *mesh = NULL;
+    struct tiny tiny = t->tiny;
+    struct fsdp_module *root;
     struct fsdp_model *model;
 
+    if (t->way.replicate > 1) {
+        const char *const names[] = { "replicate", "shard" };
+        const int sizes[] = { t->way.replicate, t->way.W / t->way.replicate };
+
+        cr_assert(fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err) == FSDP_OK, "%s", err.message);
+    }
+    tiny.mesh = mesh;
+    root = tiny_build(&tiny, &err);
+    tune(root, &t->way);
     updates.kind = t->way.kind;
     updates.lr = t->way.kind == FSDP_SGD ? 0.3 : 3e-3;
     updates.momentum = 0.9;
@@ -119,6 +146,7 @@ static void train(struct fsdp_context *context, void *user)
     fsdp_optimizer_destroy(optimizer);
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
+    fsdp_device_mesh_destroy(mesh);
 }
 
 static void run_way(struct try_it *t, const struct way *way)
@@ -193,6 +221,28 @@ ParameterizedTestParameters(worlds, train_alike)
         { .W = 2, .n_micro = 1, .reshard = FSDP_RESHARD_TRUE },
         { .W = 2, .n_micro = 1, .reshard = FSDP_RESHARD_FALSE },
         { .W = 4, .n_micro = 1, .one_group = true },
+        /* two dimensions: replicate x shard */
+        { .W = 4, .replicate = 2, .n_micro = 1 },
+        { .W = 4, .replicate = 4, .n_micro = 1 },
+        { .W = 6, .replicate = 2, .n_micro = 1, .reshard = FSDP_RESHARD_FALSE },
+        { .W = 6, .replicate = 3, .n_micro = 2, .dropout = 0.2f },
+        { .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
+        { .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .defers_all_reduce = true },
+        { .W = 2, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .defers_all_reduce = true },
+        { .W = 4, .replicate = 2, .n_micro = 3, .defers_all_reduce = true },
+        /* units that are not all synchronised alike */
+        { .W = 2, .n_micro = 3, .sync_root = 1 },
+        { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .sync_root = -1 },
+        /* the same division by other ways */
+        { .W = 2, .n_micro = 1, .divide = 2 },
+        { .W = 4, .n_micro = 1, .divide = -4 },
+        { .W = 4, .replicate = 2, .n_micro = 1, .divide = 4 },
+        { .W = 4,
+          .replicate = 2,
+          .n_micro = 3,
+          .sync = FSDP_SYNC_EVERY,
+          .defers_all_reduce = true,
+          .divide = -4 },
     };
 
     return cr_make_param_array(struct way, ways, sizeof ways / sizeof *ways);

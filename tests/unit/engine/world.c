@@ -26,6 +26,10 @@ struct meeting {
     pthread_barrier_t barrier;
     const void *send[MAX_RANKS];
     int W;
+    pthread_mutex_t lock; /* of the list below; the world's alone */
+    struct meeting *parts;
+    struct meeting *next;
+    char name[COMM_NAME_BYTES]; /* of a part */
 };
 
 static void meet(struct fsdp_comm *comm, const void *send)
@@ -54,7 +58,32 @@ static enum fsdp_status thread_open(struct fsdp_comm *comm, const struct comm_co
 
 static void thread_close(struct fsdp_comm *comm)
 {
-    (void)comm;
+    (void)comm; /* meetings end with the world */
+}
+
+/* Members find their part by its name; the first to come makes it. */
+static enum fsdp_status thread_split(struct fsdp_comm *world, struct fsdp_comm *part, const int *ranks,
+                                     struct fsdp_err *err)
+{
+    struct meeting *all = world->state, *mine;
+
+    (void)ranks;
+    (void)err;
+    pthread_mutex_lock(&all->lock);
+    for (mine = all->parts; mine != NULL && strcmp(mine->name, part->name) != 0; mine = mine->next)
+        ;
+    if (mine == NULL) {
+        mine = calloc(1, sizeof *mine);
+        mine->W = part->size;
+        strcpy(mine->name, part->name);
+        pthread_barrier_init(&mine->barrier, NULL, (unsigned)part->size);
+        mine->next = all->parts;
+        all->parts = mine;
+    }
+    assert(mine->W == part->size);
+    pthread_mutex_unlock(&all->lock);
+    part->state = mine;
+    return FSDP_OK;
 }
 
 static enum fsdp_status thread_all_gather(struct fsdp_comm *comm, const void *send, void *recv,
@@ -141,6 +170,7 @@ static const struct comm_ops thread_ops = {
     .all_reduce = thread_all_reduce,
     .broadcast = thread_broadcast,
     .barrier = thread_barrier,
+    .split = thread_split,
 };
 
 struct rank_thread {
@@ -180,12 +210,21 @@ void world_run(int W, world_body body, void *user)
 
     assert(W <= MAX_RANKS);
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)W);
+    pthread_mutex_init(&meeting.lock, NULL);
     for (int r = 0; r < W; r++) {
         ranks[r] = (struct rank_thread){ .meeting = &meeting, .rank = r, .body = body, .user = user };
         require(pthread_create(&threads[r], NULL, run_rank, &ranks[r]) == 0, "no thread for a rank");
     }
     for (int r = 0; r < W; r++)
         pthread_join(threads[r], NULL);
+    while (meeting.parts != NULL) {
+        struct meeting *part = meeting.parts;
+
+        meeting.parts = part->next;
+        pthread_barrier_destroy(&part->barrier);
+        free(part);
+    }
+    pthread_mutex_destroy(&meeting.lock);
     pthread_barrier_destroy(&meeting.barrier);
 }
 
@@ -242,8 +281,10 @@ static void build_block(struct fsdp_module *block, const struct tiny *tiny)
 struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
 {
     const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard,
-                                                      .mp_policy = tiny->mp_policy };
-    const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = tiny->reshard };
+                                                      .mp_policy = tiny->mp_policy,
+                                                      .mesh = tiny->mesh };
+    const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = tiny->reshard,
+                                                      .mesh = tiny->mesh };
     struct fsdp_module *root = fsdp_module_create(model_forward, (void *)(uintptr_t)tiny);
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
     enum fsdp_status status = FSDP_OK;

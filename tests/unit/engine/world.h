@@ -21,6 +21,7 @@ struct tiny {
     bool one_group; /* only the root is a unit */
     bool keep_after_backward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* of all units; NULL: none */
+    struct fsdp_device_mesh *mesh;                       /* NULL: all ranks */
     bool root_in_f32;                                    /* the root does without it */
 };
 

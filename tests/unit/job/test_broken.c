@@ -179,8 +179,8 @@ static const struct broken {
       "t.yaml:2:20: run.collectives: nccl is not supported yet; use auto or cpu" },
     { "unknown device", DATA "run: {device: tpu}\n",
       "t.yaml:2:15: run.device: must be auto or cpu (not supported yet: cuda), not tpu" },
-    { "later copies", DATA "parallel: {replicate: 2}\n",
-      "t.yaml:2:23: parallel.replicate: 2 is not supported yet; use 1" },
+    { "uneven copies", DATA "launch: {nproc_per_node: 3}\nparallel: {replicate: 2}\n",
+      "t.yaml:3:23: parallel.replicate: 2 copies of the model do not divide 3 ranks" },
     { "no half floats", DATA "parallel: {param_dtype: float16, reduce_dtype: float16, output_dtype: float64}\n",
       "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"

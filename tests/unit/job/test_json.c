@@ -113,7 +113,8 @@ Test(job_json, what_is_missing_unknown_twice_or_mistyped_is_named)
     refuses("[0.9, 0.95]", "[0.9, 0.9, 0.9]", "optimizer.betas: must not be such a list");
     refuses("\"causal\": true", "\"causal\": 1", "model.causal: must be true or false, not 1");
     refuses("\"model\": {", "\"modell\": {", "modell: is no section of a job");
-    refuses("\"replicate\": 1", "\"replicate\": 2", "parallel.replicate: 2 is not supported yet; use 1");
+    refuses("\"replicate\": 1", "\"replicate\": 2",
+            "parallel.replicate: 2 copies of the model do not divide 1 ranks");
     refuses("\"heads\": 8", "\"heads\": 7", "model.heads: 7 heads do not divide model.dim 512");
 }
 

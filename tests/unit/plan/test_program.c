@@ -33,6 +33,8 @@ static void events(const struct plan *plan, char *out, size_t size)
                                   short_name(plan, e->index, name));
         else if (e->kind == PLAN_REDUCE)
             n += (size_t)snprintf(out + n, size - n, " PB%s", short_name(plan, e->index, name));
+        else if (e->kind == PLAN_ALL_REDUCE)
+            n += (size_t)snprintf(out + n, size - n, " AR%s", short_name(plan, e->index, name));
         else if (e->kind == PLAN_LOSS)
             n += (size_t)snprintf(out + n, size - n, " |");
     }
@@ -68,6 +70,135 @@ Test(plan_program, gathers_and_reduces_in_the_order_of_fsdp2)
         cr_expect_str_eq(got, orders[i].events, "case %zu: %s, not %s", i, got, orders[i].events);
         planned_fini(&planned);
     }
+}
+
+/* Over two dimensions each reduce-scatter is followed by its all-reduce, on a stream of its own. */
+Test(plan_program, replicas_are_all_reduced_after_the_reduce_scatter)
+{
+    struct plan_options options = options_for(2);
+    struct blocks blocks = { .n_blocks = 2 };
+    struct planned planned;
+    char got[512];
+
+    options.R = 2;
+    plan_it(&planned, blocks_build(&blocks), &options, true);
+    events(&planned.plan, got, sizeof got);
+
+    cr_assert_str_eq(got, "U(root) U0 U1 | U1 U0 PB1 AR1 PB0 AR0 PB(root) AR(root)", "%s", got);
+    for (int i = 0; i < planned.plan.n_entries; i++)
+        if (planned.plan.entries[i].kind == PLAN_ALL_REDUCE) {
+            cr_expect(planned.plan.entries[i].stream == PLAN_ALL_REDUCES);
+            cr_expect(planned.plan.entries[i].waits[PLAN_REDUCES] == i - 1);
+        }
+    planned_fini(&planned);
+}
+
+/* Left to the last micro-step it is one of the shards, after every sum has been stored in them. */
+Test(plan_program, a_deferred_all_reduce_is_the_last_micro_steps)
+{
+    struct plan_options options = options_for(2);
+    struct blocks blocks = { .n_blocks = 2 };
+    struct fsdp_module *root = blocks_build(&blocks);
+    struct planned planned;
+    int n = 0;
+
+    options.R = 2;
+    options.accumulates = true;
+    options.gradient_sync = FSDP_SYNC_EVERY;
+    fsdp_module_set_requires_all_reduce(root, false, true);
+    plan_it(&planned, root, &options, true);
+
+    for (int i = 0; i < planned.plan.n_entries; i++) {
+        const struct plan_entry *e = &planned.plan.entries[i];
+
+        if (e->kind != PLAN_ALL_REDUCE)
+            continue;
+        cr_expect(e->when == PLAN_LAST && e->packed == -1);
+        cr_expect(e[-1].kind == PLAN_STORE && e[-1].index == e->index && e[-1].adds &&
+                  e[-1].when == PLAN_ALWAYS);
+        n++;
+    }
+    cr_expect(n == 3);
+    planned_fini(&planned);
+}
+
+/* Without ranks to shard over nothing is gathered or scattered; gradients go to the replicas. */
+Test(plan_program, replicas_alone_only_all_reduce)
+{
+    struct plan_options options = options_for(1);
+    struct blocks blocks = { .n_blocks = 2 };
+    struct planned planned;
+    char got[512];
+
+    options.R = 3;
+    plan_it(&planned, blocks_build(&blocks), &options, true);
+    events(&planned.plan, got, sizeof got);
+
+    cr_assert_str_eq(got, " | AR1 AR0 AR(root)", "%s", got);
+    planned_fini(&planned);
+}
+
+/* One unit that synchronises in every micro-step among units that do not, and the other way round. */
+Test(plan_program, each_unit_synchronises_as_it_was_told)
+{
+    for (int every = 0; every < 2; every++) {
+        struct plan_options options = options_for(2);
+        struct blocks blocks = { .n_blocks = 2 };
+        struct fsdp_module *root = blocks_build(&blocks);
+        struct planned planned;
+
+        options.accumulates = true;
+        options.gradient_sync = every ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
+        fsdp_module_set_requires_gradient_sync(root, every != 0, false);
+        plan_it(&planned, root, &options, true);
+
+        for (int i = 0; i < planned.plan.n_entries; i++)
+            if (planned.plan.entries[i].kind == PLAN_REDUCE) {
+                const bool is_root = planned.plan.groups[planned.plan.entries[i].index].unit == root;
+
+                cr_expect(planned.plan.entries[i].when ==
+                          (is_root == (every != 0) ? PLAN_ALWAYS : PLAN_LAST));
+            }
+        planned_fini(&planned);
+    }
+}
+
+static enum fsdp_status no_hook(void *row, size_t n_elems, enum fsdp_dtype dtype,
+                                struct device_stream *stream, void *user, struct fsdp_err *err)
+{
+    (void)row, (void)n_elems, (void)dtype, (void)stream, (void)user, (void)err;
+    return FSDP_OK;
+}
+
+/* A hook sees the row before it is stored, in worlds of any shape, and nothing is reduced past it. */
+Test(plan_program, a_hook_is_called_once_for_each_reduction_of_its_unit)
+{
+    for (int W = 1; W <= 2; W++)
+        for (int R = 1; R <= 2; R++)
+            for (int defers = 0; defers < 2; defers++) {
+                struct plan_options options = options_for(W);
+                struct blocks blocks = { .n_blocks = 1 };
+                struct fsdp_module *root = blocks_build(&blocks);
+                struct planned planned;
+                int n_calls = 0;
+
+                options.R = R;
+                options.accumulates = true;
+                options.gradient_sync = FSDP_SYNC_EVERY;
+                fsdp_module_set_requires_all_reduce(root, !defers, true);
+                fsdp_module_set_all_reduce_hook(root, no_hook, NULL);
+                plan_it(&planned, root, &options, true);
+
+                for (int i = 0; i < planned.plan.n_entries; i++) {
+                    const struct plan_entry *e = &planned.plan.entries[i];
+
+                    cr_expect(!e->calls_hook || planned.plan.groups[e->index].unit == root);
+                    cr_expect(!e->calls_hook || e->kind == (defers && R > 1 ? PLAN_ALL_REDUCE : PLAN_STORE));
+                    n_calls += e->calls_hook;
+                }
+                cr_expect(n_calls == 1, "W %d R %d: %d", W, R, n_calls);
+                planned_fini(&planned);
+            }
 }
 
 Test(plan_program, without_prefetch_each_unit_gathers_its_own)

@@ -47,7 +47,7 @@ Test(models, transformer_has_the_contracts_names_shapes_and_groups)
 
     cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL),
                  FSDP_OK));
-    cr_assert(eq(int, models_create(&tree, &job, NULL), FSDP_OK));
+    cr_assert(eq(int, models_create(&tree, &job, NULL, NULL), FSDP_OK));
     cr_assert(eq(int, fsdp_model_create(&model, context, tree, &options, NULL), FSDP_OK));
 
     for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
@@ -80,7 +80,7 @@ Test(models, heads_that_do_not_divide_dim_are_refused)
 
     job.model.heads = 3;
 
-    cr_assert(eq(int, models_create(&tree, &job, &err), FSDP_ERR_CONFIG));
+    cr_assert(eq(int, models_create(&tree, &job, NULL, &err), FSDP_ERR_CONFIG));
     cr_assert_null(tree);
     cr_assert_str_eq(err.message, "model.heads: 3 heads do not divide model.dim 8");
 }
@@ -92,5 +92,5 @@ Test(models, other_kinds_are_refused)
 
     job.model.kind = (char *)"gpt2";
 
-    cr_assert(eq(int, models_create(&tree, &job, NULL), FSDP_ERR_UNSUPPORTED));
+    cr_assert(eq(int, models_create(&tree, &job, NULL, NULL), FSDP_ERR_UNSUPPORTED));
 }

@@ -1,0 +1,147 @@
+#include "shard_runtime/engine/mesh.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+
+void fsdp_device_mesh_destroy(struct fsdp_device_mesh *mesh)
+{
+    if (mesh == NULL)
+        return;
+    for (int d = 0; d < FSDP_MESH_MAX_DIMS && !mesh->borrowed; d++)
+        fsdp_comm_destroy(mesh->comms[d]);
+    mesh_grid_fini(&mesh->grid);
+    free(mesh);
+}
+
+/* The group along dimension `dim`. Its name is the same on all of its members and on nobody else. */
+static enum fsdp_status open_group(struct fsdp_device_mesh *mesh, int dim, struct fsdp_err *err)
+{
+    struct fsdp_context *context = mesh->context;
+    const int size = mesh->grid.sizes[dim];
+    int *ranks = alloc_array((size_t)size, sizeof *ranks);
+    char name[48];
+    enum fsdp_status status;
+
+    if (ranks == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
+    mesh_grid_line(&mesh->grid, mesh->rank, dim, ranks);
+    snprintf(name, sizeof name, "%s.%u.%d", mesh->grid.names[dim][0] != '\0' ? mesh->grid.names[dim] : "mesh",
+             context->n_groups++, ranks[0]);
+    status = comm_split(&mesh->comms[dim], context->comm, name, ranks, size, err);
+    free(ranks);
+    return status;
+}
+
+static enum fsdp_status open_groups(struct fsdp_device_mesh *mesh, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    if (!mesh_grid_place(&mesh->grid, mesh->rank, mesh->place))
+        return fsdp_fail(err, FSDP_ERR_ARG, "a mesh that rank %d is not in", mesh->rank);
+    for (int d = 0; d < mesh->grid.n_dims && mesh->context != NULL && status == FSDP_OK; d++)
+        status = open_group(mesh, d, err);
+    return status;
+}
+
+static struct fsdp_device_mesh *new_mesh(struct fsdp_context *context)
+{
+    struct fsdp_device_mesh *mesh = alloc_array(1, sizeof *mesh);
+
+    if (mesh != NULL) {
+        mesh->context = context;
+        mesh->rank = context != NULL ? context->rank : 0;
+    }
+    return mesh;
+}
+
+/* Hand out a mesh, or what is left of it to the heap. */
+static enum fsdp_status finish(struct fsdp_device_mesh **out, struct fsdp_device_mesh *mesh,
+                               enum fsdp_status status)
+{
+    if (status == FSDP_OK)
+        *out = mesh;
+    else
+        fsdp_device_mesh_destroy(mesh);
+    return status;
+}
+
+enum fsdp_status fsdp_init_device_mesh(struct fsdp_device_mesh **out, struct fsdp_context *context,
+                                       int n_dims, const int *sizes, const char *const *names,
+                                       struct fsdp_err *err)
+{
+    struct fsdp_device_mesh *mesh = new_mesh(context);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (mesh == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
+    status = mesh_grid_init(&mesh->grid, n_dims, sizes, names, err);
+    if (status == FSDP_OK && context != NULL && mesh_grid_size(&mesh->grid) != context->W)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "a mesh of %d ranks in a world of %d",
+                           mesh_grid_size(&mesh->grid), context->W);
+    if (status == FSDP_OK)
+        status = open_groups(mesh, err);
+    return finish(out, mesh, status);
+}
+
+enum fsdp_status fsdp_device_mesh_slice(struct fsdp_device_mesh **out, struct fsdp_device_mesh *mesh,
+                                        const char *const *names, int n_names, struct fsdp_err *err)
+{
+    struct fsdp_device_mesh *slice = new_mesh(mesh->context);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (slice == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
+    slice->borrowed = true;
+    status = mesh_grid_slice(&slice->grid, &mesh->grid, mesh->rank, names, n_names, err);
+    for (int d = 0; d < slice->grid.n_dims && status == FSDP_OK; d++) {
+        const int of = mesh_grid_find(&mesh->grid, slice->grid.names[d]);
+
+        slice->comms[d] = mesh->comms[of];
+        slice->place[d] = mesh->place[of];
+    }
+    return finish(out, slice, status);
+}
+
+enum fsdp_status fsdp_device_mesh_flatten(struct fsdp_device_mesh **out, struct fsdp_device_mesh *mesh,
+                                          const char *name, struct fsdp_err *err)
+{
+    struct fsdp_device_mesh *flat = new_mesh(mesh->context);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (flat == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
+    status = mesh_grid_flatten(&flat->grid, &mesh->grid, name, err);
+    if (status == FSDP_OK)
+        status = open_groups(flat, err);
+    return finish(out, flat, status);
+}
+
+int fsdp_device_mesh_ndim(const struct fsdp_device_mesh *mesh)
+{
+    return mesh->grid.n_dims;
+}
+
+int fsdp_device_mesh_size(const struct fsdp_device_mesh *mesh, int dim)
+{
+    return dim < 0 ? mesh_grid_size(&mesh->grid) : dim < mesh->grid.n_dims ? mesh->grid.sizes[dim] : 1;
+}
+
+const char *fsdp_device_mesh_dim_name(const struct fsdp_device_mesh *mesh, int dim)
+{
+    return dim >= 0 && dim < mesh->grid.n_dims ? mesh->grid.names[dim] : "";
+}
+
+int fsdp_device_mesh_get_local_rank(const struct fsdp_device_mesh *mesh, int dim)
+{
+    return dim >= 0 && dim < mesh->grid.n_dims ? mesh->place[dim] : 0;
+}
+
+struct fsdp_comm *fsdp_device_mesh_get_group(struct fsdp_device_mesh *mesh, int dim)
+{
+    return dim >= 0 && dim < mesh->grid.n_dims ? mesh->comms[dim] : NULL;
+}

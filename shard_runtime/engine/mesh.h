@@ -1,0 +1,19 @@
+/*
+ * A mesh inside: the grid, and the group along each of its dimensions that this rank is in.
+ */
+#ifndef ENGINE_MESH_H
+#define ENGINE_MESH_H
+
+#include "shard_runtime/core/mesh.h"
+#include "shard_runtime/engine/context.h"
+
+struct fsdp_device_mesh {
+    struct fsdp_context *context; /* NULL: for planning, without groups */
+    struct mesh_grid grid;
+    int rank; /* 0 without a context */
+    int place[FSDP_MESH_MAX_DIMS];
+    struct fsdp_comm *comms[FSDP_MESH_MAX_DIMS];
+    bool borrowed; /* the groups are another mesh's */
+};
+
+#endif
