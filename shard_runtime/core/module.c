@@ -1,6 +1,7 @@
 #include "shard_runtime/core/module.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@ static void free_module(struct fsdp_module *module)
         free(module->parameters[i]->name);
         free(module->parameters[i]);
     }
+    for (size_t i = 0; i < module->n_aliases; i++)
+        free(module->aliases[i].name);
+    free(module->aliases);
     free(module->children);
     free(module->parameters);
     free(module->name);
@@ -220,7 +224,83 @@ const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, 
     for (size_t i = 0; i < module->n_parameters; i++)
         if (strcmp(module->parameters[i]->name + skip, name) == 0)
             return module->parameters[i];
+    for (size_t i = 0; i < module->n_aliases; i++)
+        if (strcmp(module->aliases[i].name, name) == 0)
+            return module->aliases[i].parameter;
     return NULL;
+}
+
+static struct fsdp_parameter *own_parameter(struct fsdp_module *module, const char *name)
+{
+    const struct fsdp_parameter *found = name != NULL ? module_parameter(module, name) : NULL;
+
+    return (struct fsdp_parameter *)(uintptr_t)found; /* the tree is the caller's to change */
+}
+
+/* Take `parameter` out of the module that made it. */
+static void drop_parameter(struct fsdp_module *module, struct fsdp_parameter *parameter)
+{
+    size_t i = 0;
+
+    while (module->parameters[i] != parameter)
+        i++;
+    memmove(&module->parameters[i], &module->parameters[i + 1],
+            (--module->n_parameters - i) * sizeof *module->parameters);
+    free(parameter->name);
+    free(parameter);
+}
+
+enum fsdp_status fsdp_module_tie_parameter(struct fsdp_module *module, const char *name,
+                                           struct fsdp_module *other, const char *other_name,
+                                           struct fsdp_err *err)
+{
+    struct fsdp_parameter *replaced, *kept;
+    char *copy;
+
+    if (module == NULL || other == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "tying a parameter: no module");
+    replaced = own_parameter(module, name);
+    kept = own_parameter(other, other_name);
+    if (module->root != other->root || replaced == NULL || kept == NULL || replaced == kept ||
+        replaced->owner != module)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG, "tying \"%s\" of \"%s\" to \"%s\" of \"%s\": there is no such pair",
+            name != NULL ? name : "", module->path, other_name != NULL ? other_name : "", other->path);
+    if (replaced->n_dims != kept->n_dims ||
+        memcmp(replaced->shape, kept->shape, (size_t)kept->n_dims * sizeof *kept->shape) != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "tying \"%s\" to \"%s\": they differ in shape", replaced->name,
+                         kept->name);
+    copy = alloc_printf("%s", name);
+    if (copy == NULL || !alloc_room(&module->aliases, &module->aliases_capacity, module->n_aliases,
+                                    sizeof *module->aliases)) {
+        free(copy);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "tying \"%s\": out of memory", replaced->name);
+    }
+    drop_parameter(module, replaced);
+    module->aliases[module->n_aliases++] = (struct module_alias){ .name = copy, .parameter = kept };
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_parameter_set_requires_grad(struct fsdp_module *module, const char *name,
+                                                  bool requires_grad, struct fsdp_err *err)
+{
+    struct fsdp_parameter *parameter = module != NULL ? own_parameter(module, name) : NULL;
+
+    if (parameter == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" has no parameter \"%s\"",
+                         module != NULL ? module->path : "", name != NULL ? name : "");
+    parameter->frozen = !requires_grad;
+    return FSDP_OK;
+}
+
+void fsdp_module_requires_grad(struct fsdp_module *module, bool requires_grad)
+{
+    for (const struct fsdp_module *m = module; m != NULL; m = module_next(module, m)) {
+        for (size_t i = 0; i < m->n_parameters; i++)
+            m->parameters[i]->frozen = !requires_grad;
+        for (size_t i = 0; i < m->n_aliases; i++)
+            m->aliases[i].parameter->frozen = !requires_grad;
+    }
 }
 
 const struct fsdp_module *module_unit(const struct fsdp_module *module)
@@ -230,22 +310,47 @@ const struct fsdp_module *module_unit(const struct fsdp_module *module)
     return module;
 }
 
-enum fsdp_dtype module_param_dtype(const struct fsdp_module *module)
+const struct fsdp_module *module_group(const struct fsdp_module *module)
 {
     const struct fsdp_module *unit = module_unit(module);
 
-    return unit == NULL || unit->policy.precision.param_dtype == FSDP_DTYPE_NONE
-               ? FSDP_F32
-               : (enum fsdp_dtype)unit->policy.precision.param_dtype;
+    return unit != NULL && unit->leader != NULL ? unit->leader : unit;
 }
 
-enum fsdp_dtype module_reduce_dtype(const struct fsdp_module *module)
+enum fsdp_dtype group_param_dtype(const struct fsdp_module *group)
 {
-    const struct fsdp_module *unit = module_unit(module);
+    return group == NULL || group->policy.precision.param_dtype == FSDP_DTYPE_NONE
+               ? FSDP_F32
+               : (enum fsdp_dtype)group->policy.precision.param_dtype;
+}
 
-    return unit == NULL || unit->policy.precision.reduce_dtype == FSDP_DTYPE_NONE
-               ? module_param_dtype(module)
-               : (enum fsdp_dtype)unit->policy.precision.reduce_dtype;
+enum fsdp_dtype group_reduce_dtype(const struct fsdp_module *group)
+{
+    return group == NULL || group->policy.precision.reduce_dtype == FSDP_DTYPE_NONE
+               ? group_param_dtype(group)
+               : (enum fsdp_dtype)group->policy.precision.reduce_dtype;
+}
+
+enum fsdp_dtype parameter_dtype(const struct fsdp_parameter *parameter)
+{
+    return parameter->ignored ? FSDP_F32 : group_param_dtype(module_group(parameter->owner));
+}
+
+enum fsdp_status module_check_ties(const struct fsdp_module *root, struct fsdp_err *err)
+{
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
+        for (size_t i = 0; i < m->n_aliases; i++) {
+            const struct fsdp_parameter *parameter = m->aliases[i].parameter;
+            const struct fsdp_module *here = module_group(m), *there = module_group(parameter->owner);
+
+            if (here != there && !parameter->ignored)
+                return fsdp_fail(
+                    err, FSDP_ERR_ARG,
+                    "\"%s\" is shared by the groups of \"%s\" and \"%s\": shard the modules that use "
+                    "it as one list",
+                    parameter->name, there != NULL ? there->path : "", here != NULL ? here->path : "");
+        }
+    return FSDP_OK;
 }
 
 static size_t index_in_parent(const struct fsdp_module *module)

@@ -19,6 +19,15 @@ struct fsdp_parameter {
     size_t n_elems, row_elems; /* row_elems = n_elems / shape[0] */
     enum fsdp_init init;
     const struct fsdp_module *owner;
+    bool frozen;   /* requires_grad false */
+    bool ignored;  /* by sharding: every rank holds all of it, nobody reduces its gradient */
+    int shard_dim; /* the dimension it is cut along */
+};
+
+/* A parameter under a name in a second module: shared, or tied. */
+struct module_alias {
+    char *name;
+    struct fsdp_parameter *parameter;
 };
 
 enum unit_sync { UNIT_SYNC_AS_MODEL, UNIT_SYNC_EVERY, UNIT_SYNC_LAST };
@@ -29,7 +38,7 @@ struct unit_policy {
     struct fsdp_mixed_precision_policy precision;
     struct fsdp_device_mesh *mesh; /* NULL: all ranks */
     enum unit_sync gradient_sync;
-    bool keep_after_backward, defers_all_reduce, force_sum;
+    bool keep_after_backward, defers_all_reduce, force_sum, reduces_unused;
     double divide_factor; /* 0: the number of ranks */
     fsdp_all_reduce_hook_fn hook;
     void *hook_user;
@@ -42,10 +51,14 @@ struct fsdp_module {
     size_t n_children, children_capacity;
     struct fsdp_parameter **parameters;
     size_t n_parameters, parameters_capacity;
+    struct module_alias *aliases;
+    size_t n_aliases, aliases_capacity;
     fsdp_forward_fn forward;
     void *user;
     void *owned;  /* freed with the module: attributes of library modules */
     bool sharded; /* fsdp_fully_shard() was called on it */
+    struct fsdp_module
+        *leader; /* the first of the list it was given in, which has the policy; NULL: itself */
     struct unit_policy policy;
     enum fsdp_activation_checkpoint checkpoint;
     struct fsdp_err err; /* of the root only */
@@ -61,10 +74,17 @@ const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, 
 /** The nearest module at or above `module` that fsdp_fully_shard() was called on, or NULL. */
 const struct fsdp_module *module_unit(const struct fsdp_module *module);
 
-/** What `module`'s parameters are gathered and computed with: its unit's param_dtype, float32 without one. */
-enum fsdp_dtype module_param_dtype(const struct fsdp_module *module);
-/** What their gradients are reduced in. */
-enum fsdp_dtype module_reduce_dtype(const struct fsdp_module *module);
+/** The module whose policy is that of the unit `module` is in: what names a group; NULL without a unit. */
+const struct fsdp_module *module_group(const struct fsdp_module *module);
+
+/** What `parameter` is gathered and computed with: its unit's param_dtype, float32 without one or when ignored. */
+enum fsdp_dtype parameter_dtype(const struct fsdp_parameter *parameter);
+/** What a group computes with and reduces in. */
+enum fsdp_dtype group_param_dtype(const struct fsdp_module *group);
+enum fsdp_dtype group_reduce_dtype(const struct fsdp_module *group);
+
+/** FSDP_OK, or the first parameter that modules of two groups share, with the names of both. */
+enum fsdp_status module_check_ties(const struct fsdp_module *root, struct fsdp_err *err);
 
 /** Depth first, parents before children, children in order: the next module of the tree after `module`, or
  * NULL. */

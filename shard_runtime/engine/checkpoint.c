@@ -33,18 +33,33 @@ static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct f
     if (optimizer != NULL)
         fsdp_optimizer_state(optimizer, shards + n_model);
     for (size_t i = 0; i < n; i++) {
+        const bool everywhere = shards[i].everywhere;
+
         tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name,
                                                  .dtype = shards[i].dtype,
                                                  .n_dims = (size_t)shards[i].n_dims,
-                                                 .cut_W = model->W,
-                                                 .cut_rank = model->shard_rank,
-                                                 .saved_elsewhere = model->context->rank >= model->W,
+                                                 .cut_W = everywhere ? 1 : model->W,
+                                                 .cut_rank = everywhere ? 0 : model->shard_rank,
+                                                 .saved_elsewhere =
+                                                     model->context->rank >= (everywhere ? 1 : model->W),
                                                  .rows = shards[i].data };
         for (int d = 0; d < shards[i].n_dims; d++)
             tensors[i].shape[d] = shards[i].shape[d];
     }
     free(shards);
     return tensors;
+}
+
+/* Files hold rows of dimension 0. */
+static enum fsdp_status check_cuts(const struct fsdp_model *model, struct fsdp_err *err)
+{
+    for (int i = 0; i < model->layout.n_params; i++)
+        if (model->layout.params[i].parameter->shard_dim != 0)
+            return fsdp_fail(
+                err, FSDP_ERR_UNSUPPORTED,
+                "\"%s\" is cut along dimension %d: checkpoints of such a model are not supported yet",
+                model->layout.params[i].parameter->name, model->layout.params[i].parameter->shard_dim);
+    return FSDP_OK;
 }
 
 /* What the bits of a run depend on, as a JSON object, to be freed. */
@@ -77,6 +92,9 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     struct checkpoint_saved done;
 
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
+    status = check_cuts(model, err);
+    if (status != FSDP_OK)
+        goto done;
     if (directory != NULL && !fsdp_context_alone(context)) {
         status = fsdp_fail(err, FSDP_ERR_ARG,
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
@@ -168,7 +186,8 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     struct checkpoint_loaded loaded;
     size_t n_tensors;
 
-    if (directory == NULL)
+    status = check_cuts(model, err);
+    if (status == FSDP_OK && directory == NULL)
         status = io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err);
     if (status == FSDP_OK && step < 0)
         status = directory != NULL ? verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, err)

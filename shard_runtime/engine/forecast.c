@@ -7,17 +7,17 @@
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/optim/optim.h"
 #include "shard_runtime/plan/traffic.h"
-#include "shard_runtime/shard/layout.h"
 
-static size_t optimizer_bytes(const struct plan *layout, const struct fsdp_optimizer_options *options, int W)
+static size_t optimizer_bytes(const struct fsdp_model *model, const struct fsdp_optimizer_options *options)
 {
     const int n_states = options == NULL ? 0 : optim_find(options->kind)->n_states(options);
     size_t elems = 0;
 
-    for (int i = 0; i < layout->n_params; i++) {
-        const struct fsdp_parameter *parameter = layout->params[i].parameter;
+    for (int i = 0; i < model->layout.n_params; i++) {
+        size_t n_elems;
 
-        elems += layout_shard(parameter->shape[0], W, 0).n_rows * parameter->row_elems;
+        (void)model_shard_elems(model, FSDP_GRADIENT, i, &n_elems);
+        elems += n_elems;
     }
     return elems * (size_t)n_states * sizeof(float);
 }
@@ -50,8 +50,7 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
     struct plan_traffic traffic;
 
     fsdp_model_memory(model, &forecast->memory);
-    forecast->memory.gradients = forecast->memory.parameters; /* nothing is allocated here that would tell */
-    forecast->optimizer = optimizer_bytes(&model->layout, optimizer, model->W);
+    forecast->optimizer = optimizer_bytes(model, optimizer);
     forecast->staging = staging_bytes(model, world);
     plan_count_traffic(&model->training.plan, world->n_micro, &traffic);
     forecast->all_gather = collectives_of(&traffic.all_gather);

@@ -60,50 +60,68 @@ bool model_overlaps(const struct fsdp_model *model)
     return model->options.overlap == FSDP_OVERLAP_ON || context_has_idle_time(context);
 }
 
-static size_t aligned_row(const struct plan_group *group)
+static size_t aligned(size_t n_elems)
 {
-    return (group->row_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
+    return (n_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
 }
 
-static enum fsdp_status alloc_zeroed(struct fsdp_model *model, float **out, struct fsdp_err *err)
+static enum fsdp_status alloc_zeroed(struct fsdp_model *model, size_t size_bytes, float **out,
+                                     struct fsdp_err *err)
 {
     struct device *device = &model->context->device;
     void *memory = NULL;
-    enum fsdp_status status = device->ops->alloc(device, model->state_bytes, &memory, err);
+    enum fsdp_status status = device->ops->alloc(device, size_bytes, &memory, err);
 
     if (status != FSDP_OK) {
-        fsdp_wrap(err, "%zu bytes for this rank's shards", model->state_bytes);
+        fsdp_wrap(err, "%zu bytes for this rank's shards", size_bytes);
         return status;
     }
-    device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, model->state_bytes);
+    if (size_bytes > 0)
+        device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, size_bytes);
     *out = memory;
+    return FSDP_OK;
+}
+
+/* Bytes of the shards of all groups, and of their gradients. */
+static enum fsdp_status measure_state(struct fsdp_model *model, struct fsdp_err *err)
+{
+    for (int g = 0; g < model->layout.n_groups; g++) {
+        const struct plan_group *group = &model->layout.groups[g];
+
+        if (!checked_add(model->parameter_bytes, aligned(group->row_elems) * sizeof(float),
+                         &model->parameter_bytes) ||
+            !checked_add(model->gradient_bytes, aligned(group->grad_row_elems) * sizeof(float),
+                         &model->gradient_bytes))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "the parameters do not fit an address space");
+        if (!group->local)
+            model->reduced_elems = model->gradient_bytes / sizeof(float);
+    }
     return FSDP_OK;
 }
 
 static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *err)
 {
     const bool trains = model->options.batch > 0;
+    size_t offset = 0, grad_offset = 0;
     enum fsdp_status status;
-    size_t offset = 0;
 
     model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
     if (model->groups == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    for (int g = 0; g < model->layout.n_groups; g++)
-        if (!checked_add(model->state_bytes, aligned_row(&model->layout.groups[g]) * sizeof(float),
-                         &model->state_bytes))
-            return fsdp_fail(err, FSDP_ERR_NOMEM, "the parameters do not fit an address space");
-    status = alloc_zeroed(model, &model->parameters, err);
+    status = measure_state(model, err);
+    if (status == FSDP_OK)
+        status = alloc_zeroed(model, model->parameter_bytes, &model->parameters, err);
     if (status == FSDP_OK && trains)
-        status = alloc_zeroed(model, &model->gradients, err);
+        status = alloc_zeroed(model, model->gradient_bytes, &model->gradients, err);
     if (status != FSDP_OK)
         return status;
     for (int g = 0; g < model->layout.n_groups; g++) {
         model->groups[g] = (struct param_group){ .layout = &model->layout,
                                                  .index = g,
                                                  .shards = model->parameters + offset,
-                                                 .grads = trains ? model->gradients + offset : NULL };
-        offset += aligned_row(&model->layout.groups[g]);
+                                                 .grads = trains ? model->gradients + grad_offset : NULL };
+        offset += aligned(model->layout.groups[g].row_elems);
+        grad_offset += aligned(model->layout.groups[g].grad_row_elems);
     }
     return FSDP_OK;
 }
@@ -157,9 +175,9 @@ void fsdp_model_destroy(struct fsdp_model *model)
     program_destroy(&model->training);
     program_destroy(&model->evaluation);
     if (model->parameters != NULL)
-        device->ops->free(device, model->parameters, model->state_bytes);
+        device->ops->free(device, model->parameters, model->parameter_bytes);
     if (model->gradients != NULL)
-        device->ops->free(device, model->gradients, model->state_bytes);
+        device->ops->free(device, model->gradients, model->gradient_bytes);
     free(model->groups);
     model_drop_layout(model);
     free(model);
@@ -168,13 +186,15 @@ void fsdp_model_destroy(struct fsdp_model *model)
 void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory)
 {
     const struct plan *plan = &model->training.plan;
-    size_t shards = 0;
+    size_t shards = 0, gradients = 0;
 
-    for (int g = 0; g < model->layout.n_groups; g++)
+    for (int g = 0; g < model->layout.n_groups; g++) {
         shards += model->layout.groups[g].row_elems * sizeof(float);
+        gradients += model->layout.groups[g].grad_row_elems * sizeof(float);
+    }
     *memory = (struct fsdp_memory){
         .parameters = shards,
-        .gradients = model->gradients != NULL ? shards : 0,
+        .gradients = model->options.batch > 0 ? gradients : 0,
         .gather = plan->class_bytes[PLAN_GATHERED],
         .reduce = plan->class_bytes[PLAN_REDUCED],
         .activations = plan->class_bytes[PLAN_ACTIVATIONS],

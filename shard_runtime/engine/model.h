@@ -35,9 +35,10 @@ struct fsdp_model {
     struct plan layout;
     struct param_group *groups;
     float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
-    size_t state_bytes;            /* of each of the two */
-    double grad_scale;             /* gradients count as multiplied by it */
-    int64_t loaded_step;           /* the checkpoint it was loaded from, or -1 */
+    size_t parameter_bytes, gradient_bytes;
+    size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
+    double grad_scale;    /* gradients count as multiplied by it */
+    int64_t loaded_step;  /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
 };
 
@@ -87,7 +88,14 @@ bool model_overlaps(const struct fsdp_model *model);
 /** Fill this rank's rows of every parameter with their initial values, and the padding with zeros. */
 enum fsdp_status model_initialise(struct fsdp_model *model, struct fsdp_err *err);
 
-/** The rows of parameter `index` on this rank: first element of them in memory, and how many elements. */
+/** Of parameter `index`: over how many ranks it is cut, and this one's place among them. */
+int model_cut(const struct fsdp_model *model, int index, int *rank);
+
+/** The shard of parameter `index` on this rank: where it begins in memory, and how many elements are its own. NULL
+ * and 0: a gradient that there is none of. */
 float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
+
+/** What model_shard() says, without memory: does it exist, and how many elements. */
+bool model_shard_elems(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
 
 #endif

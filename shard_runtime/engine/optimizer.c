@@ -4,6 +4,7 @@
  */
 #include <fsdp/optimizer.h>
 
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +16,11 @@ struct fsdp_optimizer {
     struct fsdp_model *model;
     struct fsdp_optimizer_options options;
     const struct optim_ops *ops;
-    struct optim_tensor *tensors; /* of each parameter */
-    char **names;                 /* (parameters, states) */
-    int n_states;
+    struct optim_tensor *tensors;      /* of each parameter that has a gradient */
+    struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
+    int *params;                       /* each of these: its number in the model */
+    char **names;                      /* (tensors, states) */
+    int n_tensors, n_states;
     float *state;
     size_t state_bytes;
     uint64_t step;
@@ -31,7 +34,7 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     enum fsdp_status status;
     void *memory = NULL;
 
-    for (int i = 0; i < model->layout.n_params; i++)
+    for (int i = 0; i < optimizer->n_tensors; i++)
         total += optimizer->tensors[i].n_elems * (size_t)optimizer->n_states;
     optimizer->state_bytes = total * sizeof(float);
     if (total == 0)
@@ -43,7 +46,7 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     }
     device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, optimizer->state_bytes);
     optimizer->state = memory;
-    for (int i = 0; i < model->layout.n_params; i++)
+    for (int i = 0; i < optimizer->n_tensors; i++)
         for (int s = 0; s < optimizer->n_states; s++) {
             optimizer->tensors[i].state[s] = optimizer->state + offset;
             offset += optimizer->tensors[i].n_elems;
@@ -51,31 +54,85 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     return FSDP_OK;
 }
 
+/* The options of a parameter: those of the first group whose pattern its name matches, in place of the general. */
+static struct fsdp_optimizer_options options_of(const struct fsdp_optimizer_options *options,
+                                                const char *name)
+{
+    struct fsdp_optimizer_options own = *options;
+
+    own.groups = NULL;
+    own.n_groups = 0;
+    for (size_t g = 0; g < options->n_groups; g++) {
+        const struct fsdp_optimizer_group *group = &options->groups[g];
+
+        if (fnmatch(group->pattern, name, 0) != 0)
+            continue;
+        if (group->lr >= 0)
+            own.lr = group->lr;
+        if (group->weight_decay >= 0) {
+            own.weight_decay = group->weight_decay;
+            own.decay = FSDP_DECAY_ALL; /* it was said of these parameters */
+        }
+        break;
+    }
+    return own;
+}
+
+/* A pattern that matches nothing is a mistake in it. */
+static enum fsdp_status check_groups(const struct fsdp_model *model,
+                                     const struct fsdp_optimizer_options *options, struct fsdp_err *err)
+{
+    for (size_t g = 0; g < options->n_groups; g++) {
+        bool found = false;
+
+        for (int i = 0; i < model->layout.n_params && !found; i++)
+            found = fnmatch(options->groups[g].pattern, model->layout.params[i].parameter->name, 0) == 0;
+        if (!found)
+            return fsdp_fail(err, FSDP_ERR_ARG, "optimizer group \"%s\": no parameter has such a name",
+                             options->groups[g].pattern);
+    }
+    return FSDP_OK;
+}
+
+static enum fsdp_status add_tensor(struct fsdp_optimizer *optimizer, int param, struct fsdp_err *err)
+{
+    const struct fsdp_model *model = optimizer->model;
+    const struct fsdp_parameter *parameter = model->layout.params[param].parameter;
+    const int i = optimizer->n_tensors++;
+    struct optim_tensor *tensor = &optimizer->tensors[i];
+
+    tensor->param = model_shard(model, FSDP_VALUE, param, &tensor->n_elems);
+    tensor->grad = model_shard(model, FSDP_GRADIENT, param, &tensor->n_elems);
+    tensor->n_dims = parameter->n_dims;
+    optimizer->params[i] = param;
+    optimizer->of[i] = options_of(&optimizer->options, parameter->name);
+    for (int s = 0; s < optimizer->n_states; s++) {
+        char *name = alloc_printf("optimizer.%s.%s", optimizer->ops->state_names[s], parameter->name);
+
+        optimizer->names[i * optimizer->n_states + s] = name;
+        if (name == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    }
+    return FSDP_OK;
+}
+
 static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
     const struct fsdp_model *model = optimizer->model;
-    const int n = model->layout.n_params;
+    const size_t n = (size_t)model->layout.n_params;
+    enum fsdp_status status = check_groups(model, &optimizer->options, err);
 
-    optimizer->tensors = alloc_array((size_t)n, sizeof *optimizer->tensors);
-    optimizer->names = alloc_array((size_t)n * OPTIM_MAX_STATES, sizeof(char *));
-    if (optimizer->tensors == NULL || optimizer->names == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
-    for (int i = 0; i < n; i++) {
-        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-        struct optim_tensor *tensor = &optimizer->tensors[i];
-
-        tensor->param = model_shard(model, FSDP_VALUE, i, &tensor->n_elems);
-        tensor->grad = model_shard(model, FSDP_GRADIENT, i, &tensor->n_elems);
-        tensor->n_dims = parameter->n_dims;
-        for (int s = 0; s < optimizer->n_states; s++) {
-            char *name = alloc_printf("optimizer.%s.%s", optimizer->ops->state_names[s], parameter->name);
-
-            optimizer->names[i * optimizer->n_states + s] = name;
-            if (name == NULL)
-                return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
-        }
-    }
-    return FSDP_OK;
+    optimizer->tensors = alloc_array(n, sizeof *optimizer->tensors);
+    optimizer->of = alloc_array(n, sizeof *optimizer->of);
+    optimizer->params = alloc_array(n, sizeof *optimizer->params);
+    optimizer->names = alloc_array(n * OPTIM_MAX_STATES, sizeof(char *));
+    if (status == FSDP_OK && (optimizer->tensors == NULL || optimizer->of == NULL ||
+                              optimizer->params == NULL || optimizer->names == NULL))
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    for (int i = 0; i < (int)n && status == FSDP_OK; i++)
+        if (model->layout.params[i].trains)
+            status = add_tensor(optimizer, i, err);
+    return status;
 }
 
 enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
@@ -118,21 +175,39 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
         free(optimizer->names[i]);
     free(optimizer->names);
+    free(optimizer->of);
+    free(optimizer->params);
     free(optimizer->tensors);
     free(optimizer);
+}
+
+/* Gradients of ignored parameters are this rank's own business: clipping does not count them. */
+static float scale_of(const struct fsdp_optimizer *optimizer, int i)
+{
+    const struct fsdp_model *model = optimizer->model;
+    const int group = model->layout.params[optimizer->params[i]].group;
+
+    return model->layout.groups[group].local ? 1.0f : (float)model->grad_scale;
+}
+
+static void update(struct fsdp_optimizer *optimizer, int i, struct device_stream *stream)
+{
+    const struct fsdp_optimizer_options *options = &optimizer->of[i];
+
+    if (optimizer->tensors[i].n_elems > 0)
+        optimizer->ops->update(&optimizer->model->context->numerics, stream, options, &optimizer->tensors[i],
+                               fsdp_schedule_lr(options, optimizer->step + 1), scale_of(optimizer, i),
+                               optimizer->step + 1);
 }
 
 enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
     struct fsdp_context *context = optimizer->model->context;
     struct device_stream *stream = context->streams[PLAN_COMPUTE];
-    const double lr = fsdp_schedule_lr(&optimizer->options, optimizer->step + 1);
 
     fsdp_context_phase(context, FSDP_PHASE_OPTIMIZER);
-    for (int i = 0; i < optimizer->model->layout.n_params; i++)
-        if (optimizer->tensors[i].n_elems > 0)
-            optimizer->ops->update(&context->numerics, stream, &optimizer->options, &optimizer->tensors[i],
-                                   lr, (float)optimizer->model->grad_scale, optimizer->step + 1);
+    for (int i = 0; i < optimizer->n_tensors; i++)
+        update(optimizer, i, stream);
     optimizer->step++;
     return context->device.ops->synchronize(stream, err);
 }
@@ -154,7 +229,7 @@ double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
 
 size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
 {
-    return (size_t)optimizer->model->layout.n_params * (size_t)optimizer->n_states;
+    return (size_t)optimizer->n_tensors * (size_t)optimizer->n_states;
 }
 
 size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
@@ -166,15 +241,17 @@ void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_s
 {
     struct fsdp_model *model = optimizer->model;
 
-    for (int i = 0; i < model->layout.n_params; i++)
+    for (int i = 0; i < optimizer->n_tensors; i++)
         for (int s = 0; s < optimizer->n_states; s++) {
             struct fsdp_parameter_info info;
             struct fsdp_tensor_shard *shard = &out[i * optimizer->n_states + s];
 
-            (void)fsdp_model_parameter(model, (size_t)i, &info, NULL); /* i is in range */
+            (void)fsdp_model_parameter(model, (size_t)optimizer->params[i], &info, NULL); /* i is in range */
             *shard = (struct fsdp_tensor_shard){ .name = optimizer->names[i * optimizer->n_states + s],
                                                  .dtype = FSDP_F32,
                                                  .n_dims = info.n_dims,
+                                                 .shard_dim = info.shard_dim,
+                                                 .everywhere = info.everywhere,
                                                  .first_row = info.first_row,
                                                  .n_rows = info.n_rows,
                                                  .data = optimizer->tensors[i].state[s] };

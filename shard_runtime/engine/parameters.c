@@ -13,14 +13,49 @@ enum { STAGE_ELEMS = 1 << 16 };
 
 static const float NORMAL_STD = 0.02f;
 
+int model_cut(const struct fsdp_model *model, int index, int *rank)
+{
+    const struct plan_group *group = &model->layout.groups[model->layout.params[index].group];
+
+    *rank = group->local ? 0 : model->shard_rank;
+    return group->W;
+}
+
+static struct layout_cut cut_of(const struct fsdp_parameter *parameter)
+{
+    return layout_cut_of(parameter->shape, parameter->n_dims, parameter->shard_dim);
+}
+
+/* Piece `k` of this rank's shard. */
+static struct layout_piece piece_of(const struct fsdp_model *model, int index, const struct layout_cut *cut,
+                                    size_t k)
+{
+    int rank;
+    const int W = model_cut(model, index, &rank);
+
+    return layout_piece_of(cut, W, rank, k);
+}
+
+bool model_shard_elems(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems)
+{
+    const struct plan_param *param = &model->layout.params[index];
+    const struct layout_cut cut = cut_of(param->parameter);
+
+    *n_elems = 0;
+    if (which == FSDP_GRADIENT && !param->trains)
+        return false;
+    *n_elems = piece_of(model, index, &cut, 0).n_elems * cut.outer;
+    return true;
+}
+
 float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems)
 {
     const struct plan_param *param = &model->layout.params[index];
     const struct param_group *group = &model->groups[param->group];
-    const struct layout_rows rows = layout_shard(param->parameter->shape[0], model->W, model->shard_rank);
 
-    *n_elems = rows.n_rows * param->parameter->row_elems;
-    return (which == FSDP_VALUE ? group->shards : group->grads) + param->row_offset;
+    if (!model_shard_elems(model, which, index, n_elems))
+        return NULL;
+    return which == FSDP_VALUE ? group->shards + param->row_offset : group->grads + param->grad_offset;
 }
 
 static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uint64_t first, float *stage,
@@ -38,7 +73,7 @@ static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uin
 static enum fsdp_status initialise(struct fsdp_model *model, int index, float *stage, struct fsdp_err *err)
 {
     const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
-    const struct layout_rows rows = layout_shard(parameter->shape[0], model->W, model->shard_rank);
+    const struct layout_cut cut = cut_of(parameter);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     char *purpose = alloc_printf("init:%s", parameter->name);
     enum fsdp_status status = FSDP_OK;
@@ -50,12 +85,17 @@ static enum fsdp_status initialise(struct fsdp_model *model, int index, float *s
         return fsdp_fail(err, FSDP_ERR_NOMEM, "initialising \"%s\": out of memory", parameter->name);
     key = rng_key(model->options.seed, purpose);
     free(purpose);
-    for (size_t done = 0; done < n_elems && status == FSDP_OK; done += STAGE_ELEMS) {
-        const size_t n = n_elems - done < STAGE_ELEMS ? n_elems - done : STAGE_ELEMS;
+    for (size_t k = 0; k < cut.outer; k++) {
+        const struct layout_piece piece = piece_of(model, index, &cut, k);
 
-        fill_stage(parameter, key, (uint64_t)rows.first * parameter->row_elems + done, stage, n);
-        model->context->device.ops->copy(stream, shard + done, stage, n * sizeof(float), DEVICE_COPY_TO);
-        status = model->context->device.ops->synchronize(stream, err); /* the stage is filled again */
+        for (size_t done = 0; done < piece.n_elems && status == FSDP_OK; done += STAGE_ELEMS) {
+            const size_t left = piece.n_elems - done, n = left < STAGE_ELEMS ? left : STAGE_ELEMS;
+
+            fill_stage(parameter, key, (uint64_t)piece.whole_at + done, stage, n);
+            model->context->device.ops->copy(stream, shard + piece.shard_at + done, stage, n * sizeof(float),
+                                             DEVICE_COPY_TO);
+            status = model->context->device.ops->synchronize(stream, err); /* the stage is filled again */
+        }
     }
     return status;
 }
@@ -85,14 +125,20 @@ enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t ind
 {
     const struct fsdp_parameter *parameter;
     struct layout_rows rows;
+    int W, rank;
 
     if (index >= (size_t)model->layout.n_params)
         return fsdp_fail(err, FSDP_ERR_ARG, "parameter %zu of %d", index, model->layout.n_params);
     parameter = model->layout.params[index].parameter;
-    rows = layout_shard(parameter->shape[0], model->W, model->shard_rank);
+    W = model_cut(model, (int)index, &rank);
+    rows = layout_shard(parameter->shape[parameter->shard_dim], W, rank);
     *info = (struct fsdp_parameter_info){ .name = parameter->name,
                                           .n_dims = parameter->n_dims,
                                           .n_elems = parameter->n_elems,
+                                          .shard_dim = parameter->shard_dim,
+                                          .everywhere = parameter->ignored,
+                                          .requires_grad = !parameter->frozen,
+                                          .has_gradient = model->layout.params[index].trains,
                                           .first_row = rows.first,
                                           .n_rows = rows.n_rows,
                                           .group = model->layout.params[index].group };
@@ -117,6 +163,27 @@ static int find_parameter(const struct fsdp_model *model, const char *name, size
     return -1;
 }
 
+/* All ranks' parts of a parameter, one after the other, as the whole tensor in host memory. */
+static void assemble(struct fsdp_model *model, int index, const float *gathered, float *out)
+{
+    const struct plan_param *param = &model->layout.params[index];
+    const struct layout_cut cut = cut_of(param->parameter);
+    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    int rank;
+    const int W = model_cut(model, index, &rank);
+
+    for (rank = 0; rank < W; rank++)
+        for (size_t k = 0; k < cut.outer; k++) {
+            const struct layout_piece piece = layout_piece_of(&cut, W, rank, k);
+
+            if (piece.n_elems > 0)
+                model->context->device.ops->copy(stream, out + piece.whole_at,
+                                                 gathered + param->chunk_elems * (size_t)rank +
+                                                     piece.shard_at,
+                                                 piece.n_elems * sizeof(float), DEVICE_COPY_FROM);
+        }
+}
+
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
                                        float *out, size_t n_elems, struct fsdp_err *err)
 {
@@ -124,27 +191,36 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     const int index = find_parameter(model, name, n_elems, err);
     size_t chunk_elems, n_own, gathered_bytes;
+    enum fsdp_status status = FSDP_OK;
     void *gathered = NULL;
-    enum fsdp_status status;
     const float *shard;
+    int rank, W;
 
     if (index < 0)
         return FSDP_ERR_ARG;
-    if (which == FSDP_GRADIENT && model->gradients == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "the model was made for evaluation only: it has no gradients");
+    if (which == FSDP_GRADIENT && (model->gradients == NULL || !model->layout.params[index].trains))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         model->gradients == NULL
+                             ? "the model was made for evaluation only: it has no gradients"
+                             : "\"%s\" is frozen or not used: it has no gradient",
+                         name);
+    W = model_cut(model, index, &rank);
     chunk_elems = model->layout.params[index].chunk_elems;
-    gathered_bytes = chunk_elems * (size_t)model->W * sizeof(float);
+    gathered_bytes = chunk_elems * (size_t)W * sizeof(float);
     shard = model_shard(model, which, index, &n_own);
-    status = device->ops->alloc(device, gathered_bytes, &gathered, err);
-    if (status == FSDP_OK)
-        status = fsdp_all_gather(model->shards, shard, gathered, chunk_elems, FSDP_F32, stream, err);
+    if (W > 1) {
+        status = device->ops->alloc(device, gathered_bytes, &gathered, err);
+        if (status == FSDP_OK)
+            status = fsdp_all_gather(model->shards, shard, gathered, chunk_elems, FSDP_F32, stream, err);
+    }
     if (status == FSDP_OK) {
-        device->ops->copy(stream, out, gathered, n_elems * sizeof(float), DEVICE_COPY_FROM);
+        assemble(model, index, W > 1 ? gathered : shard, out);
         status = device->ops->synchronize(stream, err);
     }
     if (gathered != NULL)
         device->ops->free(device, gathered, gathered_bytes);
-    if (status == FSDP_OK && which == FSDP_GRADIENT && model->grad_scale != 1.0)
+    if (status == FSDP_OK && which == FSDP_GRADIENT && model->grad_scale != 1.0 &&
+        !model->layout.groups[model->layout.params[index].group].local)
         for (size_t i = 0; i < n_elems; i++)
             out[i] *= (float)model->grad_scale;
     return status;
@@ -155,33 +231,38 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
 {
     const int index = find_parameter(model, name, n_elems, err);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    size_t n_own, first;
+    struct layout_cut cut;
+    size_t n_own;
     float *shard;
 
     if (index < 0)
         return FSDP_ERR_ARG;
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
-    first = layout_shard(model->layout.params[index].parameter->shape[0], model->W, model->shard_rank).first *
-            model->layout.params[index].parameter->row_elems;
-    if (n_own > 0)
-        model->context->device.ops->copy(stream, shard, values + first, n_own * sizeof(float),
-                                         DEVICE_COPY_TO);
+    cut = cut_of(model->layout.params[index].parameter);
+    for (size_t k = 0; k < cut.outer && n_own > 0; k++) {
+        const struct layout_piece piece = piece_of(model, index, &cut, k);
+
+        model->context->device.ops->copy(stream, shard + piece.shard_at, values + piece.whole_at,
+                                         piece.n_elems * sizeof(float), DEVICE_COPY_TO);
+    }
     return model->context->device.ops->synchronize(stream, err);
 }
 
 void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
-        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-        const struct layout_rows rows = layout_shard(parameter->shape[0], model->W, model->shard_rank);
+        struct fsdp_parameter_info info;
         size_t n_elems;
 
-        out[i] = (struct fsdp_tensor_shard){ .name = parameter->name,
+        (void)fsdp_model_parameter(model, (size_t)i, &info, NULL); /* i is in range */
+        out[i] = (struct fsdp_tensor_shard){ .name = info.name,
                                              .dtype = FSDP_F32,
-                                             .n_dims = parameter->n_dims,
-                                             .first_row = rows.first,
-                                             .n_rows = rows.n_rows };
+                                             .n_dims = info.n_dims,
+                                             .shard_dim = info.shard_dim,
+                                             .everywhere = info.everywhere,
+                                             .first_row = info.first_row,
+                                             .n_rows = info.n_rows };
         out[i].data = model_shard(model, FSDP_VALUE, i, &n_elems);
-        memcpy(out[i].shape, parameter->shape, sizeof out[i].shape);
+        memcpy(out[i].shape, info.shape, sizeof out[i].shape);
     }
 }

@@ -106,7 +106,9 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
         const struct plan_group *group = &plan->groups[param->group];
         void *whole = at(r, e->d_param[i]);
 
-        run.d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->row_offset;
+        if (!param->trains)
+            continue;
+        run.d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->grad_offset;
         run.d_param_dtype[i] = whole != NULL ? group->grad_dtype : FSDP_F32;
         run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r, group);
     }
@@ -156,7 +158,7 @@ static enum fsdp_status call_hook(const struct runner *r, const struct plan_entr
 {
     const struct plan_group *group = &r->program->plan.groups[e->index];
 
-    return group->unit->policy.hook(row, group->row_elems, dtype, stream_of(r, e),
+    return group->unit->policy.hook(row, group->grad_row_elems, dtype, stream_of(r, e),
                                     group->unit->policy.hook_user, err);
 }
 

@@ -128,8 +128,7 @@ enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, 
         return fsdp_fail(err, FSDP_ERR_ARG,
                          model->gradients == NULL ? "the model was made for evaluation only"
                                                   : "max_norm must be 0 or more");
-    squares =
-        numerics->ops->sum_squares(numerics, stream, model->gradients, model->state_bytes / sizeof(float));
+    squares = numerics->ops->sum_squares(numerics, stream, model->gradients, model->reduced_elems);
     status = clip_coefficient(model->shards, squares * model->grad_scale * model->grad_scale, max_norm, norm,
                               &coefficient, stream, err);
     if (status == FSDP_OK)

@@ -130,7 +130,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     float *const d_probabilities = run->scratch;
     char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
     const float *probabilities = run->saved[0];
-    enum fsdp_status status;
+    enum fsdp_status status = FSDP_OK;
 
     if (drops) {
         float *dropped = (float *)(void *)scratch;
@@ -140,18 +140,21 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
                      &dropout, false);
         probabilities = dropped;
     }
-    status = ops->matmul_run(op->products[D_VALUE], run->stream, probabilities, run->d_output, NULL,
-                             run->d_input[VALUE], scratch, err);
-    if (status == FSDP_OK)
-        status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE],
-                                 NULL, d_probabilities, scratch, err);
+    if (run->d_input[VALUE] != NULL)
+        status = ops->matmul_run(op->products[D_VALUE], run->stream, probabilities, run->d_output, NULL,
+                                 run->d_input[VALUE], scratch, err);
+    if (status != FSDP_OK || (run->d_input[QUERY] == NULL && run->d_input[KEY] == NULL))
+        return status;
+    status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE],
+                             NULL, d_probabilities, scratch, err);
     if (status != FSDP_OK)
         return status;
     ops->softmax_backward(run->numerics, run->stream, run->saved[0], d_probabilities, d_probabilities, &d,
                           &dropout);
-    status = ops->matmul_run(op->products[D_QUERY], run->stream, d_probabilities, run->input[KEY], NULL,
-                             run->d_input[QUERY], scratch, err);
-    if (status == FSDP_OK)
+    if (run->d_input[QUERY] != NULL)
+        status = ops->matmul_run(op->products[D_QUERY], run->stream, d_probabilities, run->input[KEY], NULL,
+                                 run->d_input[QUERY], scratch, err);
+    if (status == FSDP_OK && run->d_input[KEY] != NULL)
         status = ops->matmul_run(op->products[D_KEY], run->stream, d_probabilities, run->input[QUERY], NULL,
                                  run->d_input[KEY], scratch, err);
     return status;
@@ -180,10 +183,6 @@ struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struc
                           graph_module(q->graph)->path, heads, q->features);
     if (!(dropout >= 0 && dropout < 1))
         return graph_fail(q->graph, FSDP_ERR_ARG, "attention in \"%s\": dropout must be in [0, 1)",
-                          graph_module(q->graph)->path);
-    if (!(q->needs_grad && k->needs_grad && v->needs_grad) && q->graph->training)
-        return graph_fail(q->graph, FSDP_ERR_UNSUPPORTED,
-                          "attention in \"%s\": training needs q, k and v to be computed from parameters",
                           graph_module(q->graph)->path);
     op = graph_append(q->graph, &kind, graph_module(q->graph), false, (struct fsdp_value *[]){ q, k, v }, 3,
                       NULL, 0, q->features);

@@ -21,7 +21,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 
     (void)err;
     for (int i = 0; i < op->n_params; i++)
-        if (!run->add_d_param[i])
+        if (run->d_param[i] != NULL && !run->add_d_param[i])
             run->device->ops->fill_zero(run->stream, run->d_param[i], op->params[i]->n_elems * sizeof(float));
     run->numerics->ops->embedding_backward(run->numerics, run->stream, run->input[0], run->d_output,
                                            run->d_param[0], op->n_params > 1 ? run->d_param[1] : NULL,
@@ -42,6 +42,7 @@ struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *po
 {
     const struct fsdp_parameter *params[2] = { NULL, NULL };
     struct graph_op *op;
+    bool entered[2];
 
     if (input == NULL)
         return NULL;
@@ -60,8 +61,12 @@ struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *po
     if (positions != NULL && params[1]->shape[0] < input->seq)
         return graph_fail(input->graph, FSDP_ERR_ARG, "\"%s\" has %zu positions for %zu tokens",
                           positions->path, params[1]->shape[0], input->seq);
+    if (!graph_enter(input->graph, tokens, &entered[0]) || !graph_enter(input->graph, positions, &entered[1]))
+        return NULL;
     op = graph_append(input->graph, &kind, tokens, true, &input, 1, params, positions != NULL ? 2 : 1,
                       params[0]->shape[1]);
+    if (!graph_leave(input->graph, entered[1]) || !graph_leave(input->graph, entered[0]))
+        return NULL;
     return op != NULL ? op->output : NULL;
 }
 

@@ -9,6 +9,14 @@
 
 enum { MEAN, RSTD };
 
+/* Room for the gradients of both parameters where one of them is frozen. */
+static size_t nowhere_bytes(const struct graph_op *op)
+{
+    const size_t both = 2 * op->output->features * sizeof(float);
+
+    return op->params[0]->frozen || op->params[1]->frozen ? (both + 63) / 64 * 64 : 0;
+}
+
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
@@ -17,8 +25,8 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     (void)err;
     op->saved_bytes[MEAN] = op->saved_bytes[RSTD] = rows * sizeof(float);
     if (training)
-        op->backward_scratch =
-            kernels->numerics->ops->layer_norm_scratch(kernels->numerics, rows, op->output->features);
+        op->backward_scratch = nowhere_bytes(op) + kernels->numerics->ops->layer_norm_scratch(
+                                                       kernels->numerics, rows, op->output->features);
     return FSDP_OK;
 }
 
@@ -34,17 +42,24 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const size_t features = op->output->features;
+    float *nowhere = run->scratch;
+    void *d_param[2] = { run->d_param[0], run->d_param[1] };
 
     (void)err;
+    /* The gradient of a frozen parameter goes nowhere. */
+    for (int i = 0; i < 2; i++)
+        if (d_param[i] == NULL)
+            d_param[i] = nowhere + (size_t)i * features;
     /* The table has one flag for both: bring them to agree. */
     if (run->add_d_param[0] != run->add_d_param[1])
         for (int i = 0; i < 2; i++)
             if (!run->add_d_param[i])
-                run->device->ops->fill_zero(run->stream, run->d_param[i], features * sizeof(float));
+                run->device->ops->fill_zero(run->stream, d_param[i], features * sizeof(float));
     run->numerics->ops->layer_norm_backward(
         run->numerics, run->stream, run->d_output, run->input[0], run->params[0], run->saved[MEAN],
-        run->saved[RSTD], run->d_input[0], run->add_d_input[0], run->d_param[0], run->d_param[1],
-        run->add_d_param[0] || run->add_d_param[1], run->scratch, nn_rows(op->output), features);
+        run->saved[RSTD], run->d_input[0], run->add_d_input[0], d_param[0], d_param[1],
+        run->add_d_param[0] || run->add_d_param[1], (char *)run->scratch + nowhere_bytes(op),
+        nn_rows(op->output), features);
     return FSDP_OK;
 }
 

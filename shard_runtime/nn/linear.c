@@ -74,11 +74,13 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     const struct numerics_ops *ops = run->numerics->ops;
     enum fsdp_status status;
 
-    status = ops->matmul_run(op->products[run->add_d_param[0] ? WEIGHT_ADD : WEIGHT], run->stream,
-                             run->d_output, run->input[0], NULL, run->d_param[0], run->scratch, err);
-    if (status != FSDP_OK)
-        return status;
-    if (op->n_params > 1)
+    if (run->d_param[0] != NULL) {
+        status = ops->matmul_run(op->products[run->add_d_param[0] ? WEIGHT_ADD : WEIGHT], run->stream,
+                                 run->d_output, run->input[0], NULL, run->d_param[0], run->scratch, err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    if (op->n_params > 1 && run->d_param[1] != NULL)
         ops->column_sum(run->numerics, run->stream, run->d_output, run->d_param[1], nn_rows(op->output),
                         op->output->features, run->add_d_param[1]);
     if (run->d_input[0] == NULL)

@@ -83,12 +83,12 @@ struct fsdp_module *graph_module(const struct graph *graph)
 /* Is the unit that owns `parameter` running, so that it is gathered here? */
 static bool unit_is_open(const struct graph *graph, const struct fsdp_parameter *parameter)
 {
-    const struct fsdp_module *unit = module_unit(parameter->owner);
+    const struct fsdp_module *group = module_group(parameter->owner);
 
     for (size_t i = 0; i < graph->n_open; i++)
-        if (graph->visits[graph->open_visits[i]].unit == unit)
+        if (module_group(graph->visits[graph->open_visits[i]].unit) == group)
             return true;
-    return false;
+    return parameter->ignored;
 }
 
 static bool name_taken(const struct graph *graph, const char *name)
@@ -137,7 +137,7 @@ static bool find_dtype(struct graph *graph, const struct graph_kind *kind, struc
     }
     *dtype = any_bf16 && !any_f32 ? FSDP_BF16 : FSDP_F32;
     for (int i = 0; i < n_params; i++) {
-        const enum fsdp_dtype wanted = module_param_dtype(params[i]->owner);
+        const enum fsdp_dtype wanted = parameter_dtype(params[i]);
 
         if (i > 0 && wanted != *dtype) {
             graph_fail(graph, FSDP_ERR_ARG, "%s: \"%s\" is %s and \"%s\" %s", kind->name, params[0]->name,
@@ -158,7 +158,7 @@ static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
         agreed[i] = inputs[i];
         if (parameter == NULL || !is_float(inputs[i]) || inputs[i]->dtype == dtype)
             continue;
-        if (!module_unit(parameter->owner)->policy.precision.cast_forward_inputs) {
+        if (!module_group(parameter->owner)->policy.precision.cast_forward_inputs) {
             graph_fail(
                 graph, FSDP_ERR_ARG,
                 "%s \"%s\" is given %s where its parameters are %s: cast_forward_inputs or fsdp_cast() "
@@ -181,7 +181,7 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
 {
     struct fsdp_value *agreed[GRAPH_MAX_INPUTS];
     struct graph_op *op = NULL;
-    bool needs_grad = n_params > 0;
+    bool needs_grad = false;
     enum fsdp_dtype dtype;
 
     if (graph->err.status != FSDP_OK)
@@ -209,8 +209,10 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
         op->inputs[i] = agreed[i];
         needs_grad = needs_grad || (agreed[i]->needs_grad && kind->grad[i] != GRAPH_GRAD_NONE);
     }
-    for (int i = 0; i < n_params; i++)
+    for (int i = 0; i < n_params; i++) {
         op->params[i] = params[i];
+        needs_grad = needs_grad || !params[i]->frozen;
+    }
     op->name = name_op(graph, kind, module, own_name);
     if (op->name == NULL) {
         nomem(graph);
@@ -271,10 +273,27 @@ static bool end_region(struct graph *graph)
     return append_event(graph, GRAPH_END, graph->n_regions - 1);
 }
 
+bool graph_enter(struct graph *graph, const struct fsdp_module *module, bool *entered)
+{
+    *entered = false;
+    if (module == NULL || !module->sharded)
+        return true;
+    for (size_t i = 0; i < graph->n_open; i++)
+        if (graph->visits[graph->open_visits[i]].unit == module)
+            return true;
+    *entered = true;
+    return enter_unit(graph, module);
+}
+
+bool graph_leave(struct graph *graph, bool entered)
+{
+    return !entered || leave_unit(graph);
+}
+
 /* What a unit's policy asks of its input and output. */
 static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp_value *input)
 {
-    const struct fsdp_mixed_precision_policy *precision = &unit->policy.precision;
+    const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
 
     if (precision->param_dtype == FSDP_DTYPE_NONE || !precision->cast_forward_inputs || !is_float(input))
         return input;
@@ -283,7 +302,7 @@ static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp
 
 static struct fsdp_value *cast_output(const struct fsdp_module *unit, struct fsdp_value *output)
 {
-    const struct fsdp_mixed_precision_policy *precision = &unit->policy.precision;
+    const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
 
     return precision->output_dtype == FSDP_DTYPE_NONE || !is_float(output)
                ? output
@@ -352,6 +371,8 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
     if (!root->sharded)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "the root is no unit of sharding: call fsdp_fully_shard() on it last");
+    if (module_check_ties(root, err) != FSDP_OK)
+        return FSDP_ERR_ARG;
     graph->input = new_value(graph, input->dtype, input->batch, input->seq, input->features, -1);
     graph->result = fsdp_call(root, graph->input);
     if (graph->err.status != FSDP_OK)

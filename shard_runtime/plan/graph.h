@@ -155,6 +155,13 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
                               struct fsdp_value *const *inputs, int n_inputs,
                               const struct fsdp_parameter *const *params, int n_params, size_t features);
 
+/**
+ * An operation that uses the parameters of `module` without calling it stands between these two: where the module is a
+ * unit that is not running, it runs meanwhile. False after a failure.
+ */
+bool graph_enter(struct graph *graph, const struct fsdp_module *module, bool *entered);
+bool graph_leave(struct graph *graph, bool entered);
+
 /** Elements and bytes of a value. */
 size_t graph_value_elems(const struct fsdp_value *value);
 size_t graph_value_bytes(const struct fsdp_value *value);

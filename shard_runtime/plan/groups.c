@@ -1,7 +1,7 @@
 /*
- * Which parameters travel together: those whose nearest unit of sharding is the same. Group numbers follow
- * the first visit of a unit in the recording; units that forward never visits keep their parameters and come
- * last.
+ * Which parameters travel together: those whose nearest unit of sharding is the same, or of the same list. Group
+ * numbers follow the first visit of a unit in the recording; units that forward never visits keep their parameters
+ * and come behind them; last the ignored parameters, a group that never travels.
  */
 #include <stdlib.h>
 
@@ -19,41 +19,66 @@ int plan_param_index(const struct plan *plan, const struct fsdp_parameter *param
     return -1;
 }
 
-static int find_group(const struct plan *plan, const struct fsdp_module *unit)
+static int find_group(const struct plan *plan, const struct fsdp_module *group, bool local)
 {
     for (int g = 0; g < plan->n_groups; g++)
-        if (plan->groups[g].unit == unit)
+        if (plan->groups[g].unit == group && plan->groups[g].local == local)
             return g;
     return -1;
 }
 
-static bool add_group(struct plan *plan, const struct fsdp_module *root, const struct fsdp_module *unit)
+static int count_units(const struct fsdp_module *root, const struct fsdp_module *group)
 {
-    if (find_group(plan, unit) >= 0)
+    int n = 0;
+
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
+        n += m->sharded && module_group(m) == group;
+    return n;
+}
+
+static bool add_group(struct plan *plan, const struct fsdp_module *root, const struct fsdp_module *group,
+                      bool local)
+{
+    const enum fsdp_reshard reshard = group->policy.reshard_after_forward;
+
+    if (find_group(plan, group, local) >= 0)
         return true;
     if (!alloc_room(&plan->groups, &plan->groups_room, (size_t)plan->n_groups, sizeof *plan->groups))
         return false;
     plan->groups[plan->n_groups++] = (struct plan_group){
-        .unit = unit,
-        .reshard_after_forward = unit->policy.reshard_after_forward == FSDP_RESHARD_TRUE ||
-                                 (unit->policy.reshard_after_forward == FSDP_RESHARD_AUTO && unit != root),
-        .keep_after_backward = unit->policy.keep_after_backward,
+        .unit = group,
+        .n_units = count_units(root, group),
+        .local = local,
+        .W = local ? 1 : plan->options.W,
+        .R = local ? 1 : plan->options.R,
+        .reshard_after_forward =
+            reshard == FSDP_RESHARD_TRUE || (reshard == FSDP_RESHARD_AUTO && group != root),
+        .keep_after_backward = group->policy.keep_after_backward,
         .kept = -1,
-        .param_dtype = module_param_dtype(unit),
-        .reduce_dtype = module_reduce_dtype(unit),
+        .param_dtype = local ? FSDP_F32 : group_param_dtype(group),
+        .reduce_dtype = local ? FSDP_F32 : group_reduce_dtype(group),
     };
     return true;
+}
+
+static bool any_ignored(const struct fsdp_module *root)
+{
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
+        for (size_t i = 0; i < m->n_parameters; i++)
+            if (m->parameters[i]->ignored)
+                return true;
+    return false;
 }
 
 static bool find_units(struct plan *plan, const struct fsdp_module *root)
 {
     for (size_t i = 0; i < plan->graph->n_visits; i++)
-        if (!add_group(plan, root, plan->graph->visits[i].unit))
+        if (!add_group(plan, root, module_group(plan->graph->visits[i].unit), false))
             return false;
     for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
-        if (m->sharded && !add_group(plan, root, m))
+        if (m->sharded && !add_group(plan, root, module_group(m), false))
             return false;
-    return true;
+    return !any_ignored(root) || add_group(plan, root, root, true);
 }
 
 static size_t count_params(const struct fsdp_module *root)
@@ -66,25 +91,53 @@ static size_t count_params(const struct fsdp_module *root)
 }
 
 /* Give `param` its place in its group's rows and in the whole buffer. */
-static bool append_param(struct plan *plan, int index)
+static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_err *err)
 {
     struct plan_param *param = &plan->params[index];
+    const struct fsdp_parameter *p = param->parameter;
     struct plan_group *group = &plan->groups[param->group];
-    const size_t rows = plan->options.chunk_rows(param->parameter->shape[0], plan->options.W);
+    const size_t rows = plan->options.chunk_rows(p->shape[p->shard_dim], group->W);
     const size_t whole_align = ALIGN_BYTES / fsdp_dtype_size(group->param_dtype);
     size_t whole_elems, padded;
 
-    if (!checked_mul(rows, param->parameter->row_elems, &param->chunk_elems) ||
-        !checked_mul(param->chunk_elems, (size_t)plan->options.W * sizeof(float) * 4, &padded))
-        return false;
+    if (p->shard_dim > 0 && p->shape[p->shard_dim] % (size_t)group->W != 0)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "\"%s\" is cut along dimension %d, whose %zu rows %d ranks do not divide evenly",
+                         p->name, p->shard_dim, p->shape[p->shard_dim], group->W);
+    if (!checked_mul(rows, p->n_elems / p->shape[p->shard_dim], &param->chunk_elems) ||
+        !checked_mul(param->chunk_elems, (size_t)group->W * sizeof(float) * 4, &padded))
+        return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is too large", p->name);
     param->row_offset = group->row_elems;
     group->row_elems += param->chunk_elems;
     whole_elems = group->whole_bytes / fsdp_dtype_size(group->param_dtype);
     param->whole_offset = whole_elems;
-    whole_elems += (param->parameter->n_elems + whole_align - 1) / whole_align * whole_align;
+    whole_elems += (p->n_elems + whole_align - 1) / whole_align * whole_align;
     group->whole_bytes = whole_elems * fsdp_dtype_size(group->param_dtype);
     group->params[group->n_params++] = index;
-    return true;
+    return FSDP_OK;
+}
+
+/* Gradients that are there have rows of their own: frozen and unused parameters take part in gathers alone. */
+static enum fsdp_status place_gradients(struct plan *plan, struct fsdp_err *err)
+{
+    bool *reached = alloc_array((size_t)plan->n_params, sizeof *reached);
+    enum fsdp_status status;
+
+    if (reached == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
+    status = plan_find_reached(plan, reached, err);
+    for (int i = 0; i < plan->n_params && status == FSDP_OK; i++) {
+        struct plan_param *param = &plan->params[i];
+        struct plan_group *group = &plan->groups[param->group];
+
+        param->trains = reached[i] || (group->unit->policy.reduces_unused && !param->parameter->frozen);
+        if (!param->trains)
+            continue;
+        param->grad_offset = group->grad_row_elems;
+        group->grad_row_elems += param->chunk_elems;
+    }
+    free(reached);
+    return status;
 }
 
 static bool syncs_every(const struct plan *plan, const struct unit_policy *policy)
@@ -102,11 +155,11 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     const struct unit_policy *policy = &group->unit->policy;
     const bool widest = group->param_dtype == FSDP_F32 || group->reduce_dtype == FSDP_F32;
 
-    group->gathers = group->n_params > 0 && (plan->options.W > 1 || group->param_dtype != FSDP_F32);
-    group->division = plan_divide(plan->options.W, plan->options.R, policy->divide_factor, policy->force_sum);
-    group->reduces =
-        group->n_params > 0 && (plan->options.W > 1 || plan->options.R > 1 || policy->hook != NULL ||
-                                group->division.before * group->division.after != 1.0f);
+    group->gathers = group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32);
+    group->division = plan_divide(group->W, group->R, policy->divide_factor, policy->force_sum);
+    group->reduces = group->grad_row_elems > 0 && !group->local &&
+                     (group->W > 1 || group->R > 1 || policy->hook != NULL ||
+                      group->division.before * group->division.after != 1.0f);
     group->accumulates_whole = plan->options.accumulates && !syncs_every(plan, policy);
     group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
 }
@@ -124,17 +177,22 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
             return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
     }
     for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m)) {
-        const int group = find_group(plan, module_unit(m));
-
         for (size_t i = 0; i < m->n_parameters; i++) {
+            const bool ignored = m->parameters[i]->ignored;
             const int index = plan->n_params++;
+            enum fsdp_status status;
 
             plan->params[index] =
-                (struct plan_param){ .parameter = m->parameters[i], .group = group, .grad = -1 };
-            if (!append_param(plan, index))
-                return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is too large", m->parameters[i]->name);
+                (struct plan_param){ .parameter = m->parameters[i],
+                                     .group = find_group(plan, ignored ? root : module_group(m), ignored),
+                                     .grad = -1 };
+            status = append_param(plan, index, err);
+            if (status != FSDP_OK)
+                return status;
         }
     }
+    if (place_gradients(plan, err) != FSDP_OK)
+        return FSDP_ERR_NOMEM;
     for (int g = 0; g < plan->n_groups; g++)
         decide_travel(plan, &plan->groups[g]);
     return FSDP_OK;

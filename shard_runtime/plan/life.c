@@ -39,11 +39,10 @@ void life_issue_gather(struct writer *w, int group)
         return;
     life->state = PENDING;
     life->gathered = life->whole = -1;
-    if (w->plan->options.W == 1)
+    if (g->W == 1)
         return; /* its shards are all there is: unpacking reads them where they lie */
-    life->gathered =
-        writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
-                          g->row_elems * (size_t)w->plan->options.W * fsdp_dtype_size(g->param_dtype));
+    life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
+                                       g->row_elems * (size_t)g->W * fsdp_dtype_size(g->param_dtype));
     entry = writer_add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
     if (entry == NULL)
         return;
@@ -128,16 +127,15 @@ static void reduce(struct writer *w, int group)
     const struct plan_group *g = &plan->groups[group];
     const struct unit_policy *policy = &g->unit->policy;
     const bool adds = plan->options.accumulates && !g->accumulates_whole;
-    const bool replicates = plan->options.R > 1, defers = replicates && adds && policy->defers_all_reduce;
-    const bool into_shards = g->reduce_dtype == FSDP_F32 && !adds && plan->options.W > 1 && !replicates &&
+    const bool replicates = g->R > 1, defers = replicates && adds && policy->defers_all_reduce;
+    const bool into_shards = g->reduce_dtype == FSDP_F32 && !adds && g->W > 1 && !replicates &&
                              g->division.after == 1.0f && policy->hook == NULL;
-    const int packed =
-        writer_add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
-                          g->row_elems * (size_t)plan->options.W * fsdp_dtype_size(g->reduce_dtype));
+    const int packed = writer_add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
+                                         g->grad_row_elems * (size_t)g->W * fsdp_dtype_size(g->reduce_dtype));
     struct plan_entry *entry;
 
     (void)reduction_entry(w, PLAN_PACK, group, packed, PLAN_COMPUTE);
-    if (plan->options.W > 1) {
+    if (g->W > 1) {
         entry = reduction_entry(w, PLAN_REDUCE, group, packed, PLAN_REDUCES);
         if (entry != NULL)
             entry->into_shards = into_shards;

@@ -109,16 +109,22 @@ struct plan_param {
     int group;
     size_t chunk_elems;  /* C rows: this parameter's part of a group's row */
     size_t row_offset;   /* of that part in the row, in elements */
+    size_t grad_offset;  /* of its gradient's part in the row of gradients */
+    bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
     size_t whole_offset; /* of the whole parameter in `whole`, in elements; aligned to 64 bytes */
     int grad;            /* buffer of the whole gradient; -1: goes straight to its shard, or there is none */
-    bool has_grad;       /* backward reaches it */
+    bool has_grad;       /* backward wrote it already: known while the program is being written */
 };
 
 struct plan_group {
-    const struct fsdp_module *unit;
-    int *params; /* in the tree's order */
+    const struct fsdp_module *unit; /* of a list the first */
+    int n_units;                    /* modules of the list */
+    bool local;                     /* the ignored parameters: all of them on every rank, nothing travels */
+    int *params;                    /* in the tree's order */
     int n_params;
+    int W, R;                     /* ranks that each is cut over, and replicas; 1 and 1 where local */
     size_t row_elems;             /* S: one rank's shards */
+    size_t grad_row_elems;        /* of those that have a gradient */
     size_t whole_bytes;           /* of `whole` */
     enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
@@ -159,6 +165,9 @@ struct plan {
 enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
                            const struct plan_options *options, struct fsdp_err *err);
 void plan_fini(struct plan *plan);
+
+/** Of each parameter of the plan, whose list is there: does backward reach it, and does it require a gradient? */
+enum fsdp_status plan_find_reached(const struct plan *plan, bool *reached, struct fsdp_err *err);
 
 /** Number of the parameter in plan->params, or -1. */
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter);

@@ -130,6 +130,8 @@ static void route_param_grad(struct writer *w, const struct graph_op *op, struct
     const int index = plan_param_index(plan, op->params[i]);
     struct plan_param *param = &plan->params[index];
 
+    if (!param->trains)
+        return;
     into->add_d_param[i] = param->has_grad;
     into->d_param[i] = life_grad_of(w, index);
     param->has_grad = true;
@@ -186,10 +188,20 @@ static int place_of(const int *list, int visit)
     return place;
 }
 
+/* Begin to gather what the visit after `place`, or before it, needs; modules of the same list need nothing more. */
+static void prefetch(struct writer *w, const int *list, int place, int step)
+{
+    const int group = w->visit_group[list[place]], n = (int)w->graph->n_visits;
+    const bool is_list = w->plan->groups[group].n_units > 1;
+
+    for (place += step; is_list && place >= 0 && place < n && w->visit_group[list[place]] == group;)
+        place += step;
+    if (w->plan->options.prefetch > 0 && place >= 0 && place < n)
+        life_issue_gather(w, w->visit_group[list[place]]);
+}
+
 static void write_forward_pass(struct writer *w)
 {
-    const int n_visits = (int)w->graph->n_visits;
-
     for (size_t e = 0; e < w->graph->n_events && !w->out_of_memory; e++) {
         const struct graph_event *event = &w->graph->events[e];
 
@@ -201,13 +213,16 @@ static void write_forward_pass(struct writer *w)
             const int place = place_of(w->enters, event->index);
 
             life_need_whole(w, w->visit_group[event->index]);
-            if (w->plan->options.prefetch > 0 && place + 1 < n_visits)
-                life_issue_gather(w, w->visit_group[w->enters[place + 1]]);
-        } else if (!w->graph->training ||
-                   w->plan->groups[w->visit_group[event->index]].reshard_after_forward) {
+            prefetch(w, w->enters, place, 1);
+        } else if ((!w->graph->training ||
+                    w->plan->groups[w->visit_group[event->index]].reshard_after_forward) &&
+                   w->closes[event->index]) {
             life_reshard(w, w->visit_group[event->index], PLAN_ALWAYS);
         }
     }
+    /* A list of which only some modules ran is still whole; nothing comes after an evaluation that would need it. */
+    for (int g = 0; g < w->plan->n_groups && !w->graph->training; g++)
+        life_reshard(w, g, PLAN_ALWAYS);
 }
 
 static void write_backward_pass(struct writer *w)
@@ -229,12 +244,53 @@ static void write_backward_pass(struct writer *w)
             const int place = place_of(w->leaves, event->index);
 
             life_need_whole(w, group);
-            if (w->plan->options.prefetch > 0 && place > 0)
-                life_issue_gather(w, w->visit_group[w->leaves[place - 1]]);
+            prefetch(w, w->leaves, place, -1);
         } else if (w->life[group].first_visit == event->index) {
             life_finish(w, group);
-        } else if (w->plan->groups[group].reshard_after_forward) {
+        } else if (w->plan->groups[group].reshard_after_forward && w->opens[event->index]) {
             life_reshard(w, group, PLAN_ALWAYS);
+        }
+    }
+}
+
+/* Of the group's visits that are left at `place` or later, the one that was entered first. */
+static int first_entered(const struct writer *w, int group, int place)
+{
+    int first = w->leaves[place];
+
+    for (int p = place; p < (int)w->graph->n_visits; p++)
+        if (w->visit_group[w->leaves[p]] == group && w->leaves[p] < first)
+            first = w->leaves[p]; /* visits are numbered as they are entered */
+    return first;
+}
+
+/*
+ * Cut the visits of a group into runs: each ends where every module of its list has been left since it began. A
+ * module that runs twice meanwhile counts once; a run that never ends keeps the group whole until backward.
+ */
+static void find_runs(struct writer *w, int group)
+{
+    const int n_units = w->plan->groups[group].n_units, n = (int)w->graph->n_visits;
+    int begin = -1, n_seen = 0;
+
+    for (int place = 0; place < n; place++) {
+        const int visit = w->leaves[place];
+        bool seen = false;
+
+        if (w->visit_group[visit] != group)
+            continue;
+        if (begin < 0) {
+            begin = place;
+            n_seen = 0;
+            w->opens[first_entered(w, group, begin)] = true;
+        }
+        for (int before = begin; before < place; before++)
+            seen = seen || (w->visit_group[w->leaves[before]] == group &&
+                            w->graph->visits[w->leaves[before]].unit == w->graph->visits[visit].unit);
+        n_seen += !seen;
+        if (n_seen == n_units) {
+            w->closes[visit] = true;
+            begin = -1;
         }
     }
 }
@@ -251,7 +307,7 @@ static void number_visits(struct writer *w)
         if (w->graph->events[e].kind == GRAPH_ENTER) {
             int group = 0;
 
-            while (w->plan->groups[group].unit != w->graph->visits[visit].unit)
+            while (w->plan->groups[group].unit != module_group(w->graph->visits[visit].unit))
                 group++;
             w->visit_group[visit] = group;
             if (w->life[group].first_visit < 0)
@@ -261,6 +317,8 @@ static void number_visits(struct writer *w)
             w->leaves[n_leaves++] = visit;
         }
     }
+    for (int g = 0; g < w->plan->n_groups; g++)
+        find_runs(w, g);
     for (size_t v = 0; v < w->graph->n_values; v++)
         w->value_buffer[v] = w->grad_buffer[v] = -1;
 }
@@ -274,11 +332,14 @@ enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
     w.visit_group = alloc_array(graph->n_visits, sizeof(int));
     w.enters = alloc_array(graph->n_visits, sizeof(int));
     w.leaves = alloc_array(graph->n_visits, sizeof(int));
+    w.opens = alloc_array(graph->n_visits, sizeof(bool));
+    w.closes = alloc_array(graph->n_visits, sizeof(bool));
     w.value_buffer = alloc_array(graph->n_values, sizeof(int));
     w.grad_buffer = alloc_array(graph->n_values, sizeof(int));
     w.saved = alloc_array(graph->n_ops, sizeof *w.saved);
     w.out_of_memory = w.life == NULL || w.visit_group == NULL || w.enters == NULL || w.leaves == NULL ||
-                      w.value_buffer == NULL || w.grad_buffer == NULL || w.saved == NULL;
+                      w.opens == NULL || w.closes == NULL || w.value_buffer == NULL ||
+                      w.grad_buffer == NULL || w.saved == NULL;
     if (!w.out_of_memory) {
         number_visits(&w);
         write_forward_pass(&w);
@@ -290,6 +351,8 @@ enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
     free(w.visit_group);
     free(w.enters);
     free(w.leaves);
+    free(w.opens);
+    free(w.closes);
     free(w.value_buffer);
     free(w.grad_buffer);
     free(w.saved);

@@ -22,7 +22,7 @@ static void count_all_reduce(struct plan_collectives *collectives, const struct 
     const struct plan_group *group = &plan->groups[entry->index];
     const uint64_t R = (uint64_t)plan->options.R;
     const uint64_t bytes =
-        group->row_elems * (entry->packed >= 0 ? fsdp_dtype_size(group->reduce_dtype) : sizeof(float));
+        group->grad_row_elems * (entry->packed >= 0 ? fsdp_dtype_size(group->reduce_dtype) : sizeof(float));
 
     collectives->n_calls += n;
     collectives->sent_bytes += n * 2 * bytes * (R - 1) / R;

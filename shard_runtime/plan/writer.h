@@ -21,9 +21,11 @@ struct writer {
     struct plan *plan;
     const struct graph *graph;
     struct group_life *life;
-    int *visit_group;                /* of each visit */
-    int *enters;                     /* visits in order of being entered */
-    int *leaves;                     /* visits in order of being left */
+    int *visit_group;     /* of each visit */
+    bool *opens, *closes; /* each visit: is it the first, the last, of a run in which its list's modules all
+                                        ran? Of a unit alone both. */
+    int *enters;          /* visits in order of being entered */
+    int *leaves;          /* visits in order of being left */
     int *value_buffer, *grad_buffer; /* of each value; -1 */
     int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
     bool out_of_memory;

@@ -4,6 +4,8 @@
  */
 #include <fsdp/fully_shard.h>
 
+#include <string.h>
+
 #include "shard_runtime/core/module.h"
 
 struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void)
@@ -36,20 +38,12 @@ static enum fsdp_status check_precision(const struct fsdp_module *module,
     return status;
 }
 
-enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_fully_shard_options *options,
-                                  struct fsdp_err *err)
+static enum fsdp_status check_module(const struct fsdp_module *module, struct fsdp_err *err)
 {
-    struct unit_policy policy = { .precision = fsdp_mixed_precision_defaults() };
-    enum fsdp_status status = fsdp_module_check(module, err);
+    const enum fsdp_status status = fsdp_module_check(module, err);
 
     if (status != FSDP_OK)
         return status;
-    if (options != NULL) {
-        policy.reshard_after_forward = options->reshard_after_forward;
-        policy.mesh = options->mesh;
-        if (options->mp_policy != NULL)
-            policy.precision = *options->mp_policy;
-    }
     if (module->sharded)
         return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" is a unit of sharding already",
                          module->path);
@@ -58,10 +52,97 @@ enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_
             err, FSDP_ERR_ARG,
             "fully_shard: \"%s\" is a container without a forward: shard its children and its parent",
             module->path);
-    status = check_precision(module, &policy.precision, err);
-    if (status != FSDP_OK)
-        return status;
-    module->sharded = true;
-    module->policy = policy;
     return FSDP_OK;
+}
+
+static bool is_listed(const struct fsdp_parameter *parameter, const struct fsdp_fully_shard_options *options)
+{
+    for (size_t i = 0; options != NULL && i < options->n_ignored_params; i++)
+        if (strcmp(options->ignored_params[i], parameter->name) == 0)
+            return true;
+    return false;
+}
+
+/* Which dimension a parameter is cut along. How many ranks there are is known when the model is made. */
+static enum fsdp_status place(struct fsdp_parameter *parameter,
+                              const struct fsdp_fully_shard_options *options, struct fsdp_err *err)
+{
+    int dim;
+
+    if (options == NULL || options->shard_placement_fn == NULL)
+        return FSDP_OK;
+    dim = options->shard_placement_fn(parameter->name, parameter->n_dims, parameter->shape,
+                                      options->placement_user);
+    if (dim < -parameter->n_dims || dim >= parameter->n_dims)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "fully_shard: \"%s\" of %d dimensions is placed along dimension %d", parameter->name,
+                         parameter->n_dims, dim);
+    parameter->shard_dim = dim < 0 ? dim + parameter->n_dims : dim;
+    return FSDP_OK;
+}
+
+/* Parameters of the unit: below it, and not in one that was made before. */
+static enum fsdp_status mark_parameters(const struct fsdp_module *unit,
+                                        const struct fsdp_fully_shard_options *options, size_t *n_ignored,
+                                        struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (const struct fsdp_module *m = unit; m != NULL; m = module_next(unit, m))
+        for (size_t i = 0; i < m->n_parameters && status == FSDP_OK; i++)
+            if (module_unit(m) == unit) {
+                struct fsdp_parameter *parameter = m->parameters[i];
+
+                parameter->ignored = is_listed(parameter, options);
+                *n_ignored += parameter->ignored;
+                status = place(parameter, options, err);
+            }
+    return status;
+}
+
+enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, size_t n_modules,
+                                          const struct fsdp_fully_shard_options *options,
+                                          struct fsdp_err *err)
+{
+    struct unit_policy policy = { .precision = fsdp_mixed_precision_defaults() };
+    enum fsdp_status status = FSDP_OK;
+    size_t n_ignored = 0;
+
+    if (n_modules == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: an empty list");
+    if (options != NULL) {
+        policy.reshard_after_forward = options->reshard_after_forward;
+        policy.mesh = options->mesh;
+        if (options->mp_policy != NULL)
+            policy.precision = *options->mp_policy;
+    }
+    for (size_t i = 0; i < n_modules && status == FSDP_OK; i++) {
+        status = check_module(modules[i], err);
+        if (status == FSDP_OK && n_modules > 1 && modules[i]->parent == NULL)
+            status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: the root cannot be one of a list");
+        for (size_t j = 0; j < i && status == FSDP_OK; j++)
+            if (modules[j] == modules[i] || modules[j]->root != modules[i]->root)
+                status = fsdp_fail(err, FSDP_ERR_ARG,
+                                   "fully_shard: \"%s\" is twice in the list, or of another tree",
+                                   modules[i]->path);
+    }
+    if (status == FSDP_OK)
+        status = check_precision(modules[0], &policy.precision, err);
+    for (size_t i = 0; i < n_modules && status == FSDP_OK; i++) {
+        modules[i]->sharded = true;
+        modules[i]->leader = n_modules > 1 ? modules[0] : NULL;
+        modules[i]->policy = policy;
+    }
+    for (size_t i = 0; i < n_modules && status == FSDP_OK; i++)
+        status = mark_parameters(modules[i], options, &n_ignored, err);
+    if (status == FSDP_OK && options != NULL && n_ignored < options->n_ignored_params)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: of %zu ignored parameters %zu are in \"%s\"",
+                           options->n_ignored_params, n_ignored, modules[0]->path);
+    return status;
+}
+
+enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_fully_shard_options *options,
+                                  struct fsdp_err *err)
+{
+    return fsdp_fully_shard_modules(&module, 1, options, err);
 }

@@ -24,3 +24,28 @@ struct layout_rows layout_shard(size_t D, int W, int rank)
     rows.n_rows = shard_start(D, C, (size_t)rank + 1) - rows.first;
     return rows;
 }
+
+struct layout_cut layout_cut_of(const size_t *shape, int n_dims, int dim)
+{
+    struct layout_cut cut = { 1, shape[dim], 1 };
+
+    for (int d = 0; d < dim; d++)
+        cut.outer *= shape[d];
+    for (int d = dim + 1; d < n_dims; d++)
+        cut.inner *= shape[d];
+    return cut;
+}
+
+size_t layout_chunk_elems(const struct layout_cut *cut, int W)
+{
+    return cut->outer * layout_chunk(cut->rows, W) * cut->inner;
+}
+
+struct layout_piece layout_piece_of(const struct layout_cut *cut, int W, int rank, size_t i)
+{
+    const struct layout_rows own = layout_shard(cut->rows, W, rank);
+
+    return (struct layout_piece){ .shard_at = i * own.n_rows * cut->inner,
+                                  .whole_at = (i * cut->rows + own.first) * cut->inner,
+                                  .n_elems = own.n_rows * cut->inner };
+}

@@ -1,5 +1,5 @@
 /*
- * Who owns which rows: dim-0 sharding as PyTorch's fully_shard does it (Shard(0)). Pure arithmetic.
+ * Who owns what: sharding along dimension 0, and others, as PyTorch's fully_shard does it (Shard(d)). Pure arithmetic.
  *
  * A parameter of D rows over W ranks is cut into shards of C = ceil(D / W) rows: rank r owns the rows
  * [min(r * C, D), min((r + 1) * C, D)). Trailing ranks may own fewer rows than C, or none (D = 5, W = 4 gives
@@ -23,5 +23,24 @@ size_t layout_chunk(size_t D, int W);
 
 /** The rows that `rank` owns. */
 struct layout_rows layout_shard(size_t D, int W, int rank);
+
+/**
+ * A shard along any dimension as contiguous pieces of the whole tensor, row-major: `whole` = (outer, rows, inner) with
+ * the cut dimension in the middle. Along dimension 0 (outer 1) a shard is one piece, rows as layout_shard() says. Along
+ * others the ranks divide the rows evenly, and each of the `outer` pieces stands behind the one before it in the shard.
+ */
+struct layout_cut {
+    size_t outer, rows, inner;
+};
+
+struct layout_piece {
+    size_t shard_at, whole_at, n_elems; /* in elements */
+};
+
+struct layout_cut layout_cut_of(const size_t *shape, int n_dims, int dim);
+/** Elements of one rank's buffer, padding included. */
+size_t layout_chunk_elems(const struct layout_cut *cut, int W);
+/** Piece number `i` of cut->outer; n_elems 0 where the rank owns no rows. */
+struct layout_piece layout_piece_of(const struct layout_cut *cut, int W, int rank, size_t i);
 
 #endif

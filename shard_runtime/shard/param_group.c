@@ -2,6 +2,8 @@
 
 #include <stdint.h>
 
+#include "shard_runtime/shard/layout.h"
+
 static const struct plan_group *layout_of(const struct param_group *group)
 {
     return &group->layout->groups[group->index];
@@ -10,6 +12,13 @@ static const struct plan_group *layout_of(const struct param_group *group)
 static const struct plan_param *param_of(const struct param_group *group, int i)
 {
     return &group->layout->params[layout_of(group)->params[i]];
+}
+
+static struct layout_cut cut_of(const struct plan_param *param)
+{
+    const struct fsdp_parameter *p = param->parameter;
+
+    return layout_cut_of(p->shape, p->n_dims, p->shard_dim);
 }
 
 /* Element `index` of an array of `dtype`. */
@@ -35,17 +44,6 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct devi
     return fsdp_all_gather(comm, send, gathered, layout->row_elems, layout->param_dtype, stream, err);
 }
 
-/* Of a whole parameter, the elements that rank `rank` holds: from *first on. */
-static size_t rank_elems(const struct plan_param *param, int rank, size_t *first)
-{
-    const size_t n = param->parameter->n_elems;
-
-    *first = param->chunk_elems * (size_t)rank;
-    if (*first >= n)
-        return 0;
-    return n - *first < param->chunk_elems ? n - *first : param->chunk_elems;
-}
-
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
                         void *whole, struct device_stream *stream)
 {
@@ -55,40 +53,57 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
 
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
+        const struct layout_cut cut = cut_of(param);
 
-        for (int rank = 0; rank < group->layout->options.W; rank++) {
-            size_t first, n = rank_elems(param, rank, &first);
+        for (int rank = 0; rank < layout->W; rank++)
+            for (size_t k = 0; k < cut.outer; k++) {
+                const struct layout_piece piece = layout_piece_of(&cut, layout->W, rank, k);
 
-            if (n > 0)
-                device->ops->cast(stream, elem(whole, layout->param_dtype, param->whole_offset + first),
-                                  layout->param_dtype,
-                                  elem(rows, from, layout->row_elems * (size_t)rank + param->row_offset),
-                                  from, n, 1.0f, false);
-        }
+                if (piece.n_elems > 0)
+                    device->ops->cast(
+                        stream, elem(whole, layout->param_dtype, param->whole_offset + piece.whole_at),
+                        layout->param_dtype,
+                        elem(rows, from,
+                             layout->row_elems * (size_t)rank + param->row_offset + piece.shard_at),
+                        from, piece.n_elems, 1.0f, false);
+            }
     }
+}
+
+/* One rank's part of a gradient into its row: the pieces, then zeros up to the chunk. NULL: zeros alone. */
+static void pack_part(const struct plan_group *layout, const struct plan_param *param, struct device *device,
+                      const void *grad, int rank, char *to, struct device_stream *stream)
+{
+    const struct layout_cut cut = cut_of(param);
+    const size_t size = fsdp_dtype_size(layout->reduce_dtype);
+    size_t filled = 0;
+
+    for (size_t k = 0; grad != NULL && k < cut.outer; k++) {
+        const struct layout_piece piece = layout_piece_of(&cut, layout->W, rank, k);
+
+        if (piece.n_elems > 0)
+            device->ops->cast(stream, to + piece.shard_at * size, layout->reduce_dtype,
+                              elem(grad, layout->grad_dtype, piece.whole_at), layout->grad_dtype,
+                              piece.n_elems, layout->division.before, false);
+        filled += piece.n_elems;
+    }
+    if (filled < param->chunk_elems)
+        device->ops->fill_zero(stream, to + filled * size, (param->chunk_elems - filled) * size);
 }
 
 void param_group_pack(const struct param_group *group, struct device *device, const void *const *grads,
                       void *packed, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
-    const enum fsdp_dtype dtype = layout->reduce_dtype;
 
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
 
-        for (int rank = 0; rank < group->layout->options.W; rank++) {
-            const size_t to = layout->row_elems * (size_t)rank + param->row_offset;
-            size_t first, n = grads[i] != NULL ? rank_elems(param, rank, &first) : 0;
-
-            if (n > 0)
-                device->ops->cast(stream, elem(packed, dtype, to), dtype,
-                                  elem(grads[i], layout->grad_dtype, first), layout->grad_dtype, n,
-                                  layout->division.before, false);
-            if (n < param->chunk_elems)
-                device->ops->fill_zero(stream, elem(packed, dtype, to + n),
-                                       (param->chunk_elems - n) * fsdp_dtype_size(dtype));
-        }
+        for (int rank = 0; param->trains && rank < layout->W; rank++)
+            pack_part(layout, param, device, grads[i], rank,
+                      elem(packed, layout->reduce_dtype,
+                           layout->grad_row_elems * (size_t)rank + param->grad_offset),
+                      stream);
     }
 }
 
@@ -96,7 +111,7 @@ void *param_group_own_row(const struct param_group *group, const struct fsdp_com
 {
     const struct plan_group *layout = layout_of(group);
 
-    return elem(packed, layout->reduce_dtype, layout->row_elems * (size_t)fsdp_comm_rank(comm));
+    return elem(packed, layout->reduce_dtype, layout->grad_row_elems * (size_t)fsdp_comm_rank(comm));
 }
 
 enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp_comm *comm, void *packed,
@@ -104,9 +119,9 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
 {
     const struct plan_group *layout = layout_of(group);
 
-    return fsdp_reduce_scatter(comm, packed,
-                               into_shards ? group->grads : param_group_own_row(group, comm, packed),
-                               layout->row_elems, layout->reduce_dtype, layout->division.reduce, stream, err);
+    return fsdp_reduce_scatter(
+        comm, packed, into_shards ? group->grads : param_group_own_row(group, comm, packed),
+        layout->grad_row_elems, layout->reduce_dtype, layout->division.reduce, stream, err);
 }
 
 enum fsdp_status param_group_all_reduce(const struct param_group *group, struct fsdp_comm *replicas,
@@ -114,7 +129,7 @@ enum fsdp_status param_group_all_reduce(const struct param_group *group, struct 
 {
     const struct plan_group *layout = layout_of(group);
 
-    return fsdp_all_reduce(replicas, row != NULL ? row : group->grads, layout->row_elems,
+    return fsdp_all_reduce(replicas, row != NULL ? row : group->grads, layout->grad_row_elems,
                            row != NULL ? layout->reduce_dtype : FSDP_F32, layout->division.all_reduce, stream,
                            err);
 }
@@ -124,6 +139,6 @@ void param_group_store(const struct param_group *group, struct device *device, c
 {
     const struct plan_group *layout = layout_of(group);
 
-    device->ops->cast(stream, group->grads, FSDP_F32, row, layout->reduce_dtype, layout->row_elems,
+    device->ops->cast(stream, group->grads, FSDP_F32, row, layout->reduce_dtype, layout->grad_row_elems,
                       layout->division.after, add);
 }

@@ -4,7 +4,9 @@
  *
  * In a gathered or packed buffer, (W, row_elems), row r is rank r's. Within it parameter i stands at
  * row_offset with C rows; behind a rank's own rows of it come zeros. All ranks' parts of a parameter, one
- * after the other, begin with the whole parameter: padding is only at the end.
+ * after the other, begin with the whole parameter: padding is only at the end. (A parameter cut along another dimension
+ * than 0 has no padding, and as many pieces in a rank's part as lie apart in the whole.) Rows of gradients have the
+ * same form, with the parameters that train alone: grad_offset, grad_row_elems.
  *
  * Shards are float32; gathered and whole parameters are the group's param_dtype, whole gradients its grad_dtype,
  * packed ones its reduce_dtype. The copies convert.
@@ -23,7 +25,8 @@
 struct param_group {
     const struct plan *layout; /* where each parameter stands; borrowed */
     int index;                 /* of the group in the layout */
-    float *shards, *grads; /* (row_elems) in device memory; grads NULL where nothing is trained. Borrowed. */
+    /* (row_elems) and (grad_row_elems) in device memory; grads NULL where nothing is trained. Borrowed. */
+    float *shards, *grads;
 };
 
 /** Gather the shards of all ranks into `gathered`, (W, row_elems). */
@@ -36,7 +39,7 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct devi
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
                         void *whole, struct device_stream *stream);
 
-/** Copy whole gradients into `packed`, (W, row_elems); grads[i] belongs to the group's i-th parameter, NULL:
+/** Copy whole gradients into `packed`, (W, grad_row_elems); grads[i] belongs to the group's i-th parameter, NULL:
  * zeros. */
 void param_group_pack(const struct param_group *group, struct device *device, const void *const *grads,
                       void *packed, struct device_stream *stream);
@@ -48,7 +51,7 @@ void param_group_pack(const struct param_group *group, struct device *device, co
 enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp_comm *comm, void *packed,
                                     bool into_shards, struct device_stream *stream, struct fsdp_err *err);
 
-/** This rank's row of `packed`, (row_elems) of the group's reduce_dtype. */
+/** This rank's row of `packed`, (grad_row_elems) of the group's reduce_dtype. */
 void *param_group_own_row(const struct param_group *group, const struct fsdp_comm *comm, void *packed);
 
 /** The same over the replicas: of a row, or (row NULL) of the gradient shards. */

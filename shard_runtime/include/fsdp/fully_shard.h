@@ -8,6 +8,7 @@
 #define FSDP_FULLY_SHARD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include <fsdp/dtype.h>
 #include <fsdp/module.h>
@@ -50,6 +51,14 @@ struct fsdp_fully_shard_options {
      * unit of a tree, spanning the world (<fsdp/mesh.h>); it outlives the models made of the tree.
      */
     struct fsdp_device_mesh *mesh;
+    /** Parameters of the module that are left alone: every rank holds all of them in float32, their gradients are
+     * neither reduced nor clipped. Full names; read while the call runs. */
+    const char *const *ignored_params;
+    size_t n_ignored_params;
+    /** Called for each parameter of the unit: the dimension to cut it along, negative ones counted from the end. Other
+     * dimensions than 0 must be divided evenly by the ranks. NULL: dimension 0. */
+    int (*shard_placement_fn)(const char *name, int n_dims, const size_t *shape, void *user);
+    void *placement_user;
 };
 
 /**
@@ -67,6 +76,15 @@ FSDP_API void fsdp_module_set_reshard_after_forward(struct fsdp_module *module, 
 /** False: parameters stay gathered from one micro-step to the next, and are freed by the step's last. Default
  * true. */
 FSDP_API void fsdp_module_set_reshard_after_backward(struct fsdp_module *module, bool reshard, bool recurse);
+
+/**
+ * fully_shard() on a list: the modules form ONE group. It is gathered when the first of them runs, freed when all have
+ * run, and reduced once; setters may be called on any of them. For modules that share a parameter, and to make one
+ * collective of several small ones. The root is sharded alone.
+ */
+FSDP_API enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, size_t n_modules,
+                                                   const struct fsdp_fully_shard_options *options,
+                                                   struct fsdp_err *err);
 
 /* --- gradients. Each for the module, if it is a unit, and with `recurse` for all units below; before the model. --- */
 
@@ -87,6 +105,13 @@ FSDP_API void fsdp_module_set_gradient_divide_factor(struct fsdp_module *module,
 /** Sum in the collectives and divide afterwards, in place of averaging in them. Default false. */
 FSDP_API void fsdp_module_set_force_sum_reduction_for_comms(struct fsdp_module *module, bool force_sum,
                                                             bool recurse);
+
+/**
+ * Parameters that require a gradient and are not reached by backward: true reduces zeros for them and updates them,
+ * false (the default) leaves them out of both.
+ */
+FSDP_API void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *module, bool reduce,
+                                                           bool recurse);
 
 /**
  * Called with each reduced row of a unit's gradients before it is stored: after the reduce-scatter, or after the

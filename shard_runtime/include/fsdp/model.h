@@ -117,8 +117,12 @@ struct fsdp_parameter_info {
     int n_dims;
     size_t shape[FSDP_MAX_DIMS];
     size_t n_elems;
-    size_t first_row, n_rows; /* of this rank's shard along dimension 0 */
-    int group;                /* the unit of sharding it belongs to, in order of first use */
+    int shard_dim;            /* the dimension it is cut along */
+    size_t first_row, n_rows; /* of this rank's shard along that dimension */
+    bool everywhere;          /* ignored by sharding: all of it is on every rank */
+    bool requires_grad,
+        has_gradient; /* without the second it is not updated: frozen, or not reached by backward */
+    int group;        /* the unit of sharding it belongs to, in order of first use */
 };
 
 /** Parameters in the tree's order. */
@@ -134,14 +138,17 @@ FSDP_API enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const cha
                                              size_t n_elems, struct fsdp_err *err);
 
 /**
- * One tensor of which this rank holds rows first_row ... first_row + n_rows - 1 of dimension 0, contiguous
- * and in place: reading it is saving, writing it is loading. n_rows may be 0, data is then not to be touched.
+ * One tensor of which this rank holds rows first_row ... first_row + n_rows - 1 of dimension shard_dim, in place and
+ * contiguous as a tensor of that shape: reading it is saving, writing it is loading. n_rows may be 0, data is then not
+ * to be touched.
  */
 struct fsdp_tensor_shard {
     const char *name;
     enum fsdp_dtype dtype;
     int n_dims;
     size_t shape[FSDP_MAX_DIMS];
+    int shard_dim;
+    bool everywhere; /* every rank holds all rows: a parameter that sharding ignores */
     size_t first_row, n_rows;
     void *data;
 };

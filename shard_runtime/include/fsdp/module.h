@@ -13,6 +13,7 @@
 #ifndef FSDP_MODULE_H
 #define FSDP_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,20 @@ FSDP_API struct fsdp_module *fsdp_module_add(struct fsdp_module *parent, const c
 FSDP_API enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const char *name, int n_dims,
                                                     const size_t *shape, enum fsdp_init init,
                                                     struct fsdp_err *err);
+/**
+ * Let the parameter `name` of `module` be `other_name` of `other`, which is in the same tree and of the same shape: one
+ * parameter under two names, as when the output of a language model shares the embedding's weight. Before it is
+ * sharded; the modules that share it must be one group. Its name and initial values are the other's.
+ */
+FSDP_API enum fsdp_status fsdp_module_tie_parameter(struct fsdp_module *module, const char *name,
+                                                    struct fsdp_module *other, const char *other_name,
+                                                    struct fsdp_err *err);
+/** requires_grad of one parameter: false keeps it as it is, gathered like the others but without gradient, optimizer
+ * state or update. Before the model. FSDP_ERR_ARG: no such parameter. */
+FSDP_API enum fsdp_status fsdp_parameter_set_requires_grad(struct fsdp_module *module, const char *name,
+                                                           bool requires_grad, struct fsdp_err *err);
+/** requires_grad_() of a module: the same for every parameter in and below it. */
+FSDP_API void fsdp_module_requires_grad(struct fsdp_module *module, bool requires_grad);
 /** Free a root and all below it, after the models made of it. NULL is a no-op. */
 FSDP_API void fsdp_module_destroy(struct fsdp_module *root);
 

@@ -30,6 +30,13 @@ enum fsdp_schedule {
     FSDP_COSINE, /* the same by half a cosine */
 };
 
+/** What differs for the parameters whose names match `pattern` (*, ? and [...], as fnmatch(3) has them). */
+struct fsdp_optimizer_group {
+    const char *pattern;
+    double lr;           /* in place of lr, under the same schedule; negative: as it is */
+    double weight_decay; /* in place of weight_decay and decay; negative: as they are */
+};
+
 struct fsdp_optimizer_options {
     enum fsdp_optimizer_kind kind;
     double lr;
@@ -40,6 +47,9 @@ struct fsdp_optimizer_options {
     enum fsdp_schedule schedule;
     uint64_t warmup_steps; /* lr * step / warmup_steps while step <= warmup_steps */
     uint64_t total_steps;  /* where linear and cosine end; not used by constant */
+    const struct fsdp_optimizer_group
+        *groups; /* a parameter takes the first that matches; read by create alone */
+    size_t n_groups;
 };
 
 /** AdamW with lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1 on all, constant. */

@@ -24,6 +24,7 @@ struct way {
     enum fsdp_gradient_sync sync;
     enum fsdp_reshard reshard;
     bool one_group, keep_after_backward;
+    bool tied, listed, frozen, columns; /* as of struct tiny */
     enum fsdp_optimizer_kind kind;
     float dropout;
 };
@@ -51,6 +52,8 @@ static void copy_all(struct fsdp_model *model, enum fsdp_which which, float **in
         float *whole;
 
         fsdp_model_parameter(model, i, &info, NULL);
+        if (which == FSDP_GRADIENT && !info.has_gradient)
+            continue;
         whole = calloc(info.n_elems, sizeof *whole);
         cr_assert(fsdp_parameter_gather(model, info.name, which, whole, info.n_elems, &err) == FSDP_OK, "%s",
                   err.message);
@@ -158,6 +161,10 @@ static void run_way(struct try_it *t, const struct way *way)
     t->tiny.one_group = way->one_group;
     t->tiny.keep_after_backward = way->keep_after_backward;
     t->tiny.dropout = way->dropout;
+    t->tiny.tied = way->tied;
+    t->tiny.listed = way->listed;
+    t->tiny.frozen = way->frozen;
+    t->tiny.columns = way->columns;
     world_run(way->W, train, t);
 }
 
@@ -191,7 +198,9 @@ static void compare(const struct seen *got, const struct seen *want)
     }
     cr_assert(got->n_params == want->n_params && want->n_params > 20);
     for (size_t i = 0; i < want->n_params; i++) {
-        cr_expect(distance(got->gradients[i], want->gradients[i], want->n_elems[i]) < 2e-6,
+        cr_assert((got->gradients[i] == NULL) == (want->gradients[i] == NULL));
+        cr_expect(want->gradients[i] == NULL ||
+                      distance(got->gradients[i], want->gradients[i], want->n_elems[i]) < 2e-6,
                   "gradient of parameter %zu: %g off", i,
                   distance(got->gradients[i], want->gradients[i], want->n_elems[i]));
         cr_expect(distance(got->weights[i], want->weights[i], want->n_elems[i]) < 1e-5,
@@ -221,6 +230,19 @@ ParameterizedTestParameters(worlds, train_alike)
         { .W = 2, .n_micro = 1, .reshard = FSDP_RESHARD_TRUE },
         { .W = 2, .n_micro = 1, .reshard = FSDP_RESHARD_FALSE },
         { .W = 4, .n_micro = 1, .one_group = true },
+        /* lists of modules, shared and frozen parameters, other dimensions */
+        { .W = 1, .n_micro = 2, .tied = true },
+        { .W = 2, .n_micro = 1, .tied = true, .kind = FSDP_SGD },
+        { .W = 3, .n_micro = 2, .tied = true, .sync = FSDP_SYNC_EVERY },
+        { .W = 3, .n_micro = 2, .tied = true, .reshard = FSDP_RESHARD_TRUE, .dropout = 0.1f },
+        { .W = 2, .n_micro = 1, .listed = true },
+        { .W = 4, .replicate = 2, .n_micro = 3, .listed = true, .reshard = FSDP_RESHARD_TRUE },
+        { .W = 2, .n_micro = 3, .frozen = true },
+        { .W = 3, .n_micro = 2, .frozen = true, .sync = FSDP_SYNC_EVERY, .dropout = 0.2f },
+        { .W = 6, .replicate = 2, .n_micro = 1, .frozen = true, .tied = true },
+        { .W = 2, .n_micro = 1, .columns = true },
+        { .W = 4, .n_micro = 3, .columns = true, .tied = true },
+        { .W = 4, .replicate = 2, .n_micro = 1, .columns = true, .frozen = true },
         /* two dimensions: replicate x shard */
         { .W = 4, .replicate = 2, .n_micro = 1 },
         { .W = 4, .replicate = 4, .n_micro = 1 },
@@ -250,7 +272,12 @@ ParameterizedTestParameters(worlds, train_alike)
 
 ParameterizedTest(struct way *way, worlds, train_alike)
 {
-    struct way alone = { .W = 1, .n_micro = 1, .kind = way->kind, .dropout = way->dropout };
+    struct way alone = { .W = 1,
+                         .n_micro = 1,
+                         .kind = way->kind,
+                         .dropout = way->dropout,
+                         .tied = way->tied,
+                         .frozen = way->frozen };
     static struct try_it want, got;
 
     run_way(&want, &alone);

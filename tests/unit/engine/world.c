@@ -278,36 +278,84 @@ static void build_block(struct fsdp_module *block, const struct tiny *tiny)
     fsdp_linear(mlp, "w2", tiny->hidden, tiny->dim, true);
 }
 
-struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
+static void freeze(struct fsdp_module *root)
+{
+    struct fsdp_module *layers = fsdp_module_child(root, "layers");
+
+    fsdp_module_requires_grad(fsdp_module_child(root, "pos_embeddings"), false);
+    for (size_t i = 0; i < fsdp_module_child_count(layers); i++) {
+        struct fsdp_module *block = fsdp_module_child_at(layers, i), *attention;
+
+        attention = fsdp_module_child(block, "attention");
+        fsdp_module_requires_grad(attention, false);
+        fsdp_module_requires_grad(fsdp_module_child(attention, "wo"), true);
+        fsdp_parameter_set_requires_grad(fsdp_module_child(block, "ffn_norm"), "bias", false, NULL);
+    }
+}
+
+static int last_dimension(const char *name, int n_dims, const size_t *shape, void *user)
+{
+    (void)name;
+    (void)n_dims;
+    (void)shape;
+    (void)user;
+    return -1;
+}
+
+static enum fsdp_status shard_tiny(struct fsdp_module *root, const struct tiny *tiny, struct fsdp_err *err)
 {
     const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard,
                                                       .mp_policy = tiny->mp_policy,
-                                                      .mesh = tiny->mesh };
+                                                      .mesh = tiny->mesh,
+                                                      .shard_placement_fn =
+                                                          tiny->columns ? last_dimension : NULL };
     const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = tiny->reshard,
                                                       .mesh = tiny->mesh };
+    struct fsdp_module *layers = fsdp_module_child(root, "layers");
+    enum fsdp_status status = FSDP_OK;
+
+    for (size_t i = 0; i < tiny->layers && status == FSDP_OK && !tiny->one_group; i++) {
+        struct fsdp_module *two[] = { fsdp_module_child_at(layers, i), fsdp_module_child_at(layers, i + 1) };
+
+        status = tiny->listed && i == 0   ? fsdp_fully_shard_modules(two, 2, &options, err)
+                 : tiny->listed && i == 1 ? FSDP_OK
+                                          : fsdp_fully_shard(two[0], &options, err);
+    }
+    if (status == FSDP_OK && (tiny->tied || tiny->listed))
+        status = fsdp_fully_shard_modules((struct fsdp_module *[]){ fsdp_module_child(root, "tok_embeddings"),
+                                                                    fsdp_module_child(root, "norm"),
+                                                                    fsdp_module_child(root, "output") },
+                                          3, &options, err);
+    if (status == FSDP_OK)
+        status = fsdp_fully_shard(root, tiny->root_in_f32 ? &of_root : &options, err);
+    if (tiny->keep_after_backward)
+        fsdp_module_set_reshard_after_backward(root, false, true);
+    return status;
+}
+
+struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
+{
     struct fsdp_module *root = fsdp_module_create(model_forward, (void *)(uintptr_t)tiny);
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
-    enum fsdp_status status = FSDP_OK;
 
     fsdp_embedding(root, "tok_embeddings", tiny->vocab, tiny->dim);
     fsdp_embedding(root, "pos_embeddings", tiny->seq, tiny->dim);
-    for (size_t i = 0; i < tiny->layers && status == FSDP_OK; i++) {
+    for (size_t i = 0; i < tiny->layers; i++) {
         struct fsdp_module *block;
         char name[24];
 
         snprintf(name, sizeof name, "%zu", i);
         block = fsdp_module_add(layers, name, block_forward, (void *)(uintptr_t)tiny);
         build_block(block, tiny);
-        if (!tiny->one_group)
-            status = fsdp_fully_shard(block, &options, err);
     }
     fsdp_layer_norm(root, "norm", tiny->dim, 1e-5f);
     fsdp_linear(root, "output", tiny->dim, tiny->vocab, false);
-    if (status == FSDP_OK)
-        status = fsdp_fully_shard(root, tiny->root_in_f32 ? &of_root : &options, err);
-    if (tiny->keep_after_backward)
-        fsdp_module_set_reshard_after_backward(root, false, true);
-    if (status == FSDP_OK)
+    if (tiny->tied)
+        fsdp_module_tie_parameter(fsdp_module_child(root, "output"), "weight",
+                                  fsdp_module_child(root, "tok_embeddings"), "weight", NULL);
+    if (tiny->frozen)
+        freeze(root);
+    if (shard_tiny(root, tiny, err) == FSDP_OK)
         return root;
     fsdp_module_destroy(root);
     return NULL;

@@ -22,7 +22,11 @@ struct tiny {
     bool keep_after_backward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* of all units; NULL: none */
     struct fsdp_device_mesh *mesh;                       /* NULL: all ranks */
-    bool root_in_f32;                                    /* the root does without it */
+    bool tied;        /* output.weight is tok_embeddings.weight; both with the norm are one list */
+    bool listed;      /* the same list, untied, and the two first blocks another */
+    bool frozen;      /* of each block the attention, but for wo, and ffn_norm.bias; and the positions */
+    bool columns;     /* matrices are cut along dimension 1 */
+    bool root_in_f32; /* the root does without it */
 };
 
 /** layers 2, dim 12, heads 3, vocab 19, seq 6, hidden 20, causal: nothing divides evenly. */

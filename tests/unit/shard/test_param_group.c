@@ -20,17 +20,31 @@ struct laid_out {
     struct plan plan;
 };
 
-static void lay_out(struct laid_out *l, size_t rows, size_t other, int W, enum fsdp_dtype param,
-                    enum fsdp_dtype reduce)
+static int along_columns(const char *name, int n_dims, const size_t *shape, void *user)
+{
+    (void)name;
+    (void)shape;
+    (void)user;
+    return n_dims > 1 ? 1 : 0;
+}
+
+/* `columns` 0: along rows. */
+static void lay_out(struct laid_out *l, size_t rows, size_t columns, size_t other, int W,
+                    enum fsdp_dtype param, enum fsdp_dtype reduce)
 {
     struct fsdp_mixed_precision_policy precision = fsdp_mixed_precision_defaults();
-    const struct fsdp_fully_shard_options options = { .mp_policy = &precision };
+    const struct fsdp_fully_shard_options options = { .mp_policy = &precision,
+                                                      .shard_placement_fn =
+                                                          columns > 0 ? along_columns : NULL };
 
     precision.param_dtype = (int)param;
     precision.reduce_dtype = (int)reduce;
-    *l = (struct laid_out){ .root = fsdp_linear(fsdp_module_create(NULL, NULL), "unit", 3, rows, true) };
+    *l = (struct laid_out){ .root = fsdp_linear(fsdp_module_create(NULL, NULL), "unit",
+                                                columns > 0 ? columns : 3, rows, true) };
     fsdp_module_add_parameter(l->root, "other", 1, &other, FSDP_INIT_ZEROS, NULL);
     cr_assert(fsdp_fully_shard(l->root, &options, NULL) == FSDP_OK);
+    fsdp_module_set_reduce_scatter_unused_params(l->root, true,
+                                                 false); /* there is no forward that uses them */
     l->plan = (struct plan){ .options = { .W = W, .chunk_rows = layout_chunk }, .graph = &l->graph };
     cr_assert(plan_form_groups(&l->plan, l->root, NULL) == FSDP_OK);
 }
@@ -55,20 +69,28 @@ static float read_at(const char *array, enum fsdp_dtype dtype, size_t i)
     return value;
 }
 
-/* This rank's row of shards, as a model would hold it. */
+/* This rank's row of shards, element by element of the whole: who owns it, and where it then stands. */
 static void fill_shards(const struct plan *plan, int rank, float *row)
 {
+    const int W = plan->options.W;
+
     memset(row, 0, plan->groups[0].row_elems * sizeof *row);
     for (int p = 0; p < plan->n_params; p++) {
         const struct plan_param *param = &plan->params[p];
-        const struct layout_rows own = layout_shard(param->parameter->shape[0], plan->options.W, rank);
+        const struct fsdp_parameter *shape = param->parameter;
+        const size_t inner = shape->shard_dim == 0 ? shape->row_elems : 1;
+        const size_t n = shape->shape[shape->shard_dim], chunk = (n + (size_t)W - 1) / (size_t)W;
 
-        for (size_t i = 0; i < own.n_rows * param->parameter->row_elems; i++)
-            row[param->row_offset + i] = mark(p, own.first * param->parameter->row_elems + i);
+        for (size_t i = 0; i < shape->n_elems; i++) {
+            const size_t place = i / inner % n, before = i / inner / n;
+
+            if (place / chunk == (size_t)rank)
+                row[param->row_offset + (before * chunk + place % chunk) * inner + i % inner] = mark(p, i);
+        }
     }
 }
 
-static void check(struct device *device, struct device_stream *stream, size_t rows, int W,
+static void check(struct device *device, struct device_stream *stream, size_t rows, size_t columns, int W,
                   enum fsdp_dtype param, enum fsdp_dtype reduce)
 {
     static float shards[MAX_ELEMS], gathered[MAX_ELEMS], grads[N_PARAMS + 1][MAX_ELEMS], row[MAX_ELEMS];
@@ -78,7 +100,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     struct param_group group;
     const struct plan_group *g;
 
-    lay_out(&l, rows, 2 * rows - 1, W, param, reduce);
+    lay_out(&l, rows, columns, 2 * rows - 1, W, param, reduce);
     g = &l.plan.groups[0];
     group = (struct param_group){ .layout = &l.plan, .shards = shards };
     cr_assert(g->row_elems * (size_t)W < MAX_ELEMS && g->whole_bytes < sizeof whole);
@@ -126,8 +148,11 @@ Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
     cr_assert(device.ops->stream_create(&device, &stream, NULL) == FSDP_OK);
     for (size_t rows = 1; rows <= MAX_ROWS; rows++)
         for (int W = 1; W <= MAX_W; W++)
-            for (int pair = 0; pair < 4; pair++)
-                check(&device, stream, rows, W, dtypes[pair & 1], dtypes[pair >> 1]);
+            for (int pair = 0; pair < 4; pair++) {
+                check(&device, stream, rows, 0, W, dtypes[pair & 1], dtypes[pair >> 1]);
+                for (size_t each = 1; each <= 3; each++)
+                    check(&device, stream, rows, each * (size_t)W, W, dtypes[pair & 1], dtypes[pair >> 1]);
+            }
     device.ops->stream_destroy(stream);
     device_close(&device);
 }
