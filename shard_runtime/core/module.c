@@ -35,6 +35,8 @@ static void free_module(struct fsdp_module *module)
     for (size_t i = 0; i < module->n_aliases; i++)
         free(module->aliases[i].name);
     free(module->aliases);
+    free(module->policy.prefetch[0].units);
+    free(module->policy.prefetch[1].units);
     free(module->children);
     free(module->parameters);
     free(module->name);

@@ -30,6 +30,12 @@ struct module_alias {
     struct fsdp_parameter *parameter;
 };
 
+/* Units to be gathered early; the array is the module's. */
+struct unit_list {
+    struct fsdp_module **units;
+    size_t n_units;
+};
+
 enum unit_sync { UNIT_SYNC_AS_MODEL, UNIT_SYNC_EVERY, UNIT_SYNC_LAST };
 
 /* What a unit of sharding was told: fsdp_fully_shard() and the setters. */
@@ -42,6 +48,11 @@ struct unit_policy {
     double divide_factor; /* 0: the number of ranks */
     fsdp_all_reduce_hook_fn hook;
     void *hook_user;
+    struct unit_list prefetch[2]; /* in forward, in backward */
+    bool not_in_backward;         /* no gather for backward */
+    int reduce_buffers;           /* in flight; 0 counts as 1 */
+    bool separate_reduces;
+    enum fsdp_offload offload;
 };
 
 struct fsdp_module {

@@ -31,7 +31,9 @@ struct fsdp_model {
     struct fsdp_model_options options;
     int W, R, shard_rank; /* ranks that shard, replicas of that; this one's place among the first */
     struct fsdp_comm *shards, *replicas; /* the groups of the two; borrowed from mesh or context */
-    struct graph layout_graph;           /* of `layout`, which only its groups and parameters are used of */
+    struct fsdp_comm
+        *own_reduces;          /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
+    struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;
     struct param_group *groups;
     float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
@@ -75,6 +77,9 @@ void model_drop_layout(struct fsdp_model *model);
 
 /** Take W, R and the two groups from the mesh that all units were sharded over, or from the context. */
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err);
+
+/** Open model->own_reduces where a unit wants it; collective. */
+enum fsdp_status model_open_reduces(struct fsdp_model *model, struct fsdp_err *err);
 
 /** The input that the model's options and these sizes describe. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq);

@@ -212,8 +212,9 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         run_pack(r, e);
         return FSDP_OK;
     case PLAN_REDUCE:
-        return param_group_reduce(group, r->model->shards, at(r, e->packed), e->into_shards, stream_of(r, e),
-                                  err);
+        return param_group_reduce(group,
+                                  r->model->own_reduces != NULL ? r->model->own_reduces : r->model->shards,
+                                  at(r, e->packed), e->into_shards, stream_of(r, e), err);
     case PLAN_ALL_REDUCE:
         return run_all_reduce(r, e, err);
     case PLAN_STORE:

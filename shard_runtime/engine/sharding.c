@@ -1,6 +1,10 @@
 /*
  * Which ranks a model is sharded over: the world's, or the dimensions of the mesh that its units were given.
  */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
@@ -28,6 +32,33 @@ static enum fsdp_status check_mesh(const struct fsdp_model *model, const struct 
     return FSDP_OK;
 }
 
+static bool wants_separate_reduces(const struct fsdp_model *model)
+{
+    for (const struct fsdp_module *m = model->root; m != NULL; m = module_next(model->root, m))
+        if (m->sharded && module_group(m)->policy.separate_reduces)
+            return true;
+    return false;
+}
+
+/* A second communicator of the ranks that shard. */
+static enum fsdp_status open_reduces(struct fsdp_model *model, struct fsdp_err *err)
+{
+    struct fsdp_context *context = model->context;
+    const int first = context->rank - model->shard_rank;
+    int *ranks = alloc_array((size_t)model->W, sizeof *ranks);
+    enum fsdp_status status;
+    char name[48];
+
+    if (ranks == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+    for (int i = 0; i < model->W; i++)
+        ranks[i] = first + i; /* the last dimension of a mesh is one of consecutive ranks */
+    snprintf(name, sizeof name, "reduces.%u.%d", context->n_groups++, first);
+    status = comm_split(&model->own_reduces, context->comm, name, ranks, model->W, err);
+    free(ranks);
+    return status;
+}
+
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
 {
     struct fsdp_device_mesh *mesh = model->root->policy.mesh;
@@ -48,4 +79,9 @@ enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
     model->shards = mesh->comms[mesh->grid.n_dims - 1];
     model->replicas = model->R > 1 ? mesh->comms[0] : NULL;
     return FSDP_OK;
+}
+
+enum fsdp_status model_open_reduces(struct fsdp_model *model, struct fsdp_err *err)
+{
+    return model->W > 1 && wants_separate_reduces(model) ? open_reduces(model, err) : FSDP_OK;
 }

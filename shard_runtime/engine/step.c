@@ -116,23 +116,51 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     return add_up_loss(model, sum, n_targets, loss, err);
 }
 
-enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
-                                     struct fsdp_err *err)
+enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
+                                        double *norm, struct fsdp_err *err)
 {
     struct numerics *numerics = &model->context->numerics;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    double squares, coefficient;
+    const size_t n_elems = model->reduced_elems;
+    double part, coefficient;
     enum fsdp_status status;
 
-    if (model->gradients == NULL || !(max_norm >= 0))
+    if (model->gradients == NULL || !(max_norm >= 0) || !(norm_type >= 1))
         return fsdp_fail(err, FSDP_ERR_ARG,
                          model->gradients == NULL ? "the model was made for evaluation only"
-                                                  : "max_norm must be 0 or more");
-    squares = numerics->ops->sum_squares(numerics, stream, model->gradients, model->reduced_elems);
-    status = clip_coefficient(model->shards, squares * model->grad_scale * model->grad_scale, max_norm, norm,
-                              &coefficient, stream, err);
+                         : !(max_norm >= 0)       ? "max_norm must be 0 or more"
+                                                  : "norm_type must be 1 or more");
+    part = norm_type == 2 ? numerics->ops->sum_squares(numerics, stream, model->gradients, n_elems)
+                          : numerics->ops->sum_powers(numerics, stream, model->gradients, n_elems, norm_type);
+    if (norm_type == 2)
+        part *= model->grad_scale * model->grad_scale;
+    else
+        part *= isinf(norm_type) ? model->grad_scale : pow(model->grad_scale, norm_type);
+    status = clip_coefficient_p(model->shards, part, norm_type, max_norm, norm, &coefficient, stream, err);
     if (status == FSDP_OK)
         model->grad_scale *= coefficient;
+    return status;
+}
+
+enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
+                                     struct fsdp_err *err)
+{
+    return fsdp_clip_grad_norm_of(model, max_norm, 2, norm, err);
+}
+
+enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err)
+{
+    struct fsdp_context *context = model->context;
+    enum fsdp_status status = FSDP_OK;
+
+    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
+        status = context->device.ops->synchronize(context->streams[s], err);
+    if (model->gradients != NULL && model->gradient_bytes > 0)
+        context->device.ops->fill_zero(context->streams[PLAN_COMPUTE], model->gradients,
+                                       model->gradient_bytes);
+    model->grad_scale = 1.0;
+    if (status == FSDP_OK)
+        status = context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
     return status;
 }
 

@@ -64,6 +64,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 }
 
 static const struct graph_kind kind = {
+    .backward_reads_params = true,
     .name = "layer_norm",
     .keeps_input = { true },
     .grad = { GRAPH_GRAD_ADD },

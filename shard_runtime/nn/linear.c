@@ -90,6 +90,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 }
 
 static const struct graph_kind kind = {
+    .backward_reads_params = true,
     .name = "linear",
     .costly = true,
     .keeps_input = { true },

@@ -160,6 +160,9 @@ struct numerics_ops {
      * momentum 0. */
     void (*sgd)(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
                 float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step);
+    /* sum of |x|^p in double, in order; of p infinite the largest |x|. NaN if any x is. p is at least 1. */
+    double (*sum_powers)(struct numerics *numerics, struct device_stream *stream, const float *x,
+                         size_t n_elems, double p);
     /* sum of squares in double, in a fixed order for n_elems and threads. */
     double (*sum_squares)(struct numerics *numerics, struct device_stream *stream, const float *x,
                           size_t n_elems);

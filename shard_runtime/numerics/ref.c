@@ -34,5 +34,6 @@ const struct numerics_ops numerics_ref_ops = {
     .cross_entropy = ref_cross_entropy,
     .adamw = ref_adamw,
     .sgd = ref_sgd,
+    .sum_powers = ref_sum_powers,
     .sum_squares = ref_sum_squares,
 };

@@ -50,6 +50,8 @@ void ref_adamw(struct numerics *numerics, struct device_stream *stream, float *p
                float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step);
 void ref_sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
              float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step);
+double ref_sum_powers(struct numerics *numerics, struct device_stream *stream, const float *x, size_t n_elems,
+                      double p);
 double ref_sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x,
                        size_t n_elems);
 

@@ -57,3 +57,21 @@ double ref_sum_squares(struct numerics *numerics, struct device_stream *stream, 
         sum += (double)x[i] * (double)x[i];
     return sum;
 }
+
+double ref_sum_powers(struct numerics *numerics, struct device_stream *stream, const float *x, size_t n_elems,
+                      double p)
+{
+    double sum = 0;
+
+    (void)numerics;
+    (void)stream;
+    for (size_t i = 0; i < n_elems; i++) {
+        const double size = fabs((double)x[i]);
+
+        if (isinf(p))
+            sum = size > sum || isnan(size) ? size : sum;
+        else
+            sum += p == 1 ? size : pow(size, p);
+    }
+    return sum;
+}

@@ -7,6 +7,7 @@
 #define NUMERICS_ROWS_H
 
 #include "shard_runtime/numerics/isa/kernels.h"
+#include "shard_runtime/numerics/ref.h"
 
 struct rows {
     const struct row_kernels *kernels;
@@ -61,6 +62,6 @@ double rows_sum_squares(struct numerics *numerics, struct device_stream *stream,
     .gelu = rows_gelu, .gelu_backward = rows_gelu_backward, .softmax = rows_softmax,                         \
     .softmax_backward = rows_softmax_backward, .embedding = rows_embedding,                                  \
     .embedding_backward = rows_embedding_backward, .cross_entropy = rows_cross_entropy, .adamw = rows_adamw, \
-    .sgd = rows_sgd, .sum_squares = rows_sum_squares
+    .sgd = rows_sgd, .sum_powers = ref_sum_powers, .sum_squares = rows_sum_squares
 
 #endif

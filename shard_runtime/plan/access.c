@@ -55,12 +55,25 @@ static void list_backward(struct lister *l, const struct plan_entry *e)
     add(l, e->scratch, false, true);
 }
 
+/* The packed buffers of the reductions before this one, as many as may be in flight beside it: they are not reused. */
+static void hold_packed(struct lister *l)
+{
+    int held = l->plan->reduce_buffers - 1;
+
+    for (int before = l->entry - 1; before >= 0 && held > 0; before--)
+        if (l->plan->entries[before].kind == PLAN_PACK) {
+            add(l, l->plan->entries[before].packed, false, false);
+            held--;
+        }
+}
+
 static void list_pack(struct lister *l, const struct plan_entry *e)
 {
     const struct plan_group *group = &l->plan->groups[e->index];
 
     for (int i = 0; i < group->n_params; i++)
         add(l, l->plan->params[group->params[i]].grad, true, false);
+    hold_packed(l);
     add(l, e->packed, false, true);
 }
 

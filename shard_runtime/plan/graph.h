@@ -47,6 +47,7 @@ struct graph_kind {
     /* Its functions take bfloat16 values and parameters as they are, and write what the output's dtype and
      * nn_run.d_param_dtype say. Others see float32 only: nn/ gives them copies (nn/convert.c). */
     bool takes_bf16;
+    bool backward_reads_params; /* else they need not be gathered for it */
 
     /* Make ready (products, bytes below), run, release. See nn/nn.h; not called in plan/. */
     enum fsdp_status (*prepare)(struct nn_kernels *kernels, struct graph_op *op, bool training,

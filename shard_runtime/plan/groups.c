@@ -193,7 +193,11 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
     }
     if (place_gradients(plan, err) != FSDP_OK)
         return FSDP_ERR_NOMEM;
-    for (int g = 0; g < plan->n_groups; g++)
+    plan->reduce_buffers = 1;
+    for (int g = 0; g < plan->n_groups; g++) {
         decide_travel(plan, &plan->groups[g]);
+        if (plan->groups[g].unit->policy.reduce_buffers > plan->reduce_buffers)
+            plan->reduce_buffers = plan->groups[g].unit->policy.reduce_buffers;
+    }
     return FSDP_OK;
 }

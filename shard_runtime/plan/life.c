@@ -86,7 +86,9 @@ void life_reshard(struct writer *w, int group, enum plan_when when)
 
 int life_whole_of(const struct writer *w, int index)
 {
-    return w->life[w->plan->params[index].group].whole;
+    const struct group_life *life = &w->life[w->plan->params[index].group];
+
+    return life->state == WHOLE ? life->whole : -1;
 }
 
 int life_grad_of(struct writer *w, int index)

@@ -154,6 +154,7 @@ struct plan {
     struct plan_buffer *buffers;
     struct plan_entry *entries;
     struct plan_access *accesses; /* of all entries, in their order; an entry may name a buffer twice */
+    int reduce_buffers;           /* packed gradients in flight at once */
     int n_params, n_groups, n_buffers, n_entries, n_accesses;
     size_t buffers_room, entries_room, groups_room, accesses_room;
     size_t arena_bytes;

@@ -137,6 +137,16 @@ static void route_param_grad(struct writer *w, const struct graph_op *op, struct
     param->has_grad = true;
 }
 
+/* Parameters that were not gathered for backward cannot be read in it. */
+static void check_readable(struct writer *w, const struct graph_op *op, int i)
+{
+    const struct plan_param *param = &w->plan->params[plan_param_index(w->plan, op->params[i])];
+
+    if (op->kind->backward_reads_params && w->plan->groups[param->group].gathers &&
+        w->life[param->group].state != WHOLE && w->unreadable == NULL)
+        w->unreadable = op;
+}
+
 static void write_backward(struct writer *w, int index)
 {
     const struct graph_op *op = w->graph->ops[index];
@@ -166,6 +176,7 @@ static void write_backward(struct writer *w, int index)
         entry->temporary[i] = routed.temporary[i];
     }
     for (int i = 0; i < op->n_params; i++) {
+        check_readable(w, op, i);
         entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
         entry->d_param[i] = routed.d_param[i];
         entry->add_d_param[i] = routed.add_d_param[i];
@@ -188,16 +199,38 @@ static int place_of(const int *list, int visit)
     return place;
 }
 
-/* Begin to gather what the visit after `place`, or before it, needs; modules of the same list need nothing more. */
+static void prefetch_group(struct writer *w, int group, bool backward)
+{
+    if (!backward || !w->plan->groups[group].unit->policy.not_in_backward)
+        life_issue_gather(w, group);
+}
+
+/* What the unit asked to have early. */
+static void prefetch_listed(struct writer *w, const struct unit_list *list, bool backward)
+{
+    for (size_t i = 0; i < list->n_units; i++)
+        for (int g = 0; g < w->plan->n_groups; g++)
+            if (w->plan->groups[g].unit == module_group(list->units[i]) && !w->plan->groups[g].local)
+                prefetch_group(w, g, backward);
+}
+
+/*
+ * Begin to gather what the visit after `place` in forward, or before it in backward, needs; modules of the same list
+ * need nothing more. Where a unit names others, these come first in forward, and in place of that in backward.
+ */
 static void prefetch(struct writer *w, const int *list, int place, int step)
 {
     const int group = w->visit_group[list[place]], n = (int)w->graph->n_visits;
+    const struct unit_list *own = &w->plan->groups[group].unit->policy.prefetch[step < 0];
     const bool is_list = w->plan->groups[group].n_units > 1;
 
+    prefetch_listed(w, own, step < 0);
+    if (step < 0 && own->n_units > 0)
+        return;
     for (place += step; is_list && place >= 0 && place < n && w->visit_group[list[place]] == group;)
         place += step;
     if (w->plan->options.prefetch > 0 && place >= 0 && place < n)
-        life_issue_gather(w, w->visit_group[list[place]]);
+        prefetch_group(w, w->visit_group[list[place]], step < 0);
 }
 
 static void write_forward_pass(struct writer *w)
@@ -243,7 +276,8 @@ static void write_backward_pass(struct writer *w)
         if (event->kind == GRAPH_LEAVE) {
             const int place = place_of(w->leaves, event->index);
 
-            life_need_whole(w, group);
+            if (!w->plan->groups[group].unit->policy.not_in_backward)
+                life_need_whole(w, group);
             prefetch(w, w->leaves, place, -1);
         } else if (w->life[group].first_visit == event->index) {
             life_finish(w, group);
@@ -356,5 +390,10 @@ enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
     free(w.value_buffer);
     free(w.grad_buffer);
     free(w.saved);
+    if (!w.out_of_memory && w.unreadable != NULL)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "the backward of \"%s\" reads its parameters, which unshard_in_backward leaves where they are",
+            w.unreadable->name);
     return w.out_of_memory ? fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory") : FSDP_OK;
 }

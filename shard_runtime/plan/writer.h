@@ -26,8 +26,9 @@ struct writer {
                                         ran? Of a unit alone both. */
     int *enters;          /* visits in order of being entered */
     int *leaves;          /* visits in order of being left */
-    int *value_buffer, *grad_buffer; /* of each value; -1 */
-    int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
+    int *value_buffer, *grad_buffer;   /* of each value; -1 */
+    int (*saved)[GRAPH_MAX_SAVED];     /* of each operation */
+    const struct graph_op *unreadable; /* the first whose backward would read what is not gathered */
     bool out_of_memory;
 };
 

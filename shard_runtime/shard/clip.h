@@ -17,4 +17,9 @@ struct device_stream;
 enum fsdp_status clip_coefficient(struct fsdp_comm *comm, double sum_squares, double max_norm, double *norm,
                                   double *coefficient, struct device_stream *stream, struct fsdp_err *err);
 
+/** The same for the norm of order p: `part` is this rank's sum of |x|^p, or its largest |x| where p is infinite. */
+enum fsdp_status clip_coefficient_p(struct fsdp_comm *comm, double part, double p, double max_norm,
+                                    double *norm, double *coefficient, struct device_stream *stream,
+                                    struct fsdp_err *err);
+
 #endif

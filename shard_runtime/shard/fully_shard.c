@@ -113,6 +113,7 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
     if (options != NULL) {
         policy.reshard_after_forward = options->reshard_after_forward;
         policy.mesh = options->mesh;
+        policy.offload = options->offload_policy;
         if (options->mp_policy != NULL)
             policy.precision = *options->mp_policy;
     }

@@ -4,7 +4,9 @@
 #include <fsdp/fully_shard.h>
 
 #include <stdint.h>
+#include <stdlib.h>
 
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/module.h"
 
 /* The next unit at or below `root` behind `module`, NULL: the first; without `recurse` only root itself. */
@@ -80,4 +82,64 @@ void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *module, bo
 {
     FOR_UNITS(unit, module, recurse)
     policy_of(unit)->reduces_unused = reduce;
+}
+
+static enum fsdp_status set_prefetch(struct fsdp_module *module, int pass, struct fsdp_module *const *units,
+                                     size_t n_units, struct fsdp_err *err)
+{
+    struct unit_list *list;
+    struct fsdp_module **copy;
+
+    if (module == NULL || !module->sharded)
+        return fsdp_fail(err, FSDP_ERR_ARG, "prefetching: \"%s\" is no unit of sharding",
+                         module != NULL ? module->path : "");
+    for (size_t i = 0; i < n_units; i++)
+        if (units[i] == NULL || !units[i]->sharded || units[i]->root != module->root)
+            return fsdp_fail(err, FSDP_ERR_ARG, "prefetching for \"%s\": \"%s\" is no unit of its tree",
+                             module->path, units[i] != NULL ? units[i]->path : "");
+    copy = alloc_array(n_units, sizeof(void *));
+    if (copy == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "prefetching: out of memory");
+    for (size_t i = 0; i < n_units; i++)
+        copy[i] = units[i];
+    list = &policy_of(module)->prefetch[pass];
+    free(list->units);
+    *list = (struct unit_list){ .units = copy, .n_units = n_units };
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_module_set_modules_to_forward_prefetch(struct fsdp_module *module,
+                                                             struct fsdp_module *const *units, size_t n_units,
+                                                             struct fsdp_err *err)
+{
+    return set_prefetch(module, 0, units, n_units, err);
+}
+
+enum fsdp_status fsdp_module_set_modules_to_backward_prefetch(struct fsdp_module *module,
+                                                              struct fsdp_module *const *units,
+                                                              size_t n_units, struct fsdp_err *err)
+{
+    return set_prefetch(module, 1, units, n_units, err);
+}
+
+void fsdp_module_set_unshard_in_backward(struct fsdp_module *module, bool unshard)
+{
+    FOR_UNITS(unit, module, false)
+    policy_of(unit)->not_in_backward = !unshard;
+}
+
+enum fsdp_status fsdp_module_set_reduce_scatter_max_input_buffers(struct fsdp_module *module, int n_buffers,
+                                                                  bool recurse, struct fsdp_err *err)
+{
+    if (n_buffers < 1)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%d buffers of gradients in flight: at least 1", n_buffers);
+    FOR_UNITS(unit, module, recurse)
+    policy_of(unit)->reduce_buffers = n_buffers;
+    return FSDP_OK;
+}
+
+void fsdp_module_set_separate_reduce_scatter_group(struct fsdp_module *module, bool enable, bool recurse)
+{
+    FOR_UNITS(unit, module, recurse)
+    policy_of(unit)->separate_reduces = enable;
 }

@@ -25,6 +25,10 @@ enum fsdp_reshard {
                            less */
 };
 
+/** Where shards, their gradients and optimizer state live: with the device, or in host memory. On the cpu device that is
+ * one place, and the second changes nothing. */
+enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_CPU };
+
 enum { FSDP_DTYPE_NONE = -1 }; /* PyTorch's None where a dtype may stand */
 
 /**
@@ -59,6 +63,8 @@ struct fsdp_fully_shard_options {
      * dimensions than 0 must be divided evenly by the ranks. NULL: dimension 0. */
     int (*shard_placement_fn)(const char *name, int n_dims, const size_t *shape, void *user);
     void *placement_user;
+    enum fsdp_offload offload_policy; /* OffloadPolicy() or CPUOffloadPolicy() */
+    bool pin_memory;                  /* of the second; of no meaning on the cpu device */
 };
 
 /**
@@ -104,6 +110,30 @@ FSDP_API void fsdp_module_set_requires_all_reduce(struct fsdp_module *module, bo
 FSDP_API void fsdp_module_set_gradient_divide_factor(struct fsdp_module *module, double factor, bool recurse);
 /** Sum in the collectives and divide afterwards, in place of averaging in them. Default false. */
 FSDP_API void fsdp_module_set_force_sum_reduction_for_comms(struct fsdp_module *module, bool force_sum,
+                                                            bool recurse);
+
+/**
+ * Gather these units' parameters as soon as the module's own are there in forward, or in backward; there in place of the
+ * unit before it. One unit is the overlap that there is anyway, more are more overlap and more memory. The module is a
+ * unit, and so are the others, of the same tree. n_units 0: as without.
+ */
+FSDP_API enum fsdp_status fsdp_module_set_modules_to_forward_prefetch(struct fsdp_module *module,
+                                                                      struct fsdp_module *const *units,
+                                                                      size_t n_units, struct fsdp_err *err);
+FSDP_API enum fsdp_status fsdp_module_set_modules_to_backward_prefetch(struct fsdp_module *module,
+                                                                       struct fsdp_module *const *units,
+                                                                       size_t n_units, struct fsdp_err *err);
+/** False: the module's parameters are not gathered for backward, which must not read them (an embedding's does not).
+ * Default true. Of this module alone. */
+FSDP_API void fsdp_module_set_unshard_in_backward(struct fsdp_module *module, bool unshard);
+/** How many buffers of packed gradients may wait for their reduction at once, at least 1, the default: more overlap,
+ * more memory. The largest of all units' counts. */
+FSDP_API enum fsdp_status fsdp_module_set_reduce_scatter_max_input_buffers(struct fsdp_module *module,
+                                                                           int n_buffers, bool recurse,
+                                                                           struct fsdp_err *err);
+/** A communicator of its own for reductions, so that they need not wait behind gathers. Default false; one unit that
+ * asks for it gives it to all. */
+FSDP_API void fsdp_module_set_separate_reduce_scatter_group(struct fsdp_module *module, bool enable,
                                                             bool recurse);
 
 /**

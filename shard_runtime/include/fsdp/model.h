@@ -89,6 +89,17 @@ FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
 FSDP_API enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
                                               struct fsdp_err *err);
 
+/** The same with the norm of order `norm_type`: a number of at least 1, or INFINITY for the largest element. */
+FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
+                                                 double *norm, struct fsdp_err *err);
+
+/**
+ * After an error in the middle of a step that broke no rank: wait for what is still queued and drop gradients and
+ * clipping factor, so that the next step begins as if the failed one had not been. Every rank calls it; a context
+ * broken by FSDP_ERR_PEER stays broken.
+ */
+FSDP_API enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err);
+
 /* --- evaluation ------------------------------------------------------------------------------------------
  */
 
