@@ -41,6 +41,7 @@ enum unit_sync { UNIT_SYNC_AS_MODEL, UNIT_SYNC_EVERY, UNIT_SYNC_LAST };
 /* What a unit of sharding was told: fsdp_fully_shard() and the setters. */
 struct unit_policy {
     enum fsdp_reshard reshard_after_forward;
+    int reshard_size; /* of FSDP_RESHARD_TO */
     struct fsdp_mixed_precision_policy precision;
     struct fsdp_device_mesh *mesh; /* NULL: all ranks */
     enum unit_sync gradient_sync;

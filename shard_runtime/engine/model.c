@@ -151,7 +151,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     model->grad_scale = 1.0;
     status = model_make_layout(model, err);
     if (status == FSDP_OK)
-        status = model_open_reduces(model, err);
+        status = model_open_comms(model, err);
     if (status == FSDP_OK)
         status = alloc_shards(model, err);
     if (status == FSDP_OK && options->batch > 0)
@@ -181,7 +181,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
     if (model->gradients != NULL)
         device->ops->free(device, model->gradients, model->gradient_bytes);
     free(model->groups);
-    fsdp_comm_destroy(model->own_reduces);
+    model_close_comms(model);
     model_drop_layout(model);
     free(model);
 }

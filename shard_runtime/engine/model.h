@@ -12,6 +12,12 @@
 #include "shard_runtime/plan/plan.h"
 #include "shard_runtime/shard/param_group.h"
 
+/** The ranks that gather slices of 1 / k together. */
+struct model_part {
+    int k;
+    struct fsdp_comm *comm;
+};
+
 /** A recording with its plan, prepared products, arena and events. */
 struct program {
     struct fsdp_context *context;
@@ -32,7 +38,9 @@ struct fsdp_model {
     int W, R, shard_rank; /* ranks that shard, replicas of that; this one's place among the first */
     struct fsdp_comm *shards, *replicas; /* the groups of the two; borrowed from mesh or context */
     struct fsdp_comm
-        *own_reduces;          /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
+        *own_reduces;         /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
+    struct model_part *parts; /* one for each k among the groups */
+    int n_parts;
     struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;
     struct param_group *groups;
@@ -78,8 +86,11 @@ void model_drop_layout(struct fsdp_model *model);
 /** Take W, R and the two groups from the mesh that all units were sharded over, or from the context. */
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err);
 
-/** Open model->own_reduces where a unit wants it; collective. */
-enum fsdp_status model_open_reduces(struct fsdp_model *model, struct fsdp_err *err);
+/** Open what groups of ranks the layout needs beside the mesh's: own_reduces and parts. Collective. */
+enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err);
+void model_close_comms(struct fsdp_model *model);
+/** The ranks that gather slices of 1 / k. */
+struct fsdp_comm *model_part(const struct fsdp_model *model, int k);
 
 /** The input that the model's options and these sizes describe. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq);

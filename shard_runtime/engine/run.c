@@ -194,10 +194,19 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
 
     switch (e->kind) {
     case PLAN_GATHER:
+        if (e->slice >= 0)
+            return param_group_gather_slices(group, model_part(r->model, e->k), at(r, e->slice),
+                                             at(r, e->gathered), stream_of(r, e), err);
         return param_group_gather(group, &r->context->device, r->model->shards, at(r, e->gathered),
                                   stream_of(r, e), err);
     case PLAN_UNPACK:
-        param_group_unpack(group, &r->context->device, at(r, e->gathered), at(r, e->whole), stream_of(r, e));
+        param_group_unpack(group, &r->context->device, at(r, e->gathered), e->k, at(r, e->whole),
+                           stream_of(r, e));
+        return FSDP_OK;
+    case PLAN_SLICE:
+        param_group_slice(group, &r->context->device, at(r, e->whole),
+                          r->model->shard_rank % r->program->plan.groups[e->index].k, at(r, e->slice),
+                          stream_of(r, e));
         return FSDP_OK;
     case PLAN_RESHARD:
         return FSDP_OK; /* its bytes are another buffer's from here on: the plan saw to that */

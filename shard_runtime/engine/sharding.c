@@ -40,23 +40,62 @@ static bool wants_separate_reduces(const struct fsdp_model *model)
     return false;
 }
 
-/* A second communicator of the ranks that shard. */
-static enum fsdp_status open_reduces(struct fsdp_model *model, struct fsdp_err *err)
+/* A communicator of `n` ranks that shard, this one among them: those that its place divided by n gives. */
+static enum fsdp_status open_some(struct fsdp_model *model, const char *what, int n, struct fsdp_comm **out,
+                                  struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    const int first = context->rank - model->shard_rank;
-    int *ranks = alloc_array((size_t)model->W, sizeof *ranks);
+    const int first = context->rank - model->shard_rank % n; /* ranks that shard are consecutive */
+    int *ranks = alloc_array((size_t)n, sizeof *ranks);
     enum fsdp_status status;
     char name[48];
 
     if (ranks == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    for (int i = 0; i < model->W; i++)
-        ranks[i] = first + i; /* the last dimension of a mesh is one of consecutive ranks */
-    snprintf(name, sizeof name, "reduces.%u.%d", context->n_groups++, first);
-    status = comm_split(&model->own_reduces, context->comm, name, ranks, model->W, err);
+    for (int i = 0; i < n; i++)
+        ranks[i] = first + i;
+    snprintf(name, sizeof name, "%s.%u.%d", what, context->n_groups++, first);
+    status = comm_split(out, context->comm, name, ranks, n, err);
     free(ranks);
     return status;
+}
+
+struct fsdp_comm *model_part(const struct fsdp_model *model, int k)
+{
+    for (int i = 0; i < model->n_parts; i++)
+        if (model->parts[i].k == k)
+            return model->parts[i].comm;
+    return NULL;
+}
+
+enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    model->parts = alloc_array((size_t)model->layout.n_groups, sizeof *model->parts);
+    if (model->parts == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+    if (model->W > 1 && wants_separate_reduces(model))
+        status = open_some(model, "reduces", model->W, &model->own_reduces, err);
+    for (int g = 0; g < model->layout.n_groups && status == FSDP_OK; g++) {
+        const int k = model->layout.groups[g].k;
+        struct model_part *part = &model->parts[model->n_parts];
+
+        if (k == 0 || model_part(model, k) != NULL)
+            continue;
+        part->k = k;
+        status = open_some(model, "slices", k, &part->comm, err);
+        model->n_parts += status == FSDP_OK;
+    }
+    return status;
+}
+
+void model_close_comms(struct fsdp_model *model)
+{
+    for (int i = 0; i < model->n_parts; i++)
+        fsdp_comm_destroy(model->parts[i].comm);
+    free(model->parts);
+    fsdp_comm_destroy(model->own_reduces);
 }
 
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
@@ -79,9 +118,4 @@ enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
     model->shards = mesh->comms[mesh->grid.n_dims - 1];
     model->replicas = model->R > 1 ? mesh->comms[0] : NULL;
     return FSDP_OK;
-}
-
-enum fsdp_status model_open_reduces(struct fsdp_model *model, struct fsdp_err *err)
-{
-    return model->W > 1 && wants_separate_reduces(model) ? open_reduces(model, err) : FSDP_OK;
 }

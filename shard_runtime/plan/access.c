@@ -81,7 +81,12 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
 {
     switch (e->kind) {
     case PLAN_GATHER:
+        add(l, e->slice, true, false);
         add(l, e->gathered, false, true);
+        break;
+    case PLAN_SLICE:
+        add(l, e->whole, true, false);
+        add(l, e->slice, false, true);
         break;
     case PLAN_UNPACK:
         add(l, e->gathered, true, false);

@@ -51,8 +51,9 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         .local = local,
         .W = local ? 1 : plan->options.W,
         .R = local ? 1 : plan->options.R,
-        .reshard_after_forward =
-            reshard == FSDP_RESHARD_TRUE || (reshard == FSDP_RESHARD_AUTO && group != root),
+        .k = reshard == FSDP_RESHARD_TO && !local ? group->policy.reshard_size : 0,
+        .reshard_after_forward = reshard == FSDP_RESHARD_TRUE || reshard == FSDP_RESHARD_TO ||
+                                 (reshard == FSDP_RESHARD_AUTO && group != root),
         .keep_after_backward = group->policy.keep_after_backward,
         .kept = -1,
         .param_dtype = local ? FSDP_F32 : group_param_dtype(group),
@@ -113,6 +114,12 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
     param->whole_offset = whole_elems;
     whole_elems += (p->n_elems + whole_align - 1) / whole_align * whole_align;
     group->whole_bytes = whole_elems * fsdp_dtype_size(group->param_dtype);
+    if (group->k > 0) {
+        param->slice_chunk = plan->options.chunk_rows(p->shape[p->shard_dim], group->k) *
+                             (p->n_elems / p->shape[p->shard_dim]);
+        param->slice_offset = group->slice_row_elems;
+        group->slice_row_elems += param->slice_chunk;
+    }
     group->params[group->n_params++] = index;
     return FSDP_OK;
 }
@@ -164,6 +171,22 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
 }
 
+/* Slices of 1 are no freeing at all, slices of W the shards that are there anyway. */
+static enum fsdp_status settle_slices(struct plan_group *group, struct fsdp_err *err)
+{
+    if (group->k == 0)
+        return FSDP_OK;
+    if (group->W % group->k != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "\"%s\" is resharded to %d ranks after forward, which do not divide %d",
+                         group->unit->path, group->k, group->W);
+    if (group->k == 1)
+        group->reshard_after_forward = false;
+    if (group->k == 1 || group->k == group->W)
+        group->k = 0;
+    return FSDP_OK;
+}
+
 enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err)
 {
     const size_t n_params = count_params(root);
@@ -172,6 +195,8 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
     if (plan->params == NULL || !find_units(plan, root))
         return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
     for (int g = 0; g < plan->n_groups; g++) {
+        if (settle_slices(&plan->groups[g], err) != FSDP_OK)
+            return FSDP_ERR_ARG;
         plan->groups[g].params = alloc_array(n_params, sizeof(int));
         if (plan->groups[g].params == NULL)
             return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");

@@ -39,14 +39,20 @@ void life_issue_gather(struct writer *w, int group)
         return;
     life->state = PENDING;
     life->gathered = life->whole = -1;
+    life->k = 1;
     if (g->W == 1)
         return; /* its shards are all there is: unpacking reads them where they lie */
+    life->k = life->slice >= 0 ? g->k : g->W;
     life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
-                                       g->row_elems * (size_t)g->W * fsdp_dtype_size(g->param_dtype));
+                                       (life->slice >= 0 ? g->slice_row_elems : g->row_elems) *
+                                           (size_t)life->k * fsdp_dtype_size(g->param_dtype));
     entry = writer_add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
     if (entry == NULL)
         return;
     entry->gathered = life->gathered;
+    entry->slice = life->slice;
+    entry->k = life->k;
+    life->slice = -1;
     entry->when = when_gathered(w, group);
 }
 
@@ -63,6 +69,7 @@ void life_need_whole(struct writer *w, int group)
     if (entry == NULL)
         return;
     entry->gathered = life->gathered;
+    entry->k = life->k;
     entry->whole = life->whole;
     entry->when = when_gathered(w, group);
     life->state = WHOLE;
@@ -82,6 +89,25 @@ void life_reshard(struct writer *w, int group, enum plan_when when)
     entry->whole = life->whole;
     entry->when = when;
     life->state = SHARDED;
+}
+
+void life_reshard_after_forward(struct writer *w, int group)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct group_life *life = &w->life[group];
+    struct plan_entry *entry;
+    int slice;
+
+    if (life->state == WHOLE && g->k > 0 && w->graph->training) {
+        slice = writer_add_buffer(w, PLAN_SLICE_ROW, (size_t)group, PLAN_GATHERED,
+                                  g->slice_row_elems * fsdp_dtype_size(g->param_dtype));
+        entry = writer_add_entry(w, PLAN_SLICE, group, PLAN_COMPUTE);
+        if (entry == NULL)
+            return;
+        entry->whole = life->whole;
+        entry->slice = life->slice = slice;
+    }
+    life_reshard(w, group, PLAN_ALWAYS);
 }
 
 int life_whole_of(const struct writer *w, int index)

@@ -29,8 +29,9 @@
 enum plan_stream { PLAN_COMPUTE, PLAN_GATHERS, PLAN_REDUCES, PLAN_ALL_REDUCES, PLAN_N_STREAMS };
 
 enum plan_entry_kind {
-    PLAN_GATHER,  /* all-gather of the group's shards into `gathered`, (W, row_elems) */
-    PLAN_UNPACK,  /* `gathered` into `whole`: each parameter contiguous */
+    PLAN_GATHER, /* all-gather of the group's shards into `gathered`, (W, row_elems) */
+    PLAN_UNPACK, /* `gathered` into `whole`: each parameter contiguous */
+    PLAN_SLICE,  /* this rank's part of `whole`, cut over k ranks, into `slice`: what backward gathers from */
     PLAN_RESHARD, /* `whole` ends */
     PLAN_FORWARD,
     PLAN_LOSS, /* cross-entropy of the result; when training also the gradient of the result */
@@ -54,6 +55,7 @@ enum plan_what {
     PLAN_WORK,       /* scratch of operation `index` */
     PLAN_TEMPORARY,  /* a gradient on its way to be added, of value `index` */
     PLAN_GATHER_ROWS,
+    PLAN_SLICE_ROW,
     PLAN_WHOLE_PARAMS,
     PLAN_PACK_ROWS,  /* of group `index` */
     PLAN_WHOLE_GRAD, /* of parameter `index` */
@@ -78,9 +80,11 @@ struct plan_entry {
     int index; /* of the operation or group */
 
     int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
-    bool into_shards;            /* PLAN_REDUCE: the gradient shards themselves receive the sum */
-    bool adds;                   /* PLAN_STORE: adds to what earlier micro-steps of the step left */
-    bool calls_hook; /* before it stores, or after it all-reduced the shards: the unit's hook is called */
+    int slice; /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
+    int k;     /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
+    bool into_shards; /* PLAN_REDUCE: the gradient shards themselves receive the sum */
+    bool adds;        /* PLAN_STORE: adds to what earlier micro-steps of the step left */
+    bool calls_hook;  /* before it stores, or after it all-reduced the shards: the unit's hook is called */
 
     int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input */
     int saved[GRAPH_MAX_SAVED], scratch;
@@ -107,9 +111,10 @@ struct plan_access {
 struct plan_param {
     const struct fsdp_parameter *parameter;
     int group;
-    size_t chunk_elems;  /* C rows: this parameter's part of a group's row */
-    size_t row_offset;   /* of that part in the row, in elements */
-    size_t grad_offset;  /* of its gradient's part in the row of gradients */
+    size_t chunk_elems;               /* C rows: this parameter's part of a group's row */
+    size_t row_offset;                /* of that part in the row, in elements */
+    size_t grad_offset;               /* of its gradient's part in the row of gradients */
+    size_t slice_chunk, slice_offset; /* of its part in a row cut over the group's k ranks */
     bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
     size_t whole_offset; /* of the whole parameter in `whole`, in elements; aligned to 64 bytes */
     int grad;            /* buffer of the whole gradient; -1: goes straight to its shard, or there is none */
@@ -122,10 +127,12 @@ struct plan_group {
     bool local;                     /* the ignored parameters: all of them on every rank, nothing travels */
     int *params;                    /* in the tree's order */
     int n_params;
-    int W, R;                     /* ranks that each is cut over, and replicas; 1 and 1 where local */
-    size_t row_elems;             /* S: one rank's shards */
-    size_t grad_row_elems;        /* of those that have a gradient */
-    size_t whole_bytes;           /* of `whole` */
+    int W, R;               /* ranks that each is cut over, and replicas; 1 and 1 where local */
+    size_t row_elems;       /* S: one rank's shards */
+    size_t grad_row_elems;  /* of those that have a gradient */
+    int k;                  /* ranks that hold the parameters between forward and backward; 0: all or none */
+    size_t slice_row_elems; /* of one of these */
+    size_t whole_bytes;     /* of `whole` */
     enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */

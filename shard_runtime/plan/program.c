@@ -42,6 +42,7 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
                                   .index = index,
                                   .stream = stream,
                                   .gathered = -1,
+                                  .slice = -1,
                                   .whole = -1,
                                   .packed = -1,
                                   .output = -1,
@@ -250,7 +251,7 @@ static void write_forward_pass(struct writer *w)
         } else if ((!w->graph->training ||
                     w->plan->groups[w->visit_group[event->index]].reshard_after_forward) &&
                    w->closes[event->index]) {
-            life_reshard(w, w->visit_group[event->index], PLAN_ALWAYS);
+            life_reshard_after_forward(w, w->visit_group[event->index]);
         }
     }
     /* A list of which only some modules ran is still whole; nothing comes after an evaluation that would need it. */
@@ -334,7 +335,7 @@ static void number_visits(struct writer *w)
     int n_enters = 0, n_leaves = 0;
 
     for (int g = 0; g < w->plan->n_groups; g++)
-        w->life[g] = (struct group_life){ .gathered = -1, .whole = -1, .first_visit = -1 };
+        w->life[g] = (struct group_life){ .gathered = -1, .whole = -1, .slice = -1, .first_visit = -1 };
     for (size_t e = 0; e < w->graph->n_events; e++) {
         const int visit = w->graph->events[e].index;
 

@@ -6,13 +6,14 @@ static uint64_t times(const struct plan_entry *entry, uint64_t n_micro)
     return entry->when == PLAN_ALWAYS ? n_micro : 1;
 }
 
-/* A gather or a scatter of a buffer of W equal rows: all of it but one row goes over the wire. */
-static void count(struct plan_collectives *collectives, const struct plan *plan, int buffer, uint64_t n)
+/* A gather or a scatter of a buffer of equal rows: all of it but one row goes over the wire. */
+static void count(struct plan_collectives *collectives, const struct plan *plan, int buffer, int n_rows,
+                  uint64_t n)
 {
-    const uint64_t row_bytes = plan->buffers[buffer].size_bytes / (uint64_t)plan->options.W;
+    const uint64_t row_bytes = plan->buffers[buffer].size_bytes / (uint64_t)n_rows;
 
     collectives->n_calls += n;
-    collectives->sent_bytes += n * row_bytes * (uint64_t)(plan->options.W - 1);
+    collectives->sent_bytes += n * row_bytes * (uint64_t)(n_rows - 1);
 }
 
 /* A row in its dtype of reduction, or gradient shards, over R replicas: a scatter and a gather of it. */
@@ -36,15 +37,17 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
 
         switch (entry->kind) {
         case PLAN_GATHER:
-            count(&traffic->all_gather, plan, entry->gathered, times(entry, n_micro));
+            count(&traffic->all_gather, plan, entry->gathered, entry->k, times(entry, n_micro));
             break;
         case PLAN_REDUCE:
-            count(&traffic->reduce_scatter, plan, entry->packed, times(entry, n_micro));
+            count(&traffic->reduce_scatter, plan, entry->packed, plan->groups[entry->index].W,
+                  times(entry, n_micro));
             break;
         case PLAN_ALL_REDUCE:
             count_all_reduce(&traffic->all_reduce, plan, entry, times(entry, n_micro));
             break;
         case PLAN_UNPACK:
+        case PLAN_SLICE:
         case PLAN_RESHARD:
         case PLAN_FORWARD:
         case PLAN_LOSS:

@@ -13,6 +13,8 @@ enum group_state { SHARDED, PENDING, WHOLE };
 struct group_life {
     enum group_state state;
     int gathered, whole; /* buffers of the gather that is pending or done */
+    int slice;           /* what is kept since forward, to gather from; -1: the shards */
+    int k;               /* rows of `gathered` */
     int first_visit;     /* of the forward: its backward is the last one */
     bool gathered_before;
 };
@@ -54,6 +56,8 @@ void recompute_region(struct writer *w, const struct graph_region *region);
 void life_issue_gather(struct writer *w, int group);
 /** From here on its parameters are whole. */
 void life_need_whole(struct writer *w, int group);
+/** Free them after forward: but for a slice, where the group keeps one. */
+void life_reshard_after_forward(struct writer *w, int group);
 /** Free them. */
 void life_reshard(struct writer *w, int group, enum plan_when when);
 /** Its gradients are complete: free its parameters first, then reduce. */

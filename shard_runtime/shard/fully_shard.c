@@ -112,6 +112,7 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
         return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: an empty list");
     if (options != NULL) {
         policy.reshard_after_forward = options->reshard_after_forward;
+        policy.reshard_size = options->reshard_size;
         policy.mesh = options->mesh;
         policy.offload = options->offload_policy;
         if (options->mp_policy != NULL)
@@ -127,6 +128,9 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
                                    "fully_shard: \"%s\" is twice in the list, or of another tree",
                                    modules[i]->path);
     }
+    if (status == FSDP_OK && policy.reshard_after_forward == FSDP_RESHARD_TO && policy.reshard_size < 1)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" resharded to %d ranks", modules[0]->path,
+                           policy.reshard_size);
     if (status == FSDP_OK)
         status = check_precision(modules[0], &policy.precision, err);
     for (size_t i = 0; i < n_modules && status == FSDP_OK; i++) {

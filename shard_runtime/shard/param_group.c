@@ -44,29 +44,69 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct devi
     return fsdp_all_gather(comm, send, gathered, layout->row_elems, layout->param_dtype, stream, err);
 }
 
+enum fsdp_status param_group_gather_slices(const struct param_group *group, struct fsdp_comm *part,
+                                           const void *slice, void *gathered, struct device_stream *stream,
+                                           struct fsdp_err *err)
+{
+    const struct plan_group *layout = layout_of(group);
+
+    return fsdp_all_gather(part, slice, gathered, layout->slice_row_elems, layout->param_dtype, stream, err);
+}
+
+/* Rank `rank`'s part of a parameter, cut over n_ranks, between `part` and the whole tensor. */
+static void move_part(const struct plan_param *param, struct device *device, int n_ranks, int rank,
+                      char *part, enum fsdp_dtype part_dtype, char *whole, enum fsdp_dtype whole_dtype,
+                      bool to_whole, struct device_stream *stream)
+{
+    const struct layout_cut cut = cut_of(param);
+
+    for (size_t i = 0; i < cut.outer; i++) {
+        const struct layout_piece piece = layout_piece_of(&cut, n_ranks, rank, i);
+        char *in_part = part + piece.shard_at * fsdp_dtype_size(part_dtype);
+        char *in_whole = whole + piece.whole_at * fsdp_dtype_size(whole_dtype);
+
+        if (piece.n_elems == 0)
+            continue;
+        if (to_whole)
+            device->ops->cast(stream, in_whole, whole_dtype, in_part, part_dtype, piece.n_elems, 1.0f, false);
+        else
+            device->ops->cast(stream, in_part, part_dtype, in_whole, whole_dtype, piece.n_elems, 1.0f, false);
+    }
+}
+
+void param_group_slice(const struct param_group *group, struct device *device, const void *whole, int rank,
+                       void *slice, struct device_stream *stream)
+{
+    const struct plan_group *layout = layout_of(group);
+    const enum fsdp_dtype dtype = layout->param_dtype;
+
+    device->ops->fill_zero(stream, slice, layout->slice_row_elems * fsdp_dtype_size(dtype));
+    for (int i = 0; i < layout->n_params; i++) {
+        const struct plan_param *param = param_of(group, i);
+
+        move_part(param, device, layout->k, rank, elem(slice, dtype, param->slice_offset), dtype,
+                  elem(whole, dtype, param->whole_offset), dtype, false, stream);
+    }
+}
+
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        void *whole, struct device_stream *stream)
+                        int n_rows, void *whole, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
     const enum fsdp_dtype from = gathered != NULL ? layout->param_dtype : FSDP_F32;
     const void *rows = gathered != NULL ? gathered : group->shards;
+    const bool slices = n_rows != layout->W;
+    const size_t row_elems = slices ? layout->slice_row_elems : layout->row_elems;
 
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
-        const struct layout_cut cut = cut_of(param);
 
-        for (int rank = 0; rank < layout->W; rank++)
-            for (size_t k = 0; k < cut.outer; k++) {
-                const struct layout_piece piece = layout_piece_of(&cut, layout->W, rank, k);
-
-                if (piece.n_elems > 0)
-                    device->ops->cast(
-                        stream, elem(whole, layout->param_dtype, param->whole_offset + piece.whole_at),
-                        layout->param_dtype,
-                        elem(rows, from,
-                             layout->row_elems * (size_t)rank + param->row_offset + piece.shard_at),
-                        from, piece.n_elems, 1.0f, false);
-            }
+        for (int rank = 0; rank < n_rows; rank++)
+            move_part(param, device, n_rows, rank,
+                      elem(rows, from,
+                           row_elems * (size_t)rank + (slices ? param->slice_offset : param->row_offset)),
+                      from, elem(whole, layout->param_dtype, param->whole_offset), layout->param_dtype, true,
+                      stream);
     }
 }
 

@@ -34,10 +34,19 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct devi
                                     struct fsdp_comm *comm, void *gathered, struct device_stream *stream,
                                     struct fsdp_err *err);
 
-/** Copy `gathered` into `whole`, in which parameter i is contiguous at its whole_offset. NULL: this rank's shards
+/** The same from slices of whole parameters, over the group's k ranks: `gathered` is (k, slice_row_elems). */
+enum fsdp_status param_group_gather_slices(const struct param_group *group, struct fsdp_comm *part,
+                                           const void *slice, void *gathered, struct device_stream *stream,
+                                           struct fsdp_err *err);
+
+/** Copy the slice of `whole` that is number `rank` of the group's k into `slice`, (slice_row_elems). */
+void param_group_slice(const struct param_group *group, struct device *device, const void *whole, int rank,
+                       void *slice, struct device_stream *stream);
+
+/** Copy `gathered`, of n_rows rows (W, or k where it is of slices), into `whole`, in which parameter i is contiguous at its whole_offset. NULL: this rank's shards
  * are all of the group (a world of one), and are converted. */
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        void *whole, struct device_stream *stream);
+                        int n_rows, void *whole, struct device_stream *stream);
 
 /** Copy whole gradients into `packed`, (W, grad_row_elems); grads[i] belongs to the group's i-th parameter, NULL:
  * zeros. */

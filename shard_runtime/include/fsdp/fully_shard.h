@@ -23,6 +23,7 @@ enum fsdp_reshard {
     FSDP_RESHARD_TRUE,
     FSDP_RESHARD_FALSE, /* keep the parameters gathered until backward is done: more memory, one all-gather
                            less */
+    FSDP_RESHARD_TO,    /* to a slice of 1 / reshard_size: backward gathers over so many ranks */
 };
 
 /** Where shards, their gradients and optimizer state live: with the device, or in host memory. On the cpu device that is
@@ -48,6 +49,7 @@ FSDP_API struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void);
 
 struct fsdp_fully_shard_options {
     enum fsdp_reshard reshard_after_forward;
+    int reshard_size; /* of FSDP_RESHARD_TO: divides the ranks that shard; 1 is false, all of them is true */
     const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: the defaults; read while the call runs */
     /**
      * NULL: sharded over all ranks. One dimension: over it. Two, with names: the first replicates, the second shards

@@ -23,6 +23,7 @@ struct way {
     size_t n_micro;
     enum fsdp_gradient_sync sync;
     enum fsdp_reshard reshard;
+    int reshard_size;
     bool one_group, keep_after_backward;
     bool tied, listed, frozen, columns; /* as of struct tiny */
     enum fsdp_optimizer_kind kind;
@@ -157,7 +158,8 @@ static void run_way(struct try_it *t, const struct way *way)
     memset(t, 0, sizeof *t);
     t->way = *way;
     t->tiny = tiny_defaults;
-    t->tiny.reshard = way->reshard;
+    t->tiny.reshard = way->reshard_size > 0 ? FSDP_RESHARD_TO : way->reshard;
+    t->tiny.reshard_size = way->reshard_size;
     t->tiny.one_group = way->one_group;
     t->tiny.keep_after_backward = way->keep_after_backward;
     t->tiny.dropout = way->dropout;
@@ -243,6 +245,15 @@ ParameterizedTestParameters(worlds, train_alike)
         { .W = 2, .n_micro = 1, .columns = true },
         { .W = 4, .n_micro = 3, .columns = true, .tied = true },
         { .W = 4, .replicate = 2, .n_micro = 1, .columns = true, .frozen = true },
+        /* slices between forward and backward */
+        { .W = 4, .n_micro = 1, .reshard_size = 2 },
+        { .W = 4, .n_micro = 3, .reshard_size = 2, .dropout = 0.1f },
+        { .W = 6, .n_micro = 1, .reshard_size = 2, .one_group = true },
+        { .W = 6, .n_micro = 2, .reshard_size = 3, .sync = FSDP_SYNC_EVERY, .tied = true },
+        { .W = 4, .n_micro = 3, .reshard_size = 2, .keep_after_backward = true },
+        { .W = 4, .n_micro = 1, .reshard_size = 2, .columns = true },
+        { .W = 3, .n_micro = 1, .reshard_size = 1 },
+        { .W = 3, .n_micro = 1, .reshard_size = 3 },
         /* two dimensions: replicate x shard */
         { .W = 4, .replicate = 2, .n_micro = 1 },
         { .W = 4, .replicate = 4, .n_micro = 1 },

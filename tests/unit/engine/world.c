@@ -305,11 +305,13 @@ static int last_dimension(const char *name, int n_dims, const size_t *shape, voi
 static enum fsdp_status shard_tiny(struct fsdp_module *root, const struct tiny *tiny, struct fsdp_err *err)
 {
     const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard,
+                                                      .reshard_size = tiny->reshard_size,
                                                       .mp_policy = tiny->mp_policy,
                                                       .mesh = tiny->mesh,
                                                       .shard_placement_fn =
                                                           tiny->columns ? last_dimension : NULL };
     const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = tiny->reshard,
+                                                      .reshard_size = tiny->reshard_size,
                                                       .mesh = tiny->mesh };
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
     enum fsdp_status status = FSDP_OK;

@@ -18,6 +18,7 @@ struct tiny {
     float dropout;
     bool causal;
     enum fsdp_reshard reshard;
+    int reshard_size;
     bool one_group; /* only the root is a unit */
     bool keep_after_backward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* of all units; NULL: none */

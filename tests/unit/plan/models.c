@@ -28,8 +28,10 @@ static struct fsdp_value *root_forward(struct fsdp_module *self, struct fsdp_val
 struct fsdp_module *blocks_build(struct blocks *blocks)
 {
     const struct fsdp_fully_shard_options of_blocks = { .reshard_after_forward = blocks->reshard_blocks,
+                                                        .reshard_size = blocks->reshard_size,
                                                         .mp_policy = blocks->mp_policy };
     const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = blocks->reshard_root,
+                                                      .reshard_size = blocks->reshard_size,
                                                       .mp_policy =
                                                           blocks->root_in_f32 ? NULL : blocks->mp_policy };
     struct fsdp_module *root = fsdp_module_create(root_forward, blocks);

@@ -16,6 +16,7 @@ struct planned {
 struct blocks {
     int n_blocks;
     enum fsdp_reshard reshard_blocks, reshard_root;
+    int reshard_size;
     bool keep_after_backward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: none */
     bool root_in_f32;                                    /* the root does without it */

@@ -169,3 +169,65 @@ Test(plan_schedule, as_many_packed_buffers_are_apart_as_may_be_in_flight)
         planned_fini(&planned);
     }
 }
+
+/* --- slices */
+
+struct slices {
+    int W, k;
+    const char *events; /* NULL: refused */
+};
+
+/* A slice is kept of each block and of the root, and backward gathers from it, in the order of reshard true. */
+Test(plan_schedule, slices_are_gathered_from_in_the_order_of_a_full_reshard)
+{
+    static const char always[] = " U(root) U0 U1 | U(root) U1 U0 PB1 PB0 PB(root)";
+    static const struct slices cases[] = {
+        { 4, 2, always },
+        { 6, 2, always },
+        { 6, 3, always },
+        { 4, 4, always },
+        { 5, 2, NULL },
+        { 1, 2, NULL },
+        { 4, 1, " U(root) U0 U1 | PB1 PB0 PB(root)" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int W = cases[i].W, k = cases[i].k;
+        struct blocks blocks = { .n_blocks = 2,
+                                 .reshard_blocks = FSDP_RESHARD_TO,
+                                 .reshard_root = FSDP_RESHARD_TO,
+                                 .reshard_size = k };
+        const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
+        const struct plan_options options = options_for(W);
+        struct fsdp_module *root = blocks_build(&blocks);
+        struct fsdp_err err = { 0 };
+        enum fsdp_status status;
+        struct graph graph;
+        struct plan plan;
+        char got[512];
+
+        cr_assert(graph_record(&graph, root, &input, true, &err) == FSDP_OK);
+        status = plan_make(&plan, &graph, root, &options, &err);
+        cr_expect(status == (cases[i].events != NULL ? FSDP_OK : FSDP_ERR_ARG), "W %d k %d: %s", W, k,
+                  err.message);
+        if (cases[i].events != NULL) {
+            gathers(&plan, got, sizeof got);
+            cr_expect_str_eq(got, cases[i].events, "W %d k %d:%s", W, k, got);
+        }
+        for (int e = 0; e < plan.n_entries && status == FSDP_OK; e++) {
+            const struct plan_entry *entry = &plan.entries[e];
+            const struct plan_group *group = entry->kind == PLAN_GATHER ? &plan.groups[entry->index] : NULL;
+
+            if (group == NULL)
+                continue;
+            cr_expect(entry->k == (entry->slice >= 0 ? k : W));
+            cr_expect(
+                plan.buffers[entry->gathered].size_bytes ==
+                (entry->slice >= 0 ? group->slice_row_elems * (size_t)k : group->row_elems * (size_t)W) *
+                    sizeof(float));
+        }
+        plan_fini(&plan);
+        graph_fini(&graph);
+        fsdp_module_destroy(root);
+    }
+}

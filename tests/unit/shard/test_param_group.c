@@ -113,7 +113,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     }
 
     memset(whole, 0x5a, sizeof whole);
-    param_group_unpack(&group, device, W > 1 ? gathered : NULL, whole, stream);
+    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W, whole, stream);
 
     for (int p = 0; p < l.plan.n_params; p++) {
         const struct plan_param *at = &l.plan.params[p];
