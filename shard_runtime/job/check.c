@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/job/rules.h"
+
 struct checking {
     job_misfit *report;
     void *context;
@@ -68,6 +70,20 @@ static void check_parallel(const struct job *job, struct checking *checking)
                "%" PRIu64 " copies of the model do not divide %" PRIu64 " ranks", job->parallel.replicate, W);
 }
 
+/* Rules are read here for their words alone: which names there are is known when the model is made. */
+static void check_rules(const struct job *job, const char *section, const char *text, struct checking *checking)
+{
+    struct fsdp_err err = { 0 };
+    struct job_rule rule;
+    bool there = true;
+
+    while (text != NULL && there)
+        if (job_rule_next(job, section, &text, &rule, &there, &err) != FSDP_OK) {
+            misfit(checking, section[0] == 'p' ? "parallel.groups" : "optimizer.groups", "%s", err.message);
+            return;
+        }
+}
+
 size_t job_check(const struct job *job, job_misfit *report, void *context)
 {
     struct checking checking = { .report = report, .context = context };
@@ -76,5 +92,7 @@ size_t job_check(const struct job *job, job_misfit *report, void *context)
     check_batch(job, &checking);
     check_optimizer(job, &checking);
     check_parallel(job, &checking);
+    check_rules(job, "parallel", job->parallel.groups, &checking);
+    check_rules(job, "optimizer", job->optimizer.groups, &checking);
     return checking.n;
 }

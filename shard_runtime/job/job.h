@@ -15,7 +15,14 @@ enum job_order { JOB_ORDER_SHUFFLED, JOB_ORDER_SEQUENTIAL };
 enum job_optimizer_kind { JOB_ADAMW, JOB_SGD };
 enum job_decay { JOB_DECAY_ALL, JOB_DECAY_MATRICES };
 enum job_schedule { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE };
-enum job_reshard { JOB_RESHARD_AUTO, JOB_RESHARD_TRUE, JOB_RESHARD_FALSE };
+enum job_reshard {
+    JOB_RESHARD_AUTO,
+    JOB_RESHARD_TRUE,
+    JOB_RESHARD_FALSE,
+    JOB_RESHARD_TO = 1000, /* and so many ranks: JOB_CHOICE_NUMBER */
+    JOB_RESHARD_MOST = 1000 + 65536,
+};
+enum job_offload { JOB_OFFLOAD_NONE, JOB_OFFLOAD_CPU };
 enum job_gradient_sync { JOB_SYNC_LAST, JOB_SYNC_EVERY };
 enum job_all_reduce { JOB_ALL_REDUCE_EVERY, JOB_ALL_REDUCE_LAST };
 enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
@@ -48,6 +55,7 @@ struct job {
         uint64_t layers, dim, heads, vocab, seq;
         double dropout;
         bool causal;
+        bool tied;
         char *weights; /* initial ones, absolute once resolved; "": random */
         bool weights_strict;
     } model;
@@ -64,9 +72,12 @@ struct job {
         enum job_decay decay;
         enum job_schedule schedule;
         uint64_t warmup_steps;
+        char *groups; /* "": none */
     } optimizer;
     struct {
         enum job_reshard reshard_after_forward;
+        char *groups; /* "": none */
+        enum job_offload offload;
         uint64_t replicate;
         enum job_all_reduce all_reduce;
         enum job_dtype param_dtype, reduce_dtype;

@@ -20,7 +20,8 @@ enum job_type {
     JOB_CHOICE, /* one of `choices`, kept as an enum that counts them in this order */
 };
 
-enum { JOB_MAX_KEYS = 64, JOB_KEY_PATH_BYTES = 64 };
+enum { JOB_CHOICE_NUMBER = 1000 }; /* what a number among choices begins at */
+enum { JOB_MAX_KEYS = 96, JOB_KEY_PATH_BYTES = 64 };
 #define JOB_NO_FIELD ((size_t)-1)
 
 struct job_key {
@@ -31,6 +32,7 @@ struct job_key {
     bool high_open;
     bool is_path;        /* text: an input file, relative to the job file it stands in */
     bool is_name;        /* text: becomes the name of a directory */
+    bool is_number_too;  /* choices: a whole number from low to high as well, kept as JOB_CHOICE_NUMBER + it */
     const char *zero;    /* counts: the word for 0, where 0 itself may not be written; text: "null", for none */
     const char *choices; /* words parted by '|'; true, false and null are typed as YAML types them */
     const char *later; /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but

@@ -211,6 +211,14 @@ static enum fsdp_status read_choice(const struct job_key *key, const struct job_
     if (out->choice >= 0)
         return FSDP_OK;
     spell_choices(key->choices, built, sizeof built);
+    if (key->is_number_too && atom->kind == ATOM_INTEGER && !atom->negative && !atom->too_large &&
+        atom->number >= key->low && atom->number <= key->high) {
+        out->choice = JOB_CHOICE_NUMBER + (int)atom->count;
+        return FSDP_OK;
+    }
+    if (key->is_number_too)
+        snprintf(built + strlen(built), sizeof built - strlen(built), ", or a whole number from %.0f to %.0f",
+                 key->low, key->high);
     if (key->never != NULL && job_list_index(key->never, word) >= 0)
         return fsdp_fail(why, FSDP_ERR_CONFIG, "%s is not supported: %s; use %s", shown(atom, text),
                          key->never_why, built);

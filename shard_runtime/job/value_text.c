@@ -91,6 +91,8 @@ char *job_value_text(const struct job_key *key, const struct job_value *value, b
             return strdup(key->zero);
         return !json && is_plain_text(value->text) ? strdup(value->text) : quoted(value->text);
     default:
+        if (key->is_number_too && value->choice >= JOB_CHOICE_NUMBER)
+            return asprintf(&text, "%d", value->choice - JOB_CHOICE_NUMBER) < 0 ? NULL : text;
         if (!job_list_word(key->choices, value->choice, word))
             return NULL;
         /* true, false and null are values of their own in both languages. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shard_runtime/trainer/models.h"
+#include "shard_runtime/trainer/optimizer_groups.h"
 
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
 {
@@ -94,6 +95,9 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
 
     if (status == FSDP_OK)
         status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);
+    if (status ==
+        FSDP_ERR_ARG) /* groups that cannot be, which only the world's size or the model itself tells */
+        status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message);
     return status;
 }
 
@@ -130,9 +134,16 @@ struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job)
 
 static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_err *err)
 {
-    const struct fsdp_optimizer_options options = trainer_optimizer_options(trainer->job);
+    struct fsdp_optimizer_options options = trainer_optimizer_options(trainer->job);
+    struct optimizer_groups groups;
+    enum fsdp_status status = optimizer_groups_read(&groups, trainer->job, err);
 
-    return fsdp_optimizer_create(&trainer->optimizer, trainer->model, &options, err);
+    if (status != FSDP_OK)
+        return status;
+    options.groups = groups.list;
+    options.n_groups = groups.n;
+    status = fsdp_optimizer_create(&trainer->optimizer, trainer->model, &options, err);
+    return status == FSDP_ERR_ARG ? fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message) : status;
 }
 
 enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *context, const struct job *job,

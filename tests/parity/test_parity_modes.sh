@@ -33,6 +33,13 @@ mode hsdp-replicas-only 2 parallel.replicate=2
 mode hsdp-accumulate-every 4 parallel.replicate=2 parallel.gradient_sync=every train.batch=1
 mode hsdp-accumulate-all-reduce-last 4 parallel.replicate=2 parallel.gradient_sync=every parallel.all_reduce=last train.batch=1
 
+# test_fully_shard_comm.py, test_fully_shard_training.py: reshard_after_forward int, True, False; module lists as groups
+mode reshard-2 4 parallel.reshard_after_forward=2
+mode reshard-true 3 parallel.reshard_after_forward=true
+mode reshard-false 3 parallel.reshard_after_forward=false parallel.reshard_after_backward=false train.batch=2
+mode groups 3 "parallel.groups=layers.*.feed_forward; layers.*: reshard_after_forward=false; tok_embeddings + norm + output"
+mode offload 2 parallel.offload=cpu
+
 # A checkpoint of one mesh is another's: 10 steps over 2 x 2, the rest over 3 ranks, against the same reference.
 check "over 2 x 2 ranks, ten steps" train meshes 4 parallel.replicate=2 train.steps=10 checkpoint.every=10
 check "and the rest over three" train meshes 3 checkpoint.every=10

@@ -62,7 +62,7 @@ static const struct broken {
     { "yes for true", DATA "model: {causal: yes}\n",
       "t.yaml:2:17: model.causal: must be true or false, not yes" },
     { "quoted true", DATA "parallel: {reshard_after_forward: \"true\"}\n",
-      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false (not supported yet: a number), not \"true\"" },
+      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false, or a whole number from 1 to 65536, not \"true\"" },
     { "null for a count", DATA "train: {steps: null}\n",
       "t.yaml:2:16: train.steps: must be a whole number from 0 to 99999999, not null" },
     { "empty value", DATA "train:\n  steps:\n  batch: 4\n",
@@ -185,13 +185,20 @@ static const struct broken {
       "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:71: parallel.output_dtype: must be null, float32 or bfloat16, not float64" },
-    { "later offload", DATA "parallel: {offload: params}\n",
-      "t.yaml:2:21: parallel.offload: params is not supported yet; use none" },
+    { "later offload", DATA "parallel: {offload: nvme}\n",
+      "t.yaml:2:21: parallel.offload: nvme is not supported yet; use none or cpu" },
+    { "rules", DATA "parallel: {groups: \"layers.*: lr=1\"}\noptimizer: {groups: \"*.bias: lr\"}\n",
+      "t.yaml:2:20: parallel.groups: lr cannot be set for layers.* alone\n"
+      "t.yaml:3:21: optimizer.groups: behind *.bias: something like key=value is missing" },
+    { "rules of nothing", DATA "parallel: {groups: \"layers.* + : param_dtype=bfloat16\"}\n"
+      "optimizer: {groups: \"a: lr=x\"}\n",
+      "t.yaml:2:20: parallel.groups: rule : param_dtype=bfloat16: a name is missing, or has a blank or = in it, or is the 9th\n"
+      "t.yaml:3:21: optimizer.groups: lr of a must be a number from 0 to 1000000, not x" },
     { "a recomputation that is none", DATA "parallel: {activation_checkpoint: 2, activation_checkpoint_every: 0}\n",
       "t.yaml:2:35: parallel.activation_checkpoint: must be none, full or selective, not 2\n"
       "t.yaml:2:67: parallel.activation_checkpoint_every: must be a whole number from 1 to 10000, not 0" },
-    { "later group size", DATA "parallel: {reshard_after_forward: 2}\n",
-      "t.yaml:2:35: parallel.reshard_after_forward: 2 is not supported yet; use auto, true or false" },
+    { "no group size", DATA "parallel: {reshard_after_forward: 0}\n",
+      "t.yaml:2:35: parallel.reshard_after_forward: must be auto, true or false, or a whole number from 1 to 65536, not 0" },
     { "later validation share", "data: {path: d, validation: 0.1}\n",
       "t.yaml:1:29: data.validation: 0.1 is not supported yet; use 0.0" },
     { "later model", DATA "model: {kind: llama}\n",

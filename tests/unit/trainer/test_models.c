@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/core/module.h"
 #include "shard_runtime/trainer/models.h"
 
 static struct job small(void)
@@ -93,4 +94,54 @@ Test(models, other_kinds_are_refused)
     job.model.kind = (char *)"gpt2";
 
     cr_assert(eq(int, models_create(&tree, &job, NULL, NULL), FSDP_ERR_UNSUPPORTED));
+}
+
+/* --- groups by rules */
+
+static int unit_of(struct fsdp_module *root, const char *path)
+{
+    const struct fsdp_module *m = root;
+
+    for (; m != NULL; m = module_next(root, m))
+        if (strcmp(fsdp_module_path(m), path) == 0)
+            return m->sharded ? (m->leader != NULL ? 2 : 1) : 0;
+    cr_assert(false, "there is no module %s", path);
+    return -1;
+}
+
+Test(models, groups_are_what_the_rules_say_and_the_rest_is_the_roots)
+{
+    struct job job = small();
+    struct fsdp_module *tree;
+    struct fsdp_err err = { 0 };
+
+    job.model.tied = true;
+    job.parallel.groups = (char *)"layers.*.attention: param_dtype=bfloat16; tok_embeddings + norm + output";
+    cr_assert(eq(int, models_create(&tree, &job, NULL, &err), FSDP_OK), "%s", err.message);
+
+    cr_expect(unit_of(tree, "layers.0.attention") == 1 && unit_of(tree, "layers.0") == 0);
+    cr_expect(unit_of(tree, "tok_embeddings") == 2 && unit_of(tree, "norm") == 2 &&
+              unit_of(tree, "output") == 2);
+    cr_expect(unit_of(tree, "pos_embeddings") == 0 && tree->sharded);
+    cr_expect(module_group(fsdp_module_child(tree, "output")) == fsdp_module_child(tree, "tok_embeddings"));
+    cr_expect(group_param_dtype(module_group(fsdp_module_child(
+                  fsdp_module_child(fsdp_module_child(fsdp_module_child(tree, "layers"), "0"), "attention"),
+                  "wq"))) == FSDP_BF16);
+    cr_expect(group_param_dtype(tree) == FSDP_F32);
+    fsdp_module_destroy(tree);
+}
+
+Test(models, rules_of_nothing_and_shared_weights_in_two_groups_are_refused)
+{
+    struct job job = small();
+    struct fsdp_module *tree;
+    struct fsdp_err err = { 0 };
+
+    job.parallel.groups = (char *)"blocks.*";
+    cr_expect(eq(int, models_create(&tree, &job, NULL, &err), FSDP_ERR_CONFIG));
+    cr_expect_not_null(strstr(err.message, "parallel.groups: no module is called blocks.*"), "%s",
+                       err.message);
+    job.parallel.groups = (char *)"norm; norm";
+    cr_expect(eq(int, models_create(&tree, &job, NULL, &err), FSDP_ERR_CONFIG));
+    cr_expect_not_null(strstr(err.message, "unit of sharding already"), "%s", err.message);
 }
