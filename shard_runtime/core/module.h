@@ -49,6 +49,8 @@ struct unit_policy {
     double divide_factor; /* 0: the number of ranks */
     fsdp_all_reduce_hook_fn hook;
     void *hook_user;
+    fsdp_post_accumulate_grad_hook_fn post_hook;
+    void *post_hook_user;
     struct unit_list prefetch[2]; /* in forward, in backward */
     bool not_in_backward;         /* no gather for backward */
     int reduce_buffers;           /* in flight; 0 counts as 1 */

@@ -76,7 +76,7 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
 void program_destroy(struct program *program);
 
 /** Run every entry; on return all streams are done. */
-enum fsdp_status program_run(struct program *program, const struct fsdp_model *model,
+enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err);
 
 /** Where every parameter stands: what plans of training and evaluation have in common. */

@@ -20,6 +20,7 @@ struct fsdp_optimizer {
     struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
     int *params;                       /* each of these: its number in the model */
     char **names;                      /* (tensors, states) */
+    bool *updated;                     /* each group: in this step already */
     int n_tensors, n_states;
     float *state;
     size_t state_bytes;
@@ -126,8 +127,10 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     optimizer->of = alloc_array(n, sizeof *optimizer->of);
     optimizer->params = alloc_array(n, sizeof *optimizer->params);
     optimizer->names = alloc_array(n * OPTIM_MAX_STATES, sizeof(char *));
-    if (status == FSDP_OK && (optimizer->tensors == NULL || optimizer->of == NULL ||
-                              optimizer->params == NULL || optimizer->names == NULL))
+    optimizer->updated = alloc_array((size_t)model->layout.n_groups, sizeof *optimizer->updated);
+    if (status == FSDP_OK &&
+        (optimizer->tensors == NULL || optimizer->of == NULL || optimizer->params == NULL ||
+         optimizer->names == NULL || optimizer->updated == NULL))
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < (int)n && status == FSDP_OK; i++)
         if (model->layout.params[i].trains)
@@ -175,19 +178,24 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
         free(optimizer->names[i]);
     free(optimizer->names);
+    free(optimizer->updated);
     free(optimizer->of);
     free(optimizer->params);
     free(optimizer->tensors);
     free(optimizer);
 }
 
+static int group_of(const struct fsdp_optimizer *optimizer, int i)
+{
+    return optimizer->model->layout.params[optimizer->params[i]].group;
+}
+
 /* Gradients of ignored parameters are this rank's own business: clipping does not count them. */
 static float scale_of(const struct fsdp_optimizer *optimizer, int i)
 {
     const struct fsdp_model *model = optimizer->model;
-    const int group = model->layout.params[optimizer->params[i]].group;
 
-    return model->layout.groups[group].local ? 1.0f : (float)model->grad_scale;
+    return model->layout.groups[group_of(optimizer, i)].local ? 1.0f : (float)model->grad_scale;
 }
 
 static void update(struct fsdp_optimizer *optimizer, int i, struct device_stream *stream)
@@ -200,6 +208,20 @@ static void update(struct fsdp_optimizer *optimizer, int i, struct device_stream
                                optimizer->step + 1);
 }
 
+enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
+{
+    struct fsdp_context *context = optimizer->model->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+
+    if (group < 0 || group >= optimizer->model->layout.n_groups || optimizer->updated[group])
+        return fsdp_fail(err, FSDP_ERR_ARG, "group %d is updated a second time, or not there", group);
+    for (int i = 0; i < optimizer->n_tensors; i++)
+        if (group_of(optimizer, i) == group)
+            update(optimizer, i, stream);
+    optimizer->updated[group] = true;
+    return context->device.ops->synchronize(stream, err);
+}
+
 enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
     struct fsdp_context *context = optimizer->model->context;
@@ -207,7 +229,9 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
     fsdp_context_phase(context, FSDP_PHASE_OPTIMIZER);
     for (int i = 0; i < optimizer->n_tensors; i++)
-        update(optimizer, i, stream);
+        if (!optimizer->updated[group_of(optimizer, i)])
+            update(optimizer, i, stream);
+    memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);
     optimizer->step++;
     return context->device.ops->synchronize(stream, err);
 }

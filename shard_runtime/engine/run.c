@@ -7,7 +7,7 @@
 
 struct runner {
     struct program *program;
-    const struct fsdp_model *model;
+    struct fsdp_model *model;
     const struct program_input *in;
     struct fsdp_context *context;
 };
@@ -185,6 +185,14 @@ static enum fsdp_status run_store(const struct runner *r, const struct plan_entr
     return status;
 }
 
+static enum fsdp_status run_complete(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct unit_policy *policy = &r->program->plan.groups[e->index].unit->policy;
+    enum fsdp_status status = r->context->device.ops->synchronize(stream_of(r, e), err);
+
+    return status == FSDP_OK ? policy->post_hook(r->model, e->index, policy->post_hook_user, err) : status;
+}
+
 /* --- the loop
  * -------------------------------------------------------------------------------------------------- */
 
@@ -228,6 +236,8 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         return run_all_reduce(r, e, err);
     case PLAN_STORE:
         return run_store(r, e, err);
+    case PLAN_COMPLETE:
+        return run_complete(r, e, err);
     }
     return FSDP_OK;
 }
@@ -285,7 +295,7 @@ static enum fsdp_status run_or_give(struct runner *r, int entry, struct fsdp_err
     return status == FSDP_OK ? perform(r, entry, err) : status;
 }
 
-enum fsdp_status program_run(struct program *program, const struct fsdp_model *model,
+enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err)
 {
     struct fsdp_context *context = program->context;

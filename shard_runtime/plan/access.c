@@ -111,9 +111,13 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
     case PLAN_REDUCE:
     case PLAN_ALL_REDUCE:
         add(l, e->packed, true, true);
+        add(l, e->behind, false, true);
         break;
     case PLAN_STORE:
         add(l, e->packed, true, false);
+        break;
+    case PLAN_COMPLETE:
+        add(l, e->behind, false, true); /* shards are not of the arena: what fills them is waited for by its source */
         break;
     }
 }

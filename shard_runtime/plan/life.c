@@ -149,7 +149,7 @@ static struct plan_entry *reduction_entry(struct writer *w, enum plan_entry_kind
  * what the gradient shards hold, or is added to them, store. An all-reduce that is left to the last of several
  * micro-steps is one of the shards, in which their sums are by then.
  */
-static void reduce(struct writer *w, int group)
+static int reduce(struct writer *w, int group)
 {
     struct plan *plan = w->plan;
     const struct plan_group *g = &plan->groups[group];
@@ -180,17 +180,33 @@ static void reduce(struct writer *w, int group)
     if (defers) {
         entry = reduction_entry(w, PLAN_ALL_REDUCE, group, -1, PLAN_ALL_REDUCES);
         if (entry != NULL) {
+            entry->behind = packed;
             entry->when = PLAN_LAST;
             entry->calls_hook = policy->hook != NULL;
         }
     }
+    return packed;
+}
+
+/* Behind whatever made the shards final, where the optimizer computes. */
+static void complete(struct writer *w, int group, int packed)
+{
+    struct plan_entry *entry = writer_add_entry(w, PLAN_COMPLETE, group, PLAN_COMPUTE);
+
+    if (entry == NULL)
+        return;
+    entry->behind = packed;
+    entry->when = w->plan->options.accumulates ? PLAN_LAST : PLAN_ALWAYS;
 }
 
 void life_finish(struct writer *w, int group)
 {
     const struct plan_group *g = &w->plan->groups[group];
+    int packed = -1;
 
     life_reshard(w, group, g->keep_after_backward && w->plan->options.accumulates ? PLAN_LAST : PLAN_ALWAYS);
     if (g->reduces)
-        reduce(w, group);
+        packed = reduce(w, group);
+    if (g->unit->policy.post_hook != NULL && g->grad_row_elems > 0)
+        complete(w, group, packed);
 }

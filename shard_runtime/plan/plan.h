@@ -40,6 +40,7 @@ enum plan_entry_kind {
     PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards, or this rank's row of it */
     PLAN_ALL_REDUCE, /* that row over the replicas, or the gradient shards when `packed` is -1 */
     PLAN_STORE,      /* that row into the gradient shards, which are float32: converted, or added */
+    PLAN_COMPLETE,   /* the gradient shards are final: the unit's hook is called */
 };
 
 /* Which micro-steps of a step an entry takes part in. */
@@ -80,6 +81,7 @@ struct plan_entry {
     int index; /* of the operation or group */
 
     int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
+    int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
     int slice; /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
     int k;     /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
     bool into_shards; /* PLAN_REDUCE: the gradient shards themselves receive the sum */

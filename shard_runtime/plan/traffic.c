@@ -54,6 +54,7 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
         case PLAN_BACKWARD:
         case PLAN_PACK:
         case PLAN_STORE:
+        case PLAN_COMPLETE:
             break;
         }
     }

@@ -143,3 +143,14 @@ void fsdp_module_set_separate_reduce_scatter_group(struct fsdp_module *module, b
     FOR_UNITS(unit, module, recurse)
     policy_of(unit)->separate_reduces = enable;
 }
+
+void fsdp_module_register_post_accumulate_grad_hook(struct fsdp_module *module,
+                                                    fsdp_post_accumulate_grad_hook_fn hook, void *user,
+                                                    bool recurse)
+{
+    FOR_UNITS(unit, module, recurse)
+    {
+        policy_of(unit)->post_hook = hook;
+        policy_of(unit)->post_hook_user = user;
+    }
+}

@@ -49,6 +49,16 @@ check_eq "every figure is the undisturbed run's" "$(figures "$WORK/runs/calm")" 
 last=checkpoints/step-00000060
 check_eq "and the weights are" "$(payloads "$WORK/runs/calm/$last")" "$(payloads "$RUN/$last")"
 
+# Hybrid sharding over two nodes of two ranks: each node holds the model, gradients cross between equal places.
+run_job "$WORK/hybrid-one.log" --nproc-per-node 4 "$WORK/job.yaml" --set run.name=hybrid-one --set parallel.replicate=2
+check_eq "hybrid sharding on one node ends with 0" 0 $?
+both hybrid --nproc-per-node 2 --set parallel.replicate=2
+ended hybrid
+check_eq "and on two" "0 0" "$(statuses hybrid)" || show hybrid
+check_eq "with the same figures" "$(figures "$WORK/runs/hybrid-one")" "$(figures "$WORK/runs/hybrid")"
+last=checkpoints/step-00000020
+check_eq "and weights" "$(payloads "$WORK/runs/hybrid-one/$last")" "$(payloads "$WORK/runs/hybrid/$last")"
+
 # A scheduler signals node 1 alone: the job saves and stops on both, and goes on when it is run again.
 both saved --nproc-per-node 1 --set train.steps=100000 --set checkpoint.every=100000 --save-on-signal
 RUN=$WORK/runs/saved

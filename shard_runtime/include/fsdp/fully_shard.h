@@ -148,7 +148,8 @@ FSDP_API void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *m
 /**
  * Called with each reduced row of a unit's gradients before it is stored: after the reduce-scatter, or after the
  * all-reduce where there is one. `row` (n_elems) of `dtype` on the device may be changed; what is done to it is
- * queued on `stream`. An error ends the step.
+ * queued on `stream`. An error ends the step. Where communication overlaps with kernels it is called on the thread of
+ * communication, which must enter no OpenMP.
  */
 typedef enum fsdp_status (*fsdp_all_reduce_hook_fn)(void *row, size_t n_elems, enum fsdp_dtype dtype,
                                                     struct device_stream *stream, void *user,
@@ -156,6 +157,20 @@ typedef enum fsdp_status (*fsdp_all_reduce_hook_fn)(void *row, size_t n_elems, e
 /** set_all_reduce_hook of this module alone; NULL: none. */
 FSDP_API void fsdp_module_set_all_reduce_hook(struct fsdp_module *module, fsdp_all_reduce_hook_fn hook,
                                               void *user);
+
+struct fsdp_model;
+
+/**
+ * Called once a step when the gradients of a unit are final, in its last micro-step: register_post_accumulate_grad_hook
+ * for a whole unit. `group` is that of fsdp_parameter_info. With fsdp_optimizer_step_group() as its work the optimizer
+ * runs inside backward; backward then waits for each reduction. An error ends the step.
+ */
+typedef enum fsdp_status (*fsdp_post_accumulate_grad_hook_fn)(struct fsdp_model *model, int group, void *user,
+                                                              struct fsdp_err *err);
+/** Of the module, if it is a unit, and with `recurse` of all units below; before the model. NULL: none. */
+FSDP_API void fsdp_module_register_post_accumulate_grad_hook(struct fsdp_module *module,
+                                                             fsdp_post_accumulate_grad_hook_fn hook,
+                                                             void *user, bool recurse);
 
 FSDP_END_DECLS
 

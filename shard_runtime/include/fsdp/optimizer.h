@@ -65,6 +65,13 @@ FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 
 /** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). */
 FSDP_API enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err);
+/**
+ * Update the parameters of one group alone, in the step that fsdp_optimizer_step() will end, which leaves them out: for
+ * an optimizer inside backward (fsdp_module_register_post_accumulate_grad_hook()). Once a group and step; gradients of
+ * such a step cannot be clipped any more. FSDP_ERR_ARG: no such group, or a second time.
+ */
+FSDP_API enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group,
+                                                    struct fsdp_err *err);
 /** Updates done so far: the step number in logs and checkpoints. */
 FSDP_API uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer);
 /** After a checkpoint was loaded into the state: go on from its step. */

@@ -123,6 +123,85 @@ Test(recovery, reductions_of_their_own_communicator_change_no_bit)
     expect_same_bits(&(struct run){ .W = 3, .separate = true, .accumulates = true, .sync = FSDP_SYNC_EVERY });
 }
 
+/* --- the optimizer inside backward */
+
+struct inside {
+    int W, R;
+    size_t n_micro;
+    enum fsdp_gradient_sync sync;
+    bool on;
+    double losses[STEPS];
+};
+
+static enum fsdp_status update_now(struct fsdp_model *model, int group, void *user, struct fsdp_err *err)
+{
+    (void)model;
+    return fsdp_optimizer_step_group(*(struct fsdp_optimizer **)user, group, err);
+}
+
+static void train_inside(struct fsdp_context *context, void *user)
+{
+    static const char *const names[] = { "replicate", "shard" };
+    struct inside *run = user;
+    const int sizes[] = { run->R, run->W };
+    const struct fsdp_model_options options = { .batch = BATCH,
+                                                .seq = tiny_defaults.seq,
+                                                .seed = 4,
+                                                .accumulates = run->n_micro > 1,
+                                                .gradient_sync = run->sync };
+    struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
+    struct tiny tiny = tiny_defaults;
+    struct fsdp_optimizer *optimizer = NULL;
+    struct fsdp_device_mesh *mesh;
+    struct fsdp_module *root;
+    struct fsdp_model *model;
+    struct fsdp_loss loss;
+    struct fsdp_err err = { 0 };
+
+    updates.lr = 1e-2;
+    cr_assert(fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err) == FSDP_OK, "%s", err.message);
+    tiny.mesh = mesh;
+    root = tiny_build(&tiny, &err);
+    fsdp_module_register_post_accumulate_grad_hook(root, run->on ? update_now : NULL, &optimizer, true);
+    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
+    for (int s = 0; s < STEPS; s++) {
+        cr_assert(step(model, context, s, run->n_micro, &loss, &err) == FSDP_OK, "%s", err.message);
+        cr_assert(!run->on || fsdp_optimizer_step_group(optimizer, 0, &err) == FSDP_ERR_ARG,
+                  "it was updated already");
+        cr_assert(fsdp_optimizer_step(optimizer, &err) == FSDP_OK);
+        if (fsdp_context_rank(context) == 0)
+            run->losses[s] = loss.mean;
+    }
+    cr_expect(fsdp_optimizer_step_count(optimizer) == STEPS);
+    fsdp_optimizer_destroy(optimizer);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+    fsdp_device_mesh_destroy(mesh);
+}
+
+Test(recovery, an_optimizer_inside_backward_changes_no_bit)
+{
+    static const struct inside ways[] = {
+        { .W = 1, .R = 1, .n_micro = 1 },
+        { .W = 1, .R = 1, .n_micro = 2 },
+        { .W = 3, .R = 1, .n_micro = 1 },
+        { .W = 2, .R = 1, .n_micro = 2 },
+        { .W = 2, .R = 2, .n_micro = 2, .sync = FSDP_SYNC_EVERY },
+        { .W = 1, .R = 2, .n_micro = 1 },
+    };
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct inside outside = ways[i], inside = ways[i];
+
+        inside.on = true;
+        world_run(ways[i].W * ways[i].R, train_inside, &outside);
+        world_run(ways[i].W * ways[i].R, train_inside, &inside);
+        cr_expect(memcmp(inside.losses, outside.losses, sizeof inside.losses) == 0, "way %zu", i);
+        cr_expect(inside.losses[STEPS - 1] != inside.losses[0]);
+    }
+}
+
 /* --- norms */
 
 static void measure(struct fsdp_context *context, void *user)
