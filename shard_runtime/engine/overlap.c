@@ -125,11 +125,11 @@ void overlap_give(struct overlap *overlap, overlap_run_fn run, void *user, int e
     pthread_mutex_unlock(&overlap->mutex);
 }
 
-/* Is `entry` among those that are given and not done? The mutex is held. */
+/* Is `entry`, or one before it in the program, given and not done? The mutex is held. */
 static bool is_under_way(const struct overlap *overlap, int entry)
 {
     for (unsigned long n = overlap->n_done; n < overlap->n_given; n++)
-        if (overlap->tasks[n % (unsigned long)overlap->capacity].entry == entry)
+        if (overlap->tasks[n % (unsigned long)overlap->capacity].entry <= entry)
             return true;
     return false;
 }

@@ -26,7 +26,8 @@ void overlap_destroy(struct overlap *overlap);
  * passed over. */
 void overlap_give(struct overlap *overlap, overlap_run_fn run, void *user, int entry);
 
-/** Wait until `entry`, which was given, is done; its failure, or that of one before it. */
+/** Wait until `entry` and all given before it are done; its failure, or that of one before it. An entry that takes no
+ * part in this micro-step stands for those before it, whose order was derived through it. */
 enum fsdp_status overlap_wait(struct overlap *overlap, int entry, struct fsdp_err *err);
 
 /** Wait until all that was given is done; the first failure since the last call, which is then forgotten. */

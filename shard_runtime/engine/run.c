@@ -249,6 +249,24 @@ static const char *subject(const struct program *program, const struct plan_entr
     return e->kind == PLAN_LOSS ? "the loss" : program->plan.groups[e->index].unit->path;
 }
 
+static void wait_on_device(const struct runner *r, const struct plan_entry *e)
+{
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        if (e->waits[s] >= 0)
+            r->context->device.ops->wait(stream_of(r, e), r->program->events[e->waits[s]]);
+}
+
+/* Wait for what the second thread was given and an entry that computes needs. */
+static enum fsdp_status wait_beside(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK && r->program->overlap != NULL; s++)
+        if (s != PLAN_COMPUTE && e->waits[s] >= 0)
+            status = overlap_wait(r->program->overlap, e->waits[s], err);
+    return status;
+}
+
 /* One entry, after what it waits for on streams of its own thread. */
 static enum fsdp_status perform(const struct runner *r, int entry, struct fsdp_err *err)
 {
@@ -257,9 +275,7 @@ static enum fsdp_status perform(const struct runner *r, int entry, struct fsdp_e
     const struct device_ops *device = r->context->device.ops;
     enum fsdp_status status;
 
-    for (int s = 0; s < PLAN_N_STREAMS; s++)
-        if (e->waits[s] >= 0)
-            device->wait(stream_of(r, e), program->events[e->waits[s]]);
+    wait_on_device(r, e);
     status = run_entry(r, e, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(program, e));
@@ -289,10 +305,28 @@ static enum fsdp_status run_or_give(struct runner *r, int entry, struct fsdp_err
         overlap_give(overlap, perform_beside, r, entry);
         return FSDP_OK;
     }
-    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
-        if (s != PLAN_COMPUTE && e->waits[s] >= 0)
-            status = overlap_wait(overlap, e->waits[s], err);
+    status = wait_beside(r, e, err);
     return status == FSDP_OK ? perform(r, entry, err) : status;
+}
+
+/*
+ * An entry that takes no part in this micro-step. The plan derived the order of others through it: it waits all the
+ * same, and who waits for it waits for what came before it on its stream.
+ */
+static enum fsdp_status pass(struct runner *r, int entry, struct fsdp_err *err)
+{
+    const struct plan_entry *e = &r->program->plan.entries[entry];
+    enum fsdp_status status;
+
+    if (r->program->overlap != NULL && e->stream != PLAN_COMPUTE)
+        return FSDP_OK; /* the second thread keeps the order it is given */
+    status = wait_beside(r, e, err);
+    if (status != FSDP_OK)
+        return status;
+    wait_on_device(r, e);
+    if (e->records)
+        r->context->device.ops->record(r->program->events[entry], stream_of(r, e));
+    return FSDP_OK;
 }
 
 enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
@@ -304,8 +338,10 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
 
     fsdp_context_phase(context, FSDP_PHASE_FORWARD);
     for (int entry = 0; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
-        if (!takes_part(&r, &program->plan.entries[entry]))
+        if (!takes_part(&r, &program->plan.entries[entry])) {
+            status = pass(&r, entry, err);
             continue;
+        }
         context_alive(context);
         status = run_or_give(&r, entry, err);
     }
