@@ -9,6 +9,8 @@
 #include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/shardfile/commit.h"
 
+enum { PIECE_BYTES = 1 << 20 };
+
 /* "(4, 3) float32", cut where it does not fit. */
 static void shape_words(enum fsdp_dtype dtype, const uint64_t *shape, size_t n_dims, char out[160])
 {
@@ -64,7 +66,12 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
             return status;
         asked[found] = true;
         wants[i] = (struct reshard_want){
-            .tensor = (uint32_t)found, .first = rows.first, .n_rows = rows.n_rows, .to = tensors[i].rows
+            .tensor = (uint32_t)found,
+            .first = rows.first,
+            .n_rows = rows.n_rows,
+            .to = tensors[i].rows,
+            .store = tensors[i].store,
+            .in_store = tensors[i].in_store,
         };
     }
     unasked = (flags & CHECKPOINT_SUBSET) != 0 ? NULL : first_unasked(contents, asked);
@@ -74,12 +81,46 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
     return FSDP_OK;
 }
 
+/* To whoever keeps it, piece by piece. */
+static enum fsdp_status read_to_store(struct fsdp_io *io, int fd, const struct reshard_read *read,
+                                      unsigned char *piece, const char *path, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (uint64_t done = 0; done < read->size_bytes && status == FSDP_OK;) {
+        const uint64_t left = read->size_bytes - done;
+        const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+
+        status = io_read_all(io, fd, piece, n, read->offset + done, path, err);
+        if (status == FSDP_OK)
+            status = read->store->write(read->store->user, read->in_store, read->at + done, piece, n, err);
+        done += n;
+    }
+    return status;
+}
+
+/* One buffer for all that is not read into place; NULL in *piece where there is nothing of it. */
+static enum fsdp_status make_piece(const struct reshard_read *reads, size_t n_reads, unsigned char **piece,
+                                   struct fsdp_err *err)
+{
+    *piece = NULL;
+    for (size_t i = 0; i < n_reads && *piece == NULL; i++) {
+        if (reads[i].store == NULL)
+            continue;
+        *piece = malloc(PIECE_BYTES);
+        if (*piece == NULL)
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "%d bytes to read a checkpoint", PIECE_BYTES);
+    }
+    return FSDP_OK;
+}
+
 /* Run the plan, one file after another. */
 static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
                                  const struct contents *contents, const struct reshard_read *reads,
                                  size_t n_reads, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
+    unsigned char *piece;
+    enum fsdp_status status = make_piece(reads, n_reads, &piece, err);
 
     for (size_t i = 0; i < n_reads && status == FSDP_OK;) {
         const struct manifest_file *file = &contents->manifest.files[reads[i].file];
@@ -92,12 +133,14 @@ static enum fsdp_status read_all(struct fsdp_io *io, const char *step_directory,
         if (status == FSDP_OK)
             status = io_open_read(io, path, &fd, &size_bytes, err);
         if (status != FSDP_OK)
-            return status;
+            break;
         for (; i < n_reads && reads[i].file == index && status == FSDP_OK; i++)
-            status =
-                io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes, reads[i].offset, path, err);
+            status = reads[i].store != NULL ? read_to_store(io, fd, &reads[i], piece, path, err)
+                                            : io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes,
+                                                          reads[i].offset, path, err);
         io->close(io, fd);
     }
+    free(piece);
     return status;
 }
 

@@ -22,6 +22,11 @@ static bool add(struct plan *plan, struct reshard_read read)
     return true;
 }
 
+static unsigned char *place_of(const struct reshard_want *want, uint64_t at)
+{
+    return want->store == NULL ? want->to + at : NULL;
+}
+
 /* Cut one want along the files that hold its rows. The contents are proven to cover every row once. */
 static bool add_want(struct plan *plan, const struct contents *contents, const struct reshard_want *want)
 {
@@ -41,7 +46,10 @@ static bool add_want(struct plan *plan, const struct contents *contents, const s
             !add(plan, (struct reshard_read){ .file = piece->file,
                                               .offset = piece->offset + (row - piece->first) * row_bytes,
                                               .size_bytes = (stop - row) * row_bytes,
-                                              .to = want->to + (row - want->first) * row_bytes }))
+                                              .to = place_of(want, (row - want->first) * row_bytes),
+                                              .store = want->store,
+                                              .in_store = want->in_store,
+                                              .at = (row - want->first) * row_bytes }))
             return false;
         row = stop;
     }
@@ -58,7 +66,16 @@ static int compare(const void *a, const void *b)
     return (one->offset > two->offset) - (one->offset < two->offset);
 }
 
-/* Join reads that follow one another both in the file and in memory. */
+static bool follows(const struct reshard_read *last, const struct reshard_read *next)
+{
+    if (next->file != last->file || next->offset != last->offset + last->size_bytes ||
+        next->store != last->store)
+        return false;
+    return next->store == NULL ? next->to == last->to + last->size_bytes
+                               : next->in_store == last->in_store && next->at == last->at + last->size_bytes;
+}
+
+/* Join reads that follow one another both in the file and where they go. */
 static void join(struct plan *plan)
 {
     size_t kept = 0;
@@ -67,8 +84,7 @@ static void join(struct plan *plan)
         struct reshard_read *last = &plan->reads[kept];
         const struct reshard_read *next = &plan->reads[i];
 
-        if (next->file == last->file && next->offset == last->offset + last->size_bytes &&
-            next->to == last->to + last->size_bytes)
+        if (follows(last, next))
             last->size_bytes += next->size_bytes;
         else
             plan->reads[++kept] = *next;

@@ -11,18 +11,24 @@
 #include <fsdp/status.h>
 
 #include "shard_runtime/shardfile/contents.h"
+#include "shard_runtime/shardfile/rows_store.h"
 
-/** Rows first .. first + n_rows - 1 of a tensor, wanted at `to`. */
+/** Rows first .. first + n_rows - 1 of a tensor, wanted at `to`, or as tensor `in_store` of a store. */
 struct reshard_want {
     uint32_t tensor; /* index in the contents' manifest */
     uint64_t first, n_rows;
     unsigned char *to;
+    const struct rows_store *store; /* NULL: in memory */
+    size_t in_store;
 };
 
 struct reshard_read {
     uint32_t file; /* index in the contents' manifest */
     uint64_t offset, size_bytes;
-    unsigned char *to;
+    unsigned char *to; /* NULL: to byte `at` of what the store calls `in_store` */
+    const struct rows_store *store;
+    size_t in_store;
+    uint64_t at;
 };
 
 /**

@@ -76,7 +76,9 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
                                               .n_dims = tensor->n_dims,
                                               .has_offsets = true,
                                               .has_global_shape = true,
-                                              .data = tensor->rows };
+                                              .data = tensor->rows,
+                                              .store = tensor->store,
+                                              .in_store = tensor->in_store };
         memcpy(shard->shape, tensor->shape, sizeof shard->shape);
         memcpy(shard->global_shape, tensor->shape, sizeof shard->global_shape);
         shard->shape[0] = rows.n_rows;

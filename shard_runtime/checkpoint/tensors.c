@@ -21,7 +21,7 @@ enum fsdp_status checkpoint_tensor_rows(const struct checkpoint_tensor *tensor, 
     own = tensor->cut_W > 0 ? layout_shard((size_t)tensor->shape[0], tensor->cut_W, tensor->cut_rank)
                             : layout_shard((size_t)tensor->shape[0], W, rank);
     *rows = (struct checkpoint_rows){ own.first, own.n_rows, row_bytes };
-    if (own.n_rows > 0 && row_bytes > 0 && tensor->rows == NULL)
+    if (own.n_rows > 0 && row_bytes > 0 && tensor->rows == NULL && tensor->store == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "%.200s has %zu rows here but no memory", tensor->name,
                          own.n_rows);
     return FSDP_OK;

@@ -14,6 +14,7 @@
 #include <fsdp/status.h>
 
 #include "shard_runtime/shardfile/manifest.h"
+#include "shard_runtime/shardfile/rows_store.h"
 
 /**
  * One tensor of D = shape[0] rows, of which this rank holds those of layout_shard(D, cut_W, cut_rank) in `rows`; cut_W 0
@@ -27,6 +28,8 @@ struct checkpoint_tensor {
     int cut_W, cut_rank;
     bool saved_elsewhere;
     void *rows; /* host memory, (n_rows, shape[1], ...) without the padding; may be NULL where n_rows is 0 */
+    const struct rows_store *store; /* in place of rows: tensor `in_store` of it; or NULL */
+    size_t in_store;
 };
 
 /**

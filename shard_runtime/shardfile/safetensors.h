@@ -20,6 +20,7 @@
 
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/shardfile/rows_store.h"
 
 enum {
     SAFETENSORS_MAX_DIMS = 8,
@@ -38,7 +39,9 @@ struct safetensors_tensor {
     uint64_t offsets[SAFETENSORS_MAX_DIMS];
     bool has_global_shape;
     uint64_t global_shape[SAFETENSORS_MAX_DIMS];
-    const void *data; /* writing: (end - begin) bytes, borrowed until the write returns */
+    const void *data;               /* writing: (end - begin) bytes, borrowed until the write returns */
+    const struct rows_store *store; /* writing, in place of data: tensor `in_store` of it; or NULL */
+    size_t in_store;
 };
 
 struct safetensors_metadata {

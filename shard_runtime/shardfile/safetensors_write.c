@@ -224,26 +224,34 @@ static enum fsdp_status flush(struct writer *writer, struct fsdp_err *err)
     return status;
 }
 
-static enum fsdp_status add(struct writer *writer, const void *data, uint64_t size_bytes,
+static enum fsdp_status fetch(const struct safetensors_tensor *tensor, uint64_t at, unsigned char *to,
+                              size_t n, struct fsdp_err *err)
+{
+    if (tensor->store != NULL)
+        return tensor->store->read(tensor->store->user, tensor->in_store, at, to, n, err);
+    memcpy(to, (const unsigned char *)tensor->data + at, n);
+    return FSDP_OK;
+}
+
+static enum fsdp_status add(struct writer *writer, const struct safetensors_tensor *tensor,
                             struct fsdp_err *err)
 {
-    const unsigned char *from = data;
+    const uint64_t size_bytes = tensor->end - tensor->begin;
 
-    while (size_bytes > 0) {
+    for (uint64_t done = 0; done < size_bytes;) {
         const size_t room = writer->ring_bytes - writer->filled;
-        const size_t n = size_bytes < room ? (size_t)size_bytes : room;
+        const size_t n = size_bytes - done < room ? (size_t)(size_bytes - done) : room;
+        enum fsdp_status status = fetch(tensor, done, writer->ring + writer->filled, n, err);
 
-        memcpy(writer->ring + writer->filled, from, n);
+        if (status != FSDP_OK)
+            return status;
         XXH3_128bits_update(writer->hash, writer->ring + writer->filled, n);
         writer->filled += n;
-        from += n;
-        size_bytes -= n;
-        if (writer->filled == writer->ring_bytes) {
-            const enum fsdp_status status = flush(writer, err);
-
-            if (status != FSDP_OK)
-                return status;
-        }
+        done += n;
+        if (writer->filled == writer->ring_bytes)
+            status = flush(writer, err);
+        if (status != FSDP_OK)
+            return status;
     }
     return FSDP_OK;
 }
@@ -281,7 +289,7 @@ static enum fsdp_status write_contents(struct writer *writer, const struct safet
     XXH3_128bits_update(writer->hash, header->bytes, header->length);
     writer->at = header->length;
     for (size_t i = 0; i < n_tensors; i++) {
-        status = add(writer, tensors[i].data, tensors[i].end - tensors[i].begin, err);
+        status = add(writer, &tensors[i], err);
         if (status != FSDP_OK)
             return status;
     }
