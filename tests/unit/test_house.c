@@ -40,6 +40,7 @@ static const char *const pure[] = {
     R "plan/",
     R "core/",
     R "shard/layout.",
+    R "optim/state_window.",
     R "job/",
     "agent/gpu_visible.",
     "agent/cpu_mask.",

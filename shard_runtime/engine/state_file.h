@@ -1,0 +1,45 @@
+/*
+ * A file that is memory's extension for as long as a process lives: reserved whole, without a name, gone with the
+ * process however that ends. What it held is nobody's afterwards: a run goes on from its checkpoint.
+ *
+ * It goes around the page cache where the file system takes O_DIRECT, so that what is offloaded does not come back as
+ * cache; hence whole blocks only.
+ *
+ * Thread: one at a time.
+ */
+#ifndef ENGINE_STATE_FILE_H
+#define ENGINE_STATE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/status.h>
+
+#include "shard_runtime/shardfile/io.h"
+
+struct state_file {
+    struct fsdp_io *io;
+    int fd;                    /* -1: not open */
+    bool direct;               /* around the page cache */
+    char words[IO_PATH_BYTES]; /* for messages */
+};
+
+/**
+ * Reserve `size_bytes` of zeros in `directory`, which is created. `rank` keeps the ranks of a job apart while the file
+ * has its name, for a moment.
+ *   FSDP_ERR_CONFIG  the directory is in memory (tmpfs): nothing would be saved
+ *   FSDP_ERR_IO      it cannot be made, or the disk is full
+ */
+enum fsdp_status state_file_open(struct state_file *file, struct fsdp_io *io, const char *directory, int rank,
+                                 uint64_t size_bytes, struct fsdp_err *err);
+/** One that is not open is fine. */
+void state_file_close(struct state_file *file);
+
+/** Memory, size and offset are whole blocks (STATE_BLOCK_BYTES). FSDP_ERR_IO names the directory and the reason. */
+enum fsdp_status state_file_read(struct state_file *file, void *bytes, size_t size_bytes, uint64_t offset,
+                                 struct fsdp_err *err);
+enum fsdp_status state_file_write(struct state_file *file, const void *bytes, size_t size_bytes,
+                                  uint64_t offset, struct fsdp_err *err);
+
+#endif
