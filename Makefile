@@ -188,6 +188,18 @@ bench-numerics: $(BUILD)/bench/bench_numerics
 .PHONY: bench-checkpoint
 bench-checkpoint: $(BUILD)/bench/bench_checkpoint
 	$< $(BUILD)/bench/checkpoint.json $(or $(BENCH_DIR),$(BUILD))
+# fsdp-train with a stopwatch, beside a launcher that takes it for its own.
+TRAIN_WRAPPED := numerics_open nn_forward nn_backward fsdp_all_gather fsdp_reduce_scatter fsdp_all_reduce overlap_wait \
+                 overlap_finish fsdp_optimizer_step fsdp_clip_grad_norm batch_fill
+$(BUILD)/bench/train/fsdp-train: tests/bench/train_timers.c $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a \
+  $(BUILD)/bin/fsdprun $(BUILD)/bin/fsdp-agent
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(TRAIN_WRAPPED)) \
+	  $(filter %.c %.o %.a,$^) -o $@ $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
+	cp -f $(BUILD)/bin/fsdprun $(BUILD)/bin/fsdp-agent $(@D)
+.PHONY: bench-train
+bench-train: $(BUILD)/bench/bench_train $(BUILD)/bench/train/fsdp-train
+	$< $(BUILD)/bench/train.json $(BUILD)/bench/train
 .PHONY: bench-comm
 bench-comm: $(BUILD)/bench/bench_comm
 	$< $(BUILD)/bench/comm.json
