@@ -407,8 +407,8 @@ void run_signal(struct run *run, int signal)
 {
     const unsigned save = run->config->save_on_signal;
 
-    if (run->closing)
-        return; /* the end has begun */
+    if (run->closing || (run->uplink == NULL && run->coordinator == NULL))
+        return; /* the end has begun; or this node was to host and could not, and is about to end */
     if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
         (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
         save_and_stop(run, signal);
@@ -477,8 +477,10 @@ static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
                          "--duplicate-stderr-filters) where no log is kept");
     if (!run->captured && config->job_json == NULL)
         return FSDP_OK; /* everything is inherited: nothing stands between the workers and the terminal */
-    status = console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
-    if (status != FSDP_OK)
+    status = run->console != NULL
+                 ? FSDP_OK
+                 : console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
+    if (status != FSDP_OK || run->logs != NULL)
         return status;
     return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console,
                        &rotation, err);
@@ -516,9 +518,10 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
     return world_create(&run->world, run->config, &services, &listener, err);
 }
 
+/* For each generation until it succeeds: what an earlier try opened is kept. */
 static enum fsdp_status open_as_member(struct run *run, struct fsdp_err *err)
 {
-    enum fsdp_status status = open_directory(run, false, err);
+    enum fsdp_status status = run->rundir != NULL ? FSDP_OK : open_directory(run, false, err);
 
     if (status == FSDP_OK)
         status = open_output(run, err);
