@@ -331,13 +331,14 @@ static void let_go(struct coordinator *coordinator, int node)
     struct coordinator_node *at = &coordinator->nodes[node];
     struct coordinator_end end = { .node = -1,
                                    .status = at->leave_saved ? FSDP_EXIT_NOTICE : 128 + at->leave_signal };
-    char line[96];
+    char line[96], name[32];
 
     end.line = line;
     if (at->leave_saved)
         snprintf(line, sizeof line, "left on notice; the others go on");
     else
-        snprintf(line, sizeof line, "stopped by SIG%s; the others go on", sigabbrev_np(at->leave_signal));
+        snprintf(line, sizeof line, "stopped by %s; the others go on",
+                 errors_signal_name(at->leave_signal, name));
     at->ops->finish(at->member, &end);
     roster_remove(&coordinator->roster, node);
 }
@@ -355,7 +356,7 @@ void coordinator_part(struct coordinator *coordinator)
 void coordinator_leave(struct coordinator *coordinator, int node, int signal, bool now, bool save)
 {
     struct roster_node *at = &coordinator->roster.nodes[node];
-    char name[ROSTER_NAME_BYTES];
+    char name[ROSTER_NAME_BYTES], by[32];
 
     if (at->leaving && !now)
         return; /* it is on its way */
@@ -369,8 +370,8 @@ void coordinator_leave(struct coordinator *coordinator, int node, int signal, bo
     at->leaving = true;
     coordinator->nodes[node].leave_signal = signal;
     coordinator->nodes[node].leave_saved = save;
-    console_say(coordinator->services.console, "fsdprun: %s leaves (SIG%s)", name_of(coordinator, node, name),
-                sigabbrev_np(signal));
+    console_say(coordinator->services.console, "fsdprun: %s leaves (%s)", name_of(coordinator, node, name),
+                errors_signal_name(signal, by));
     if (coordinator->state == CS_UP && at->active)
         change(coordinator, save);
     else if (coordinator->state != CS_CLEARING || !at->active)

@@ -74,7 +74,7 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
         return status;
     if (uplink->up || start.world_size < 1 || start.first_rank < 0 ||
         start.first_rank > start.world_size - config->n_workers || start.node_rank < 0 ||
-        start.node_rank >= start.n_nodes || start.role_rank < 0 ||
+        start.node_rank >= start.n_nodes || start.role_rank < 0 || start.role_world_size < 1 ||
         start.role_rank > start.role_world_size - config->n_workers)
         return fsdp_fail(
             err, FSDP_ERR_FORMAT,
@@ -337,14 +337,15 @@ void uplink_put(struct uplink *uplink, int generation, const char *key, const vo
 
 static void ask(struct uplink *uplink, int64_t what)
 {
-    char line[64];
+    const int signal = (int)(what & UPLINK_ASK_SIGNAL);
+    char line[64], name[32];
 
     if (meeting_is_member(uplink->meeting) && uplink->generation >= 0) {
         send_text(uplink, PROTO_ASK_STOP, uplink->generation, proto_write_number(what));
         return;
     }
-    snprintf(line, sizeof line, "stopped by SIG%s", sigabbrev_np((int)(what & UPLINK_ASK_SIGNAL)));
-    end_alone(uplink, 128 + (int)(what & UPLINK_ASK_SIGNAL), line);
+    snprintf(line, sizeof line, "stopped by %s", errors_signal_name(signal, name));
+    end_alone(uplink, 128 + signal, line);
 }
 
 void uplink_stop(struct uplink *uplink, int signal, bool now)

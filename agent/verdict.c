@@ -99,8 +99,10 @@ static void judge_stopped(const struct verdict_run *run, const struct death *cau
 
 void verdict_stopped(int signal, struct verdict *verdict)
 {
+    char name[32];
+
     *verdict = (struct verdict){ .event = CE_DOWN_FINAL, .status = 128 + signal, .class = ERRORS_STOPPED };
-    snprintf(verdict->words, sizeof verdict->words, "stopped by SIG%s", sigabbrev_np(signal));
+    snprintf(verdict->words, sizeof verdict->words, "stopped by %s", errors_signal_name(signal, name));
 }
 
 /* Every rank had done its work before it was asked to stop. */

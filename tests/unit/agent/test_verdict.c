@@ -303,3 +303,14 @@ Test(verdict, report_of_a_stopped_run_names_no_cause)
     cr_expect_str_eq(report.message, "stopped by SIGTERM");
     cr_expect_eq(report.n_collateral, 1);
 }
+
+/* The number may come from another node. */
+Test(verdict, a_signal_without_a_short_name_is_named_too)
+{
+    struct verdict verdict;
+
+    verdict_stopped(SIGRTMIN + 2, &verdict);
+
+    cr_assert_str_eq(verdict.words, "stopped by SIGRTMIN+2");
+    cr_assert_eq(verdict.status, 128 + SIGRTMIN + 2);
+}
