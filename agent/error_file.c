@@ -151,11 +151,18 @@ static cJSON *make(const struct errors_detail *detail)
 
 static enum fsdp_status write_whole(const char *path, const char *text, struct fsdp_err *err)
 {
-    FILE *file = fopen(path, "we");
+    /* Whoever named it may have named a FIFO or a terminal: neither is waited for, or taken as ours. */
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     bool failed;
 
-    if (file == NULL)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+    if (file == NULL) {
+        const int error = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(error));
+    }
     failed = fputs(text, file) < 0;
     if (fclose(file) != 0 || failed)
         return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));

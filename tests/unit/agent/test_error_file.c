@@ -167,6 +167,15 @@ static const char *text_of(const char *name)
     return text;
 }
 
+Test(error_file, passing_it_on_never_waits, .init = make_folder, .fini = remove_folder, .timeout = 10)
+{
+    struct fsdp_err err = { 0 };
+
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_expect_eq(error_file_pass_on(NULL, path, &detail, 4, &err), FSDP_ERR_IO, "a FIFO that nobody reads");
+    cr_expect_not_null(strstr(err.message, path));
+}
+
 Test(error_file, passed_on_with_the_status, .init = make_folder, .fini = remove_folder)
 {
     char to[96];

@@ -135,7 +135,7 @@ Test(flight, whatever_the_page_holds_becomes_one_object)
     free(page);
 }
 
-Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file)
+Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file, .timeout = 10)
 {
     char folder[] = "/tmp/fsdp-flight-XXXXXX", path[64];
     struct fsdp_progress *page = new_page();
@@ -153,6 +153,9 @@ Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file)
     first = stat.st_size;
     cr_assert(flight_write(&source, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
     cr_assert(stat.st_size == 2 * first);
+    unlink(path);
+    cr_assert(mkfifo(path, 0600) == 0 && flight_write(&source, folder, &err) == FSDP_ERR_IO,
+              "a FIFO that nobody reads is not waited for");
     unlink(path);
     rmdir(folder);
     cr_assert(flight_write(&source, folder, &err) == FSDP_ERR_IO, "the folder is gone");
