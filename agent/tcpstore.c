@@ -382,6 +382,27 @@ static void on_handle_closed(uv_handle_t *handle)
     tcpstore_handle_closed(handle->data);
 }
 
+/* After a failure the loop has those before it, and the others are closed. */
+static enum fsdp_status watch_listeners(struct tcpstore *store, struct fsdp_err *err)
+{
+    const int n = store->n_listeners;
+    int error = 0, i;
+
+    for (i = 0; i < n; i++) {
+        error = uv_poll_init(store->loop, &store->listeners[i].poll, store->listeners[i].fd);
+        if (error != 0)
+            break;
+        store->listeners[i].poll.data = store;
+        store->n_handles++;
+    }
+    if (error == 0)
+        return FSDP_OK;
+    store->n_listeners = i;
+    for (; i < n; i++)
+        close(store->listeners[i].fd);
+    return fsdp_fail(err, FSDP_ERR_IO, "the key-value store cannot watch its socket: %s", uv_strerror(error));
+}
+
 enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const struct tcpstore_config *config,
                                struct fsdp_err *err)
 {
@@ -407,10 +428,11 @@ enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const str
     }
     uv_timer_init(loop, &store->pause);
     store->pause.data = store;
-    store->n_handles = 1 + store->n_listeners;
-    for (int i = 0; i < store->n_listeners; i++) {
-        uv_poll_init(loop, &store->listeners[i].poll, store->listeners[i].fd);
-        store->listeners[i].poll.data = store;
+    store->n_handles = 1;
+    status = watch_listeners(store, err);
+    if (status != FSDP_OK) {
+        tcpstore_close(store);
+        return status;
     }
     listen_on(store);
     *out = store;
