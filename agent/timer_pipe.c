@@ -203,6 +203,25 @@ static bool make_fifo(struct timer_pipe *pipe, const char *path, const char *fol
     return false;
 }
 
+/*
+ * The FIFO that was just made, mode 0600 whatever the umask: in a folder that others may write to, what stands there by
+ * now may be something else. Read and write: with a writer of our own it is never at its end, which would wake the loop
+ * for ever. -1, and errno.
+ */
+static int open_ours(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    struct stat info;
+
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode) && info.st_uid == geteuid() && fchmod(fd, 0600) == 0)
+        return fd;
+    close(fd);
+    errno = EPERM;
+    return -1;
+}
+
 enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, const char *path, const char *folder,
                                    const struct timer_handlers *handlers, struct fsdp_err *err)
 {
@@ -219,11 +238,9 @@ enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, con
         pipe->path[0] = '\0';
         goto failed;
     }
-    /* Read and write: with a writer of our own it is never at its end, which would wake the loop for ever. */
-    pipe->fifo = open(pipe->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    pipe->fifo = open_ours(pipe->path);
     pipe->timer = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (pipe->fifo < 0 || pipe->timer < 0 || chmod(pipe->path, 0600) < 0 ||
-        uv_poll_init(loop, &pipe->lines, pipe->fifo) != 0) {
+    if (pipe->fifo < 0 || pipe->timer < 0 || uv_poll_init(loop, &pipe->lines, pipe->fifo) != 0) {
         status = fsdp_fail(err, FSDP_ERR_IO, "open the FIFO %s: %s", pipe->path, strerror(errno));
         goto failed;
     }

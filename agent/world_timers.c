@@ -16,15 +16,16 @@ static struct worker *worker_above(const struct world *world, pid_t pid)
     return NULL;
 }
 
-/* If it ends its worker, that is what its death is put down to (world_explain). */
+/* If its signal ends its worker, that is what the death is put down to (world_explain). */
 static void on_expired(void *arg, const struct timer_request *timer)
 {
     struct world *world = arg;
     struct worker *worker = worker_above(world, timer->pid);
     char name[32], whom[64] = "a process of the workers";
 
-    if (worker != NULL) {
+    if (worker != NULL)
         snprintf(whom, sizeof whom, "rank %d", worker->rank);
+    if (worker != NULL && timer->signal > 0) {
         if (timer->pid == worker->child.pid)
             snprintf(worker->timer, sizeof worker->timer, "timer %.100s expired", timer->scope);
         else

@@ -51,6 +51,16 @@ END
 check_status "a report only, and a signal that is survived: 0" 0 "$FSDPRUN" -- "$WORK/reported"
 check_match "the report" "timer quiet of rank 0 .* expired: it asks for no signal" "$(cat "$WORK/err")"
 check_match "the signal" "got USR1" "$(cat "$WORK/out")"
+worker later <<'END'
+set_timer quiet 0.1 0
+until [ "$(cat "$1" 2> /dev/null)" = said ]; do sleep 0.1; done
+exit 5
+END
+"$FSDPRUN" -- "$WORK/later" "$WORK/go" 2> "$WORK/err" & run=$!
+wait_until 30 grep -q 'timer quiet .* asks for no signal' "$WORK/err"
+echo said > "$WORK/go"
+wait "$run"; check_eq "a failure after a report only: its own status" 5 $?
+check_match "and not put down to the timer" "exited with status 5, generation 0$" "$(last)"
 worker child <<'END'
 sleep 1000 & child=$!
 set_timer grand 0.1 9 "$child"
