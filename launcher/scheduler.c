@@ -1,5 +1,6 @@
 #include "launcher/scheduler.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,14 @@ static long number_of(const struct surroundings_env *env, const char *name)
     return text == NULL || end == text || *end != '\0' || number < 0 ? -1 : number;
 }
 
+/* The same of what is counted: nobody has more tasks or nodes than an int holds. */
+static int count_of(const struct surroundings_env *env, const char *name)
+{
+    const long number = number_of(env, name);
+
+    return number > INT_MAX ? -1 : (int)number;
+}
+
 bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES])
 {
     size_t n = 0;
@@ -56,22 +65,22 @@ bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES])
  */
 static bool find_slurm(struct scheduler_step *step, const struct surroundings_env *env)
 {
-    long id = number_of(env, "SLURM_STEP_ID"), tasks = number_of(env, "SLURM_STEP_NUM_TASKS");
+    long id = number_of(env, "SLURM_STEP_ID");
+    int tasks = count_of(env, "SLURM_STEP_NUM_TASKS"), nodes = count_of(env, "SLURM_STEP_NUM_NODES");
     bool by_srun = (id >= 0 && id < first_special_step) || (id < 0 && number_of(env, "SLURM_PROCID") > 0);
     const char *list = text_of(env, "SLURM_STEP_NODELIST");
-    long nodes = number_of(env, "SLURM_STEP_NUM_NODES");
 
     if (tasks < 0)
-        tasks = by_srun ? number_of(env, "SLURM_NTASKS") : -1;
+        tasks = by_srun ? count_of(env, "SLURM_NTASKS") : -1;
     if (tasks < 2 || id >= first_special_step)
         return false;
     if (nodes < 1)
-        nodes = number_of(env, "SLURM_NNODES");
+        nodes = count_of(env, "SLURM_NNODES");
     if (list == NULL)
         list = text_of(env, "SLURM_JOB_NODELIST");
     *step = (struct scheduler_step){ .starter = "srun",
-                                     .n_tasks = (int)tasks,
-                                     .n_nodes = nodes < 1 ? 0 : (int)nodes };
+                                     .n_tasks = tasks,
+                                     .n_nodes = nodes < 1 ? 0 : nodes };
     if (list == NULL || !scheduler_first_host(list, step->head))
         step->head[0] = '\0';
     return true;
@@ -88,13 +97,13 @@ static const struct {
 static bool find_mpi(struct scheduler_step *step, const struct surroundings_env *env, const char *size,
                      const char *local_size)
 {
-    long tasks = number_of(env, size), local = local_size == NULL ? -1 : number_of(env, local_size);
+    int tasks = count_of(env, size), local = local_size == NULL ? -1 : count_of(env, local_size);
 
     if (tasks < 2)
         return false;
-    *step = (struct scheduler_step){ .starter = "mpirun", .n_tasks = (int)tasks };
+    *step = (struct scheduler_step){ .starter = "mpirun", .n_tasks = tasks };
     if (local > 0 && tasks % local == 0)
-        step->n_nodes = (int)(tasks / local);
+        step->n_nodes = tasks / local;
     return true;
 }
 

@@ -60,6 +60,9 @@ static const struct {
     { "PMIX_RANK=0 PMIX_NAMESPACE=x", 1, 0, "", "" },
     { "PMIX_RANK=2 PMIX_NAMESPACE=x", 0, 0, "mpirun", "" },
     { "PMI_SIZE=-3", 1, 0, "", "" },
+    /* beyond what is counted */
+    { "PMI_SIZE=2147483648", 1, 0, "", "" },
+    { "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=4294967295", 4, 0, "srun", "" },
 };
 /* clang-format on */
 
