@@ -56,16 +56,18 @@ done:
     return status;
 }
 
-static int lower(int a, int b)
+int placement_threads(int own, int quota, int n_workers)
 {
-    return b > 0 && b < a ? b : a;
+    const int share = quota / n_workers;
+
+    if (quota <= 0 || share >= own)
+        return own;
+    return share < 1 ? 1 : share;
 }
 
 enum fsdp_status placement_init(struct placement *placement, const struct agent_config *config,
                                 struct fsdp_err *err)
 {
-    const int quota = cpus_quota("");
-
     *placement = (struct placement){ .threads = config->threads };
     if (config->numa != AGENT_NUMA_NONE) {
         enum fsdp_status status = bind(placement, config, err);
@@ -75,10 +77,11 @@ enum fsdp_status placement_init(struct placement *placement, const struct agent_
             return status;
         }
     }
-    if (placement->threads <= 0)
-        placement->threads = placement->cpus == NULL ? cpus_available() / config->n_workers
-                                                     : lower(numa_threads(placement->cpus, config->n_workers),
-                                                             quota / config->n_workers);
+    if (placement->threads <= 0 && placement->cpus != NULL)
+        placement->threads = placement_threads(numa_threads(placement->cpus, config->n_workers), cpus_quota(""),
+                                               config->n_workers);
+    else if (placement->threads <= 0)
+        placement->threads = cpus_available() / config->n_workers;
     if (placement->threads < 1)
         placement->threads = 1;
     return FSDP_OK;

@@ -24,4 +24,7 @@ enum fsdp_status placement_init(struct placement *placement, const struct agent_
                                 struct fsdp_err *err);
 void placement_fini(struct placement *placement);
 
+/** Threads of a worker that has `own` CPUs, where n_workers share a quota of so many (0: there is none). Pure. */
+int placement_threads(int own, int quota, int n_workers);
+
 #endif

@@ -30,6 +30,15 @@ Test(placement, unbound_workers_divide_what_is_available)
     placement_fini(&placement);
 }
 
+Test(placement, threads_of_bound_workers_keep_within_the_quota)
+{
+    cr_expect_eq(placement_threads(8, 0, 4), 8, "no quota");
+    cr_expect_eq(placement_threads(8, 64, 4), 8, "a wide one");
+    cr_expect_eq(placement_threads(8, 12, 4), 3, "a share of it");
+    cr_expect_eq(placement_threads(8, 2, 4), 1, "less than one CPU a worker");
+    cr_expect_eq(placement_threads(1, 1, 1), 1);
+}
+
 /* The GPUs of a machine of files, the CPUs that this process really has. */
 Test(placement, workers_stand_where_the_gpus_that_they_see_are)
 {
