@@ -101,7 +101,8 @@ uint64_t logs_lost(const struct logs *logs);     /* of them, bytes that no file 
 
 /**
  * A prefix from its template: ${rank}, ${local_rank}, ${role_name}, ${hostname} (or ${host}), ${generation},
- * ${stream}; as in Python's string.Template, $rank is ${rank}, $$ is $, and what is no such name stays as it is. NULL template: "[rank ${rank}]: ". Cut to `size`; returns `out`.
+ * ${stream}; as in Python's string.Template, $rank is ${rank}, $$ is $, and what is no such name stays as it is.
+ * NULL template: "[rank ${rank}]: ". Cut to `size`; returns `out`.
  */
 struct logs_names {
     int rank, local_rank, generation;
