@@ -5,7 +5,7 @@ SH=$SOURCE/tests/conformance/programs/touch_rank.sh
 PY=$SOURCE/tests/conformance/programs/touch_rank.py
 export PARENTS_WORD=foobar
 unset $(env | sed -n 's/^\(PET_[A-Z_]*\)=.*/\1/p') OMP_NUM_THREADS
-free_port() { echo $((20000 + ($$ * 7 + RANDOM) % 12000)); }
+free_port() { local port; until port=$((20000 + RANDOM % 12000)); ! ss -Hltn | grep -q ":$port "; do :; done; echo $port; } # below those the kernel gives out
 run() { timeout -k 5 60 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; }
 touched() { ls "$WORK/touched" | sort -n | tr '\n' ' ' | sed 's/ $//'; }
 fresh() { rm -rf "$WORK/touched"; mkdir "$WORK/touched"; }

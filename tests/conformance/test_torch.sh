@@ -18,7 +18,7 @@ world() {
 }
 available_mb=$(awk '/^MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)
 for size in ${FSDP_TEST_WORLDS:-1 2 8}; do
-  if [ "$available_mb" -lt $((300 * size)) ]; then skip "$size ranks by env://" "needs $((300 * size)) MB of memory"; else world "$size" env; fi
+  if [ "$available_mb" -lt $((320 * size)) ]; then skip "$size ranks by env://" "needs $((320 * size)) MB of memory"; else world "$size" env; fi
 done
 world 4 tcp
 check_eq "without a launcher a program knows that it has none" False \
