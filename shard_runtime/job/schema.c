@@ -147,7 +147,7 @@ const struct job_key job_schema[] = {
       .choices = "none|full|selective", .fallback = "none", .example = "full",
       .help = "What backward computes again instead of keeping it: all of a block, or all but products and attention." },
     { "parallel", "activation_checkpoint_every", JOB_COUNT, AT(parallel.activation_checkpoint_every), 1, 10000,
-      .fallback = "1", .example = "2", .help = "Of so many blocks one is checkpointed, the first of them; 1: all." },
+      .fallback = "1", .example = "2", .help = "Of so many blocks the first one is; 1: all." },
     { "parallel", "overlap", JOB_CHOICE, AT(parallel.overlap), .choices = "auto|true|false", .fallback = "auto",
       .example = "auto",
       .help = "A second thread gathers and reduces while the first computes; auto: between nodes, or with a CPU to spare." },
