@@ -117,6 +117,7 @@ struct agent_config {
     /* MASTER_ADDR and MASTER_PORT where the user names them; NULL, 0: this host's loopback (or node 0), a free port. */
     const char *master_address;
     int master_port;
+    bool no_store; /* a program's rank 0 opens its store itself, at those two: the agent has none for it */
     const char *local_address; /* the address other nodes reach us by; NULL: the one the connection shows */
 
     /* Where the run is kept. Absolute path. Job: RUN itself. Program: <log-dir>/<run id>_<random>, created by

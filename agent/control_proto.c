@@ -243,6 +243,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_array(writer, config->secret, (int)config->secret_bytes);
     put_text(writer, config->master_address);
     put_number(writer, (uint64_t)config->master_port);
+    put_number(writer, config->no_store);
     put_text(writer, config->local_address);
     put_text(writer, config->run_dir);
     put_number(writer, config->run_dir_temporary);
@@ -300,6 +301,7 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->secret_bytes = n_secret;
     config->master_address = get_text(reader, false, "master_address");
     config->master_port = (int)get_number(reader, 0, 65535, "master_port");
+    config->no_store = get_number(reader, 0, 1, "no_store") != 0;
     config->local_address = get_text(reader, false, "local_address");
     config->run_dir = get_text(reader, false, "run_dir");
     config->run_dir_temporary = get_number(reader, 0, 1, "run_dir_temporary") != 0;

@@ -81,7 +81,7 @@ void coordinator_prepare(struct coordinator *coordinator)
     save_prepare(coordinator->save, on_prepared, coordinator);
 }
 
-/* For a job, which has no store: a port that is free now. Another process may take it before rank 0 does. */
+/* Where the agent has no store: a port that is free now. Another process may take it before rank 0 does. */
 static int free_port(void)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

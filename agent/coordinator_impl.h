@@ -93,10 +93,10 @@ void coordinator_form(struct coordinator *coordinator);
 /** Stop the generation on every node; again, with stop_now, to hurry them. */
 void coordinator_clear(struct coordinator *coordinator);
 
-/** Where the ranks of a generation meet: what the user names, else node 0. */
+/** Where the ranks of a generation meet: what the user names, else the node that has the store. After roster_seat(). */
 const char *coordinator_master_address(const struct coordinator *coordinator);
 /**
- * A fresh store for the generation that is about to form; none for a job. What was open is closed.
+ * A fresh store for the generation that is about to form; none for a job, or where none is wanted. What was open is closed.
  *   as tcpstore_open()
  */
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err);

@@ -10,10 +10,17 @@ static void say(void *arg, const char *words)
         console_say(coordinator->services.console, "fsdprun: %s", words);
 }
 
+/* Our store is here; where rank 0 opens its own it is wherever rank 0 will be. */
 const char *coordinator_master_address(const struct coordinator *coordinator)
 {
-    return coordinator->config->master_address != NULL ? coordinator->config->master_address
-                                                       : coordinator->roster.nodes[COORDINATOR_SELF].address;
+    const struct roster *roster = &coordinator->roster;
+
+    if (coordinator->config->master_address != NULL)
+        return coordinator->config->master_address;
+    for (int i = 0; coordinator->config->no_store && i < roster->capacity; i++)
+        if (roster->nodes[i].active && roster->nodes[i].node_rank == 0)
+            return roster->nodes[i].address;
+    return roster->nodes[COORDINATOR_SELF].address;
 }
 
 /* A job of ours meets over the link, and a program over this: PyTorch's, or whoever speaks its protocol. */
@@ -29,7 +36,7 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
     enum fsdp_status status;
 
     coordinator_close_store(coordinator);
-    if (coordinator->config->job_json != NULL)
+    if (coordinator->config->job_json != NULL || coordinator->config->no_store)
         return FSDP_OK;
     nodes = calloc(2 * (size_t)roster->capacity, sizeof *nodes);
     if (nodes == NULL)

@@ -310,7 +310,7 @@ static void name_peer(struct peer *peer, const struct sockaddr_storage *address)
     int port;
 
     peer_format_address(address, host, sizeof host, &port);
-    snprintf(peer->name, sizeof peer->name, "%s:%d", host, port);
+    snprintf(peer->name, sizeof peer->name, address->ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
 /* The connection stands: limits on silence below TCP, and the handshake above it. */

@@ -138,7 +138,7 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
         .run_id = config->run_id,
         .master_address = plan->master_address,
         .master_port = plan->master_port,
-        .agent_store = config->job_json == NULL,
+        .agent_store = config->job_json == NULL && !config->no_store,
         .restart_count = plan->restart_count,
         .max_restarts = config->max_restarts,
         .stop_signals = config->stop_signals_text,

@@ -119,11 +119,22 @@ static int set_secret(struct launch *launch, const struct options *options, stru
     return 0;
 }
 
-/* MASTER_ADDR and MASTER_PORT of one node, where the user names them. */
+static bool is_c10d(const struct options *options)
+{
+    const char *backend = text_of(options, OPT_RDZV_BACKEND);
+
+    return backend != NULL && strcmp(backend, "c10d") == 0;
+}
+
+/*
+ * MASTER_ADDR and MASTER_PORT of one node, where the user names them. The port of an endpoint is the workers' with
+ * static; with c10d it is where nodes would meet, which one node need not: the store has a port of its own in each
+ * generation, as torchrun's has, and two runs may name the same endpoint.
+ */
 static int set_master(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
     struct agent_config *config = &launch->config;
-    int status;
+    int status, port;
 
     config->master_port = (int)options_number(options, OPT_MASTER_PORT, 0);
     if (text_of(options, OPT_MASTER_ADDR) != NULL) {
@@ -135,7 +146,10 @@ static int set_master(struct launch *launch, const struct options *options, stru
     if (text_of(options, OPT_RDZV_ENDPOINT) == NULL)
         return 0;
     config->master_address = launch->endpoint_host;
-    return read_endpoint(options, OPT_RDZV_ENDPOINT, launch->endpoint_host, 0, &config->master_port, err);
+    status = read_endpoint(options, OPT_RDZV_ENDPOINT, launch->endpoint_host, 0, &port, err);
+    if (status == 0 && !is_c10d(options))
+        config->master_port = port;
+    return status;
 }
 
 static bool is_loopback(const char *host)
@@ -205,12 +219,19 @@ static int set_conf(struct launch *launch, const struct options *options, struct
 /* With c10d a node need not be told which one it is. */
 static int node_rank(const struct options *options, int n_nodes)
 {
-    const char *backend = text_of(options, OPT_RDZV_BACKEND);
-    bool c10d = backend != NULL && strcmp(backend, "c10d") == 0;
-
     if (text_of(options, OPT_NODE_RANK) != NULL)
         return (int)options_number(options, OPT_NODE_RANK, 0);
-    return n_nodes > 1 && c10d ? -1 : 0;
+    return n_nodes > 1 && is_c10d(options) ? -1 : 0;
+}
+
+/* PyTorch's word against a store of the launcher's. As under torchrun it counts where nothing static is asked for. */
+static bool wants_no_store(const struct options *options, const struct surroundings *around)
+{
+    const char *word = around->get_env(around->arg, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+    bool named = text_of(options, OPT_RDZV_ENDPOINT) != NULL || options_has(options, OPT_MASTER_PORT);
+
+    return word != NULL && strcmp(word, "1") == 0 &&
+           (options_has(options, OPT_STANDALONE) || is_c10d(options) || !named);
 }
 
 static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_err *err)
@@ -240,6 +261,7 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
     config->min_nodes = standalone ? 1 : world->min_nodes;
     config->node_rank = standalone ? 0 : node_rank(options, config->n_nodes);
     config->local_address = text_of(options, OPT_LOCAL_ADDR);
+    config->no_store = wants_no_store(options, around) && (config->n_nodes == 1 || is_c10d(options));
     if (config->node_rank >= config->n_nodes) {
         fsdp_fail(err, FSDP_ERR_CONFIG, "%s: there is no node %d of %d (the first is 0)",
                   options->of[OPT_NODE_RANK].origin, config->node_rank, config->n_nodes);

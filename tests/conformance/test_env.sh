@@ -79,6 +79,24 @@ OMP_NUM_THREADS=5 TORCH_NCCL_ASYNC_ERROR_HANDLING=3 "$FSDPRUN" --nproc-per-node 
 compare "the parent's word stays" "$(worker "$WORK/kept" 0 1)" OMP_NUM_THREADS=5 TORCH_NCCL_ASYNC_ERROR_HANDLING=3
 "$FSDPRUN" --signals-to-handle SIGTERM,SIGUSR2 --log-dir "$WORK/signals" -r 3 -- "$toy" env
 compare "signals are named as they were given" "$(worker "$WORK/signals" 0 0)" TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR2
+# Rank 0 opens the store itself where PyTorch's own word says so, and nothing static is asked for.
+for flags in "" --standalone "--rdzv-backend c10d --rdzv-endpoint localhost:29400"; do
+  rm -rf alone; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$FSDPRUN" $flags --log-dir "$WORK/alone" -r 3 -- "$toy" env
+  compare "without a store of ours${flags:+: $flags}" "$(worker "$WORK/alone" 0 0)" TORCHELASTIC_USE_AGENT_STORE=False
+  check_match "and a port for one" '^[1-9][0-9]*$' "$(value "$(worker "$WORK/alone" 0 0)" MASTER_PORT)"
+done
+for word in 0 1; do
+  rm -rf alone; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=$word "$FSDPRUN" --master-port $((port + $word)) --log-dir "$WORK/alone" -r 3 -- "$toy" env
+  compare "with one, $word: a static port is asked for" "$(worker "$WORK/alone" 0 0)" TORCHELASTIC_USE_AGENT_STORE=True "MASTER_PORT=$((port + $word))"
+done
+# One node need not meet anybody: two runs may name one endpoint at a time.
+for run in a b; do
+  timeout 60 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "localhost:$port" --rdzv-id $run --no-python \
+    sh -c ': > '$run'.there; until [ -e a.there ] && [ -e b.there ]; do sleep 0.02; done' > $run.out 2>&1 &
+  pids[${#pids[@]}]=$!
+done
+wait "${pids[-2]}"; first=$?; wait "${pids[-1]}"; second=$?
+check_eq "two runs of one node at one c10d endpoint: both end with 0" "0 0" "$first $second"
 "$FSDPRUN" --log-dir /dev/null -- "$toy" env > bare.log
 compare "without a log directory there is no error file, and its name is empty" bare.log TORCHELASTIC_ERROR_FILE=empty
 if [ "$cpus" -gt 1 ]; then

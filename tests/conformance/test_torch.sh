@@ -21,6 +21,10 @@ for size in ${FSDP_TEST_WORLDS:-1 2 8}; do
   if [ "$available_mb" -lt $((320 * size)) ]; then skip "$size ranks by env://" "needs $((320 * size)) MB of memory"; else world "$size" env; fi
 done
 world 4 tcp
+# A store of rank 0's own, where the launcher is told to keep out.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+world 3 env --standalone
+unset TORCH_DISABLE_SHARE_RDZV_TCP_STORE
 check_eq "without a launcher a program knows that it has none" False \
   "$("$PYTHON" -c 'import torch.distributed as d; print(d.is_torchelastic_launched())')"
 

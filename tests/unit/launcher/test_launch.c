@@ -252,6 +252,10 @@ Test(launch, where_nodes_meet_and_what_their_workers_are_told)
              "1-1 rank 0 at -:0 master localhost:29400 join 600 last 30 host 0");
     world_is("--rdzv-backend c10d --rdzv-endpoint localhost:0",
              "1-1 rank 0 at -:0 master localhost:0 join 600 last 30 host 0");
+    world_is("--rdzv-backend c10d --rdzv-endpoint localhost:29400",
+             "1-1 rank 0 at -:0 master localhost:0 join 600 last 30 host 0");
+    world_is("--rdzv-backend c10d --rdzv-endpoint localhost:29400 --master-port 7",
+             "1-1 rank 0 at -:0 master localhost:7 join 600 last 30 host 0");
     world_is("--master-addr ::1 --master-port 5", "1-1 rank 0 at -:0 master ::1:5 join 600 last 30 host 0");
     world_is("--master-addr [0:0::1]", "1-1 rank 0 at -:0 master 0:0::1:0 join 600 last 30 host 0");
     world_is("--nnodes 2 --rdzv-endpoint h:1", "2-2 rank 0 at h:1 master -:0 join 600 last 30 host 0");
@@ -273,6 +277,42 @@ Test(launch, where_nodes_meet_and_what_their_workers_are_told)
     world_is(
         "--nnodes 2 --rdzv-endpoint h --rdzv-conf timeout=7,join_timeout=8,last_call_timeout=9,is_host=1",
         "2-2 rank 0 at h:29400 master -:0 join 8 last 9 host 1");
+}
+
+static bool no_store(const char *words)
+{
+    struct fsdp_err err = { 0 };
+    struct options options;
+    struct launch launch;
+    char all[200];
+    bool got;
+
+    snprintf(all, sizeof all, "--insecure --log-dir /dev/null %s prog", words);
+    parse(&options, all);
+    cr_assert(eq(int, launch_program(&launch, &options, WHAT_ON_PATH, &around, &err), 0), "%s", err.message);
+    got = launch.config.no_store;
+    launch_fini(&launch);
+    options_fini(&options);
+    return got;
+}
+
+Test(launch, torchs_word_against_the_store_counts_where_nothing_static_is_asked_for)
+{
+    variables[0][0] = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+    variables[0][1] = "1";
+    cr_expect(no_store(""));
+    cr_expect(no_store("--standalone"));
+    cr_expect(no_store("--rdzv-backend c10d --rdzv-endpoint localhost:0"));
+    cr_expect(no_store("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:1"));
+    cr_expect(not(no_store("--master-port 29500")));
+    cr_expect(not(no_store("--rdzv-endpoint localhost:29500")));
+    cr_expect(not(no_store("--nnodes 2 --rdzv-endpoint h:1")));
+    cr_expect(not(no_store("--nnodes 2 --master-addr h --master-port 1")));
+    cr_expect(not(no_store("--nnodes 2 --master-addr h")));
+    variables[0][1] = "0";
+    cr_expect(not(no_store("--standalone")));
+    variables[0][1] = "";
+    cr_expect(not(no_store("--standalone")));
 }
 
 Test(launch, what_contradicts_standalone_is_refused_or_set_aside)
