@@ -83,3 +83,70 @@ Test(plan_traffic, is_what_the_formulas_say_in_every_mode)
             for (uint64_t n_micro = 1; n_micro <= (modes[m].accumulates ? 3u : 1u); n_micro++)
                 check_mode(&modes[m], W, n_micro);
 }
+
+/* Over (R, W) each group's row is scattered and gathered once more over the copies: 2 (R - 1) / R of it, in the dtype of
+ * the reduction, or, left to the last micro-step, once a step in float32. */
+Test(plan_traffic, copies_add_an_all_reduce_of_a_row)
+{
+    for (int R = 2; R <= 4; R++)
+        for (int W = 1; W <= 4; W++)
+            for (int way = 0; way < 3; way++) {
+                struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
+                struct blocks blocks = { .n_blocks = 3, .mp_policy = &mp };
+                struct plan_options options = options_for(W);
+                const uint64_t n_micro = 3, times = way == 2 ? 1 : n_micro;
+                const uint64_t size = way == 1 ? 2 : 4;
+                struct fsdp_module *root;
+                struct plan_traffic traffic;
+                struct planned planned;
+                uint64_t rows = 0, want = 0;
+
+                mp.reduce_dtype = way == 1 ? FSDP_BF16 : FSDP_F32;
+                root = blocks_build(&blocks);
+                fsdp_module_set_requires_all_reduce(root, way != 2, true);
+                options.R = R;
+                options.accumulates = true;
+                options.gradient_sync = FSDP_SYNC_EVERY;
+                plan_it(&planned, root, &options, true);
+                plan_count_traffic(&planned.plan, n_micro, &traffic);
+                for (int g = 0; g < planned.plan.n_groups; g++) {
+                    const uint64_t bytes = planned.plan.groups[g].grad_row_elems * size;
+
+                    rows += bytes;
+                    want += times * 2 * bytes * (uint64_t)(R - 1) / (uint64_t)R;
+                }
+                cr_assert(traffic.all_reduce.n_calls == 4 * times, "R %d W %d way %d", R, W, way);
+                cr_assert(traffic.all_reduce.sent_bytes == want);
+                cr_assert(traffic.reduce_scatter.sent_bytes == n_micro * (uint64_t)(W - 1) * rows);
+                planned_fini(&planned);
+            }
+}
+
+/* With a slice kept, forward gathers over W ranks and backward over k. */
+Test(plan_traffic, a_slice_is_gathered_over_its_own_ranks)
+{
+    static const int shapes[][2] = { { 4, 2 }, { 6, 2 }, { 6, 3 }, { 8, 4 } };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const uint64_t W = (uint64_t)shapes[i][0], k = (uint64_t)shapes[i][1];
+        struct blocks blocks = { .n_blocks = 3,
+                                 .reshard_blocks = FSDP_RESHARD_TO,
+                                 .reshard_root = FSDP_RESHARD_TO,
+                                 .reshard_size = (int)k };
+        const struct plan_options options = options_for((int)W);
+        struct plan_traffic traffic;
+        struct planned planned;
+        uint64_t want = 0;
+
+        plan_it(&planned, blocks_build(&blocks), &options, true);
+        plan_count_traffic(&planned.plan, 1, &traffic);
+        for (int g = 0; g < planned.plan.n_groups; g++) {
+            const struct plan_group *group = &planned.plan.groups[g];
+
+            want += 4 * ((W - 1) * group->row_elems + (k - 1) * group->slice_row_elems);
+        }
+        cr_assert(traffic.all_gather.sent_bytes == want && traffic.all_gather.n_calls == 8, "W %d k %d",
+                  (int)W, (int)k);
+        planned_fini(&planned);
+    }
+}
