@@ -105,7 +105,8 @@ bool roster_judge(const struct roster *roster, const struct proto_join *join, co
     roster_name(we, roster->nodes[0].who.host, roster->nodes[0].address);
     if (differs(roster, join, they, we, refused->words, sizeof refused->words))
         return false;
-    if (join->node_rank >= roster->max_nodes || join->node_rank < -1 || join->n_workers < 1) {
+    if (join->node_rank >= roster->max_nodes || join->node_rank < -1 || join->n_workers < 1 ||
+        join->n_workers > ROSTER_MAX_WORKERS) {
         snprintf(refused->words, sizeof refused->words,
                  "%.80s: there is no node rank %d to take among %d nodes, with %d workers", they,
                  join->node_rank, roster->max_nodes, join->n_workers);

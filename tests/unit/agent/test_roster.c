@@ -192,6 +192,21 @@ Test(roster, contradictions_name_both_nodes)
     roster_fini(&roster);
 }
 
+Test(roster, more_workers_than_an_int_counts_are_refused)
+{
+    struct roster roster;
+    struct proto_join join;
+
+    set_up(&roster, 2, 3);
+    join = another(&roster, "x9");
+    join.n_workers = ROSTER_MAX_WORKERS + 1;
+    check_refused(&roster, &join, FSDP_EXIT_CONFIG, "with 4097 workers", "");
+    join.n_workers = ROSTER_MAX_WORKERS;
+    add_join(&roster, &join);
+    cr_assert(eq(int, roster_n_present(&roster), 2));
+    roster_fini(&roster);
+}
+
 /* PyTorch's: test_correct_rank_assignment_heterogeneous, seven agents in three roles. */
 Test(roster, ranks_of_seven_nodes_in_three_roles)
 {
