@@ -101,8 +101,7 @@ void console_destroy(struct console *console)
     close_handle(console, (uv_handle_t *)&console->timer);
 }
 
-/* --- what the agent says
- * ------------------------------------------------------------------------------------------ */
+/* --- what the agent says ----------------------------------------------------------------------------------------- */
 
 void console_say(struct console *console, const char *format, ...)
 {
@@ -155,8 +154,7 @@ int console_width(const struct console *console)
     return sink_width(&console->of[CONSOLE_ERR]->sink);
 }
 
-/* --- the end
- * ------------------------------------------------------------------------------------------------------ */
+/* --- the end ----------------------------------------------------------------------------------------------------- */
 
 uint64_t console_backlog(const struct console *console)
 {

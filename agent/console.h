@@ -4,8 +4,8 @@
  * Sources are logs that grow. The console copies complete lines from them by offset, round robin, only as fast as
  * the terminal, pipe or file takes them: a terminal that stops reading leaves the sources behind in their files, and
  * memory stays at one batch of lines per sink. While the sink keeps up, lines are taken at the moment they come, from
- * where their owner still has them in memory; nothing is read back then. Lines of up to CONSOLE_LINE_BYTES are never torn or
- * mixed; a longer one is cut and ends with "... [cut: N bytes in FILE]", N being the whole line's size. A carriage
+ * where their owner still has them in memory; nothing is read back then. Lines of up to CONSOLE_LINE_BYTES are never
+ * torn or mixed; a longer one is cut and ends with "... [cut: N bytes in FILE]", N being the whole line's size. A carriage
  * return that no newline follows ends a line too (progress bars of other programs). The last line of a source gets
  * a newline when it has none.
  *

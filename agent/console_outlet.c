@@ -7,8 +7,7 @@ enum { PUMP_BATCHES = 8 }; /* then the loop's others have their turn */
 
 static const char clear_line[] = "\r\033[K";
 
-/* --- batches
- * ------------------------------------------------------------------------------------------------------ */
+/* --- batches ----------------------------------------------------------------------------------------------------- */
 
 void outlet_put(struct outlet *outlet, const char *bytes, size_t n)
 {
@@ -132,8 +131,7 @@ void outlet_pump(struct outlet *outlet)
         continue;
 }
 
-/* --- the loop
- * ----------------------------------------------------------------------------------------------------- */
+/* --- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void disarm(struct outlet *outlet)
 {

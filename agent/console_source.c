@@ -191,9 +191,7 @@ void source_pass(struct console_source *source)
         finish_source(source);
 }
 
-/* --- life
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- life -------------------------------------------------------------------------------------------------------- */
 
 enum fsdp_status console_add(struct console *console, struct console_source **out,
                              const struct console_source_spec *spec, struct fsdp_err *err)

@@ -31,8 +31,7 @@ void coordinator_end_with(struct coordinator *coordinator, int status, enum erro
     snprintf(coordinator->line, sizeof coordinator->line, "%s", words);
 }
 
-/* --- how it ends
- * -------------------------------------------------------------------------------------------------- */
+/* --- how it ends ------------------------------------------------------------------------------------------------- */
 
 static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
 {
@@ -193,8 +192,7 @@ static void end(struct coordinator *coordinator)
             coordinator->nodes[i].ops->finish(coordinator->nodes[i].member, &how);
 }
 
-/* --- the machine
- * -------------------------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------------------------- */
 
 static void perform(struct coordinator *coordinator, enum coordinator_action action)
 {
@@ -244,8 +242,7 @@ void coordinator_run(struct coordinator *coordinator)
     coordinator->running = false;
 }
 
-/* --- saves
- * -------------------------------------------------------------------------------------------------------- */
+/* --- saves ------------------------------------------------------------------------------------------------------- */
 
 static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes,
                          double seconds)
@@ -272,8 +269,7 @@ static void on_save_line(void *arg, const char *words)
     console_say(coordinator->services.console, "fsdprun: %s", words);
 }
 
-/* --- from the user
- * ------------------------------------------------------------------------------------------------ */
+/* --- from the user ----------------------------------------------------------------------------------------------- */
 
 void coordinator_stop(struct coordinator *coordinator, int signal, bool now)
 {
@@ -315,9 +311,7 @@ void coordinator_notice(struct coordinator *coordinator, int signal)
     coordinator_ask_to_leave(coordinator);
 }
 
-/* --- life
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- life -------------------------------------------------------------------------------------------------------- */
 
 /* The roster, what belongs to its entries, and the clock for a world of several. */
 static enum fsdp_status open_roster(struct coordinator *coordinator, struct fsdp_err *err)

@@ -3,10 +3,10 @@
  *
  * {"time", "status", "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name",
  *   "oom_kill", "phase", "step", "generation", "message", "traceback", "raised", "error_file", "stderr": [lines]},
- *   "collateral": {"count", "ranks": [{"rank",
- *   "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
- * What is not known is null; `raised` is the epoch time of the failure by the clock of its host, from its error file. `status` is fsdprun's exit status. `class` is one of the names below: workers may
- * return the numbers that fsdprun uses itself, and it tells them apart.
+ *   "collateral": {"count", "ranks": [{"rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
+ * What is not known is null; `raised` is the epoch time of the failure by the clock of its host, from its error file.
+ * `status` is fsdprun's exit status. `class` is one of the names below: workers may return the numbers that fsdprun
+ * uses itself, and it tells them apart.
  */
 #ifndef AGENT_ERRORS_H
 #define AGENT_ERRORS_H

@@ -52,7 +52,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
 /**
  * Append an object that a worker sent (FSDP_LINK_EVENT): {"event": "resume", "step": 7, ...}. It must be one JSON
  * object with a string `event`; `time`, `generation` and `rank` of its own are replaced by the agent's. With
- * rank < 0 it comes from another node's agent, which may speak of any rank: its `rank` stays. FSDP_ERR_FORMAT: not such an object; nothing was written.
+ * rank < 0 it comes from another node's agent, which may speak of any rank: its `rank` stays.
+ *   FSDP_ERR_FORMAT  not such an object; nothing was written
  */
 enum fsdp_status events_relay(struct events *events, int generation, int rank, const char *json,
                               size_t length, struct fsdp_err *err);

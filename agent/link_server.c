@@ -81,9 +81,7 @@ static void break_link(struct link_client *client, const char *words)
     client->server->handlers.broken(client->server->handlers.arg, client->rank, words);
 }
 
-/* --- out
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- out --------------------------------------------------------------------------------------------------------- */
 
 static void watch(struct link_client *client)
 {
@@ -124,9 +122,7 @@ static void answer(void *arg, void *client, uint32_t tag, const struct store_val
     send_message(client, FSDP_LINK_VALUE, tag, value->bytes, value->size_bytes, value->fd);
 }
 
-/* --- in
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- in ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_text(const char *field, size_t size)
 {
@@ -294,9 +290,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
             ;
 }
 
-/* --- life
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- life -------------------------------------------------------------------------------------------------------- */
 
 enum fsdp_status link_server_create(struct link_server **out, uv_loop_t *loop, int n_workers,
                                     const struct link_server_handlers *handlers, struct fsdp_err *err)

@@ -21,8 +21,7 @@ void peer_config_init(struct peer_config *config)
     *config = (struct peer_config){ .handshake_ms = 5000, .beat_ms = 500, .lost_ms = 3000 };
 }
 
-/* --- closing
- * ------------------------------------------------------------------------------------------------------ */
+/* --- closing ----------------------------------------------------------------------------------------------------- */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -57,8 +56,7 @@ void peer_fail(struct peer *peer, enum fsdp_status status, const char *words)
     peer_close(peer, &why);
 }
 
-/* --- sending
- * ------------------------------------------------------------------------------------------------------ */
+/* --- sending ----------------------------------------------------------------------------------------------------- */
 
 static void on_written(uv_write_t *request, int status)
 {
@@ -144,8 +142,7 @@ void peer_send(struct peer *peer, uint16_t type, uint32_t generation, const void
     free(out);
 }
 
-/* --- signs of life
- * ------------------------------------------------------------------------------------------------ */
+/* --- signs of life ----------------------------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer)
 {
@@ -193,8 +190,7 @@ void peer_close(struct peer *peer, const struct fsdp_err *why)
                        (uint64_t)peer->config.beat_ms);
 }
 
-/* --- receiving
- * ---------------------------------------------------------------------------------------------------- */
+/* --- receiving --------------------------------------------------------------------------------------------------- */
 
 static void mark_opened(struct peer *peer)
 {
@@ -288,8 +284,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
         peer_fail(peer, FSDP_ERR_PEER, uv_strerror((int)n_read));
 }
 
-/* --- opening
- * ------------------------------------------------------------------------------------------------------ */
+/* --- opening ----------------------------------------------------------------------------------------------------- */
 
 void peer_format_address(const struct sockaddr_storage *address, char *host, size_t size, int *port)
 {
@@ -407,8 +402,7 @@ void peer_admit(struct peer *peer)
     frame_parser_limit(&peer->parser, FRAME_MAX_BYTES);
 }
 
-/* --- what is known of it
- * ------------------------------------------------------------------------------------------ */
+/* --- what is known of it ----------------------------------------------------------------------------------------- */
 
 void peer_address(const struct peer *peer, bool ours, char *out, size_t size)
 {

@@ -29,8 +29,7 @@ void world_post(struct world *world, enum world_event event)
     world->queue[(world->queue_head + world->queue_n++) % WORLD_QUEUE] = event;
 }
 
-/* --- deadlines
- * ---------------------------------------------------------------------------------------------------- */
+/* --- deadlines --------------------------------------------------------------------------------------------------- */
 
 static void on_deadline(uv_timer_t *timer)
 {
@@ -69,8 +68,7 @@ void world_suspended(struct world *world, int64_t slept_ns)
         world->workers[i].changed_ns += slept_ns;
 }
 
-/* --- the actions
- * -------------------------------------------------------------------------------------------------- */
+/* --- the actions ------------------------------------------------------------------------------------------------- */
 
 static void abort_others(struct world *world)
 {
@@ -151,8 +149,7 @@ static void perform(struct world *world, enum world_action action)
     }
 }
 
-/* --- the machine
- * -------------------------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------------------------- */
 
 static void impossible(struct world *world, enum world_event event)
 {
@@ -192,9 +189,7 @@ void world_proceed(struct world *world)
     world->running = false;
 }
 
-/* --- life
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- life -------------------------------------------------------------------------------------------------------- */
 
 enum fsdp_status world_create(struct world **out, const struct agent_config *config,
                               const struct world_services *services, const struct world_listener *listener,
@@ -245,8 +240,7 @@ void world_destroy(struct world *world)
     free(world);
 }
 
-/* --- from the coordinator
- * ----------------------------------------------------------------------------------------- */
+/* --- from the coordinator ---------------------------------------------------------------------------------------- */
 
 static void post_and_run(struct world *world, enum world_event event)
 {

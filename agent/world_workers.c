@@ -9,8 +9,7 @@
 
 extern char **environ;
 
-/* --- exits
- * -------------------------------------------------------------------------------------------------------- */
+/* --- exits ------------------------------------------------------------------------------------------------------- */
 
 static void on_worker_closed(uv_handle_t *handle)
 {
@@ -113,8 +112,7 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
     world_proceed(world);
 }
 
-/* --- links
- * -------------------------------------------------------------------------------------------------------- */
+/* --- links ------------------------------------------------------------------------------------------------------- */
 
 static void on_link_saved(void *arg, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
 {
@@ -159,8 +157,7 @@ static bool make_links(struct world *world, struct fsdp_err *err)
                               err) == FSDP_OK;
 }
 
-/* --- starting
- * ----------------------------------------------------------------------------------------------------- */
+/* --- starting ---------------------------------------------------------------------------------------------------- */
 
 static void report_death(struct world *world, struct worker *worker)
 {
