@@ -260,6 +260,48 @@ static void write_forward_pass(struct writer *w)
         life_reshard(w, g, PLAN_ALWAYS);
 }
 
+/* Does no gradient go from the visit entered at `event` to anything before it? */
+static bool nothing_before_learns(const struct writer *w, size_t event)
+{
+    const struct graph *graph = w->graph;
+    const int visit = graph->events[event].index;
+    int first_op = -1;
+
+    for (size_t e = event + 1; graph->events[e].kind != GRAPH_LEAVE || graph->events[e].index != visit; e++) {
+        const struct graph_op *op;
+
+        if (graph->events[e].kind != GRAPH_OP)
+            continue;
+        op = graph->ops[graph->events[e].index];
+        if (first_op < 0)
+            first_op = graph->events[e].index;
+        for (int i = 0; i < op->n_inputs; i++)
+            if (op->inputs[i]->producer < first_op && op->inputs[i]->needs_grad)
+                return false;
+    }
+    return true;
+}
+
+/*
+ * The backward of the group's first visit is over. FSDP2 sees that when the gradient of the visit's input is there; where
+ * there is none, as before an embedding, it finishes what is left at the very end, the root first.
+ */
+static void finish_or_wait(struct writer *w, int group, size_t event)
+{
+    if (group != 0 && nothing_before_learns(w, event)) {
+        w->life[group].last = true;
+        return;
+    }
+    life_finish(w, group);
+    if (group != 0)
+        return;
+    for (const struct fsdp_module *m = w->plan->groups[0].unit; m != NULL;
+         m = module_next(w->plan->groups[0].unit, m))
+        for (int g = 1; g < w->plan->n_groups; g++)
+            if (w->life[g].last && w->plan->groups[g].unit == m)
+                life_finish(w, g);
+}
+
 static void write_backward_pass(struct writer *w)
 {
     for (size_t e = w->graph->n_events; e-- > 0 && !w->out_of_memory;) {
@@ -282,7 +324,7 @@ static void write_backward_pass(struct writer *w)
                 life_need_whole(w, group);
             prefetch(w, w->leaves, place, -1);
         } else if (w->life[group].first_visit == event->index) {
-            life_finish(w, group);
+            finish_or_wait(w, group, e);
         } else if (w->plan->groups[group].reshard_after_forward && w->opens[event->index]) {
             life_reshard(w, group, PLAN_ALWAYS);
         }

@@ -17,6 +17,7 @@ struct group_life {
     int k;               /* rows of `gathered` */
     int first_visit;     /* of the forward: its backward is the last one */
     bool gathered_before;
+    bool last; /* finished behind the root: no gradient leaves it that would say when it is done */
 };
 
 struct writer {
