@@ -9,12 +9,24 @@
 
 enum { MEAN, RSTD };
 
+static size_t aligned(size_t size_bytes)
+{
+    return (size_bytes + 63) / 64 * 64;
+}
+
 /* Room for the gradients of both parameters where one of them is frozen. */
 static size_t nowhere_bytes(const struct graph_op *op)
 {
     const size_t both = 2 * op->output->features * sizeof(float);
 
-    return op->params[0]->frozen || op->params[1]->frozen ? (both + 63) / 64 * 64 : 0;
+    return op->params[0]->frozen || op->params[1]->frozen ? aligned(both) : 0;
+}
+
+/* Room for the input's gradient where nothing before it learns. */
+static size_t unwanted_bytes(const struct graph_op *op)
+{
+    return op->inputs[0]->needs_grad ? 0
+                                     : aligned(nn_rows(op->output) * op->output->features * sizeof(float));
 }
 
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
@@ -25,8 +37,9 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     (void)err;
     op->saved_bytes[MEAN] = op->saved_bytes[RSTD] = rows * sizeof(float);
     if (training)
-        op->backward_scratch = nowhere_bytes(op) + kernels->numerics->ops->layer_norm_scratch(
-                                                       kernels->numerics, rows, op->output->features);
+        op->backward_scratch =
+            nowhere_bytes(op) + unwanted_bytes(op) +
+            kernels->numerics->ops->layer_norm_scratch(kernels->numerics, rows, op->output->features);
     return FSDP_OK;
 }
 
@@ -43,7 +56,9 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 {
     const size_t features = op->output->features;
     float *nowhere = run->scratch;
+    char *unwanted = (char *)run->scratch + nowhere_bytes(op);
     void *d_param[2] = { run->d_param[0], run->d_param[1] };
+    void *d_input = run->d_input[0] != NULL ? run->d_input[0] : unwanted;
 
     (void)err;
     /* The gradient of a frozen parameter goes nowhere. */
@@ -55,11 +70,11 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
         for (int i = 0; i < 2; i++)
             if (!run->add_d_param[i])
                 run->device->ops->fill_zero(run->stream, d_param[i], features * sizeof(float));
-    run->numerics->ops->layer_norm_backward(
-        run->numerics, run->stream, run->d_output, run->input[0], run->params[0], run->saved[MEAN],
-        run->saved[RSTD], run->d_input[0], run->add_d_input[0], d_param[0], d_param[1],
-        run->add_d_param[0] || run->add_d_param[1], (char *)run->scratch + nowhere_bytes(op),
-        nn_rows(op->output), features);
+    run->numerics->ops->layer_norm_backward(run->numerics, run->stream, run->d_output, run->input[0],
+                                            run->params[0], run->saved[MEAN], run->saved[RSTD], d_input,
+                                            run->add_d_input[0], d_param[0], d_param[1],
+                                            run->add_d_param[0] || run->add_d_param[1],
+                                            unwanted + unwanted_bytes(op), nn_rows(op->output), features);
     return FSDP_OK;
 }
 
