@@ -29,6 +29,10 @@ struct program {
     struct device_event **events; /* of the entries that record one */
     struct overlap *overlap;      /* runs what communicates; NULL: inline */
     const void **whole_grads;     /* room for those of one group, while it is packed */
+    void (*observe)(void *observer,
+                    int entry); /* before each entry that takes part, and n_entries behind the last;
+                                                    NULL: nobody looks */
+    void *observer;
 };
 
 struct fsdp_model {

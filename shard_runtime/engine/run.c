@@ -343,6 +343,8 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
             continue;
         }
         context_alive(context);
+        if (program->observe != NULL)
+            program->observe(program->observer, entry);
         status = run_or_give(&r, entry, err);
     }
     if (program->overlap != NULL) { /* also after a failure: it reads what is ours */
@@ -354,5 +356,7 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     }
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
+    if (program->observe != NULL && status == FSDP_OK)
+        program->observe(program->observer, program->plan.n_entries);
     return status;
 }

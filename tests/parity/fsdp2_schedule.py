@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Write reference/fsdp2/schedule.txt: in what order PyTorch's FSDP2 gathers, frees and reduces its groups.
+
+    python tests/parity/fsdp2_schedule.py [--out FILE] [SCHEDULE...]
+
+As its own test_fully_shard_comm.py does, the methods of FSDPParamGroup are patched to note what they did. A line per
+schedule and micro-step: U is an all-gather that was issued, R parameters freed, PB a reduce-scatter and AR the
+all-reduce behind it, | the end of forward; a group is named by its first module. tests/unit/parity/test_schedule.c
+expects the same of our plan.
+"""
+
+import argparse
+import functools
+import os
+import pathlib
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+import fsdp2_reference as cases
+import reference
+
+WAYS = {
+    # name: (case, world, what differs from the defaults)
+    "default": ("transformer", 2, {}),
+    "reshard-true": ("transformer", 2, {"reshard": True, "reshard_root": True}),
+    "reshard-false": ("transformer", 2, {"reshard": False, "reshard_root": False}),
+    "reshard-to-2": ("transformer", 4, {"reshard": 2}),
+    "root-only": ("transformer", 2, {"groups": "root"}),
+    "nested": ("transformer", 2, {"groups": "nested"}),
+    "lists": ("transformer", 2, {"groups": "lists"}),
+    "prefetch-2": ("transformer", 2, {"prefetch": 2}),
+    "recompute": ("transformer", 2, {"recompute": True}),
+    "hybrid": ("transformer", 4, {"hsdp": True}),
+    "accumulate-last": ("transformer", 2, {"micro": 3, "sync": "last"}),
+    "accumulate-every": ("transformer", 2, {"micro": 3}),
+    "accumulate-kept": ("transformer", 2, {"micro": 3, "sync": "last", "reshard": False, "keep": True}),
+    "hybrid-deferred": ("transformer", 4, {"micro": 3, "hsdp": True, "defer": True}),
+    "twice": ("twice", 2, {}),
+    "tied": ("tied", 2, {}),
+    "frozen": ("biases", 2, {}),
+}
+
+
+def note_events(model, events):
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
+
+    names = {module: name or "(root)" for name, module in model.named_modules()}
+    current = []
+
+    def name_of(group):
+        return names[group.modules[0]].replace("._checkpoint_wrapped_module", "")
+
+    def wrap(method, note):
+        original = getattr(groups.FSDPParamGroup, method)
+
+        @functools.wraps(original)
+        def wrapped(self, *args, **kwargs):
+            before = self._all_gather_result is not None, self.is_unsharded
+            current.append(self)
+            result = original(self, *args, **kwargs)
+            current.pop()
+            note(self, before)
+            return result
+
+        setattr(groups.FSDPParamGroup, method, wrapped)
+
+    def gathered(group, before):
+        if not before[0] and group._all_gather_result is not None:
+            events.append(f"U:{name_of(group)}")
+
+    def freed(group, before):
+        if before[1]:
+            events.append(f"R:{name_of(group)}")
+
+    wrap("unshard", gathered)
+    wrap("_to_sharded", freed)
+    wrap("_to_sharded_post_forward", freed)
+    wrap("post_backward", lambda group, before: None)
+    reduce = groups.foreach_reduce
+
+    @functools.wraps(reduce)
+    def noted(*args, **kwargs):
+        events.append(f"PB:{name_of(current[-1])}")
+        if current[-1].mesh_info.__class__.__name__.startswith("HSDP") and current[-1].all_reduce_grads:
+            events.append(f"AR:{name_of(current[-1])}")
+        return reduce(*args, **kwargs)
+
+    groups.foreach_reduce = noted
+
+
+def shard(case, model, mesh, way):
+    from torch.distributed.fsdp import fully_shard
+
+    options = dict(mesh=mesh, reshard_after_forward=way.get("reshard"))
+    grouping = way.get("groups")
+    layers = list(model.layers)
+    if grouping == "lists":
+        fully_shard(layers[:2], **options)
+        layers = layers[2:]
+    for layer in [] if grouping == "root" else layers:
+        if grouping == "nested":
+            fully_shard(layer.attention, **options)
+            fully_shard(layer.feed_forward, **options)
+        fully_shard(layer, **options)
+    if grouping == "lists" or case.get("tied"):
+        fully_shard([model.tok_embeddings, model.norm, model.output], **options)
+    fully_shard(model, mesh=mesh, reshard_after_forward=way.get("reshard_root"))
+    depth = way.get("prefetch", 0)
+    for i, layer in enumerate(model.layers if depth else ()):
+        layer.set_modules_to_forward_prefetch(list(model.layers)[i + 1:i + 1 + depth])
+        layer.set_modules_to_backward_prefetch(list(model.layers)[max(0, i - depth):i][::-1])
+
+
+def record(rank, world, case, way, store, out):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    shape, names = ((2, world // 2), ("replicate", "shard")) if way.get("hsdp") else ((world,), ("shard",))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+    model, events, lines = cases.build(case, torch.float32), [], []
+    if way.get("recompute"):
+        for i, layer in enumerate(model.layers):
+            model.layers[i] = checkpoint_wrapper(layer)
+    shard(case, model, mesh, way)
+    note_events(model, events)
+    n_micro = way.get("micro", 1)
+    tokens, targets = cases.samples(case, 0)
+    for m in range(n_micro):
+        last = m + 1 == n_micro
+        if way.get("sync") == "last":
+            model.set_requires_gradient_sync(last)
+        if way.get("keep"):
+            model.set_reshard_after_backward(last)
+        if way.get("defer"):
+            model.set_requires_all_reduce(last)
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        events.append("|")
+        loss.backward()
+        lines.append(" ".join(events))
+        events.clear()
+    if rank == 0:
+        torch.save(lines, out)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=cases.OUT / "schedule.txt")
+    parser.add_argument("ways", nargs="*", default=list(WAYS))
+    options = parser.parse_args()
+    head = [line.replace("/reference.py", "/fsdp2_schedule.py").replace("fp64", "fp32") for line in reference.HEAD]
+    with open(options.out, "w") as file:
+        print(*head, sep="\n", file=file)
+        for name in options.ways:
+            case, world, way = WAYS[name]
+            with tempfile.TemporaryDirectory() as folder:
+                out = os.path.join(folder, "lines")
+                mp.start_processes(record, (world, cases.CASES[case], way, os.path.join(folder, "store"), out),
+                                   nprocs=world, start_method="fork")
+                for m, line in enumerate(torch.load(out)):
+                    print(f"{name} {m} {line}", file=file, flush=True)
+
+
+if __name__ == "__main__":
+    main()

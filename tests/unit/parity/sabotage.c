@@ -1,0 +1,109 @@
+#include "tests/unit/parity/sabotage.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/engine/context.h"
+#include "shard_runtime/engine/model.h"
+
+enum { DELAY_MS = 100 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const struct comm_ops *sound;
+static struct comm_ops ops;
+static int slow;
+static enum sabotage sabotage;
+
+static void be_slow(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = DELAY_MS * 1000000 }, NULL);
+}
+
+/* One rank after the other, so that the others are ahead of it. */
+static bool is_late(const struct fsdp_comm *comm)
+{
+    return comm->sequence % (uint64_t)comm->size == (uint64_t)comm->rank;
+}
+
+static enum fsdp_status gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                               enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    const size_t bytes = n_elems * fsdp_dtype_size(dtype);
+    enum fsdp_status status;
+
+    if (slow & SLOW_GATHER && is_late(comm))
+        be_slow();
+    status = sound->all_gather(comm, send, recv, n_elems, dtype, err);
+    if (sabotage == LOSES_A_ROW && comm->rank == 0)
+        memset((char *)recv + bytes * (size_t)(comm->size - 1), 0, bytes);
+    return status;
+}
+
+static enum fsdp_status reduce(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                               enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    const bool silent = sabotage == REDUCES_TOO_LITTLE && comm->rank == comm->size - 1;
+    void *zeros = silent ? calloc((size_t)comm->size * n_elems + 1, fsdp_dtype_size(dtype)) : NULL;
+    enum fsdp_status status;
+
+    if (slow & SLOW_REDUCE && is_late(comm))
+        be_slow();
+    if (sabotage == SUMS_FOR_MEANS && op == FSDP_MEAN)
+        op = FSDP_SUM;
+    status = sound->reduce_scatter(comm, silent ? zeros : send, recv, n_elems, dtype, op, err);
+    free(zeros);
+    return status;
+}
+
+static void make_ops(void)
+{
+    ops = *sound;
+    ops.all_gather = gather;
+    ops.reduce_scatter = reduce;
+}
+
+static void on_phase(enum fsdp_phase phase, void *user)
+{
+    (void)user;
+    if (phase == FSDP_PHASE_BACKWARD)
+        be_slow();
+}
+
+void sabotage_choose(int slow_at, enum sabotage what)
+{
+    slow = slow_at;
+    sabotage = what;
+}
+
+void sabotage_context(struct fsdp_context *context)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    pthread_mutex_lock(&lock);
+    if (sound == NULL)
+        sound = context->comm->ops;
+    pthread_mutex_unlock(&lock);
+    pthread_once(&once, make_ops);
+    context->comm->ops = &ops;
+    if (slow & SLOW_AFTER_FORWARD && context->rank == 0)
+        fsdp_context_on_phase(context, on_phase, NULL);
+}
+
+void sabotage_model(struct fsdp_model *model)
+{
+    struct plan *plan = &model->training.plan;
+
+    for (int i = 0; sabotage == MISSES_A_WAIT && i < plan->n_entries; i++)
+        if (plan->entries[i].stream == PLAN_COMPUTE)
+            plan->entries[i].waits[PLAN_GATHERS] = -1;
+}
+
+void sabotage_before_optimizer(const struct fsdp_context *context)
+{
+    if (slow & SLOW_BEFORE_OPTIMIZER && context->rank == context->W - 1)
+        be_slow();
+}

@@ -1,0 +1,41 @@
+/* test_fully_shard_frozen.py: only biases learn. What is frozen is gathered, and neither reduced nor updated. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/unit/parity/case.h"
+
+#define N(ways) (sizeof(ways) / sizeof *(ways))
+
+Test(parity_frozen, only_biases_learn, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 },
+                                       { .W = 2 },
+                                       { .W = 3, .reshard = FSDP_RESHARD_TRUE },
+                                       { .W = 4, .replicate = 2 },
+                                       { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
+                                       { .W = 2, .recompute = FSDP_CHECKPOINT_FULL } };
+
+    case_expect("biases", ways, N(ways));
+}
+
+Test(parity_frozen, what_is_frozen_has_no_gradient_and_the_weights_it_began_with, .timeout = 300)
+{
+    struct reference *reference = reference_read("biases");
+    static struct seen before, after;
+
+    case_run(reference, &(struct way){ .W = 3, .steps = 1 }, &before);
+    case_run(reference, &(struct way){ .W = 3, .steps = 4 }, &after);
+
+    for (size_t i = 0; i < after.n_parameters; i++) {
+        const char *name = after.parameters[i].name;
+        const bool bias = strcmp(strrchr(name, '.'), ".bias") == 0;
+        const bool moved = memcmp(before.parameters[i].weight, after.parameters[i].weight,
+                                  after.parameters[i].n_elems * sizeof(float)) != 0;
+
+        cr_expect(bias == moved, "%s", name);
+        cr_expect(bias == (after.parameters[i].gradient != NULL), "%s", name);
+    }
+    seen_free(&before);
+    seen_free(&after);
+    reference_free(reference);
+}

@@ -1,0 +1,148 @@
+/*
+ * test_fully_shard_training.py: each case against PyTorch without sharding in fp64, over worlds of 1 to 8 ranks and the
+ * ways of sharding. Same mathematics, so losses to 2e-6, norms and gradients to 5e-6.
+ */
+#include <criterion/criterion.h>
+
+#include "tests/unit/parity/case.h"
+
+#define N(ways) (sizeof(ways) / sizeof *(ways))
+
+/* Shapes that no world size divides, and at 8 ranks fewer rows than ranks. */
+Test(parity_training, uneven_linears_at_every_world_size, .timeout = 300)
+{
+    static const char *const cases[] = { "linears-a", "linears-b", "linears-c" };
+
+    for (size_t c = 0; c < N(cases); c++)
+        for (int W = 1; W <= 8; W++) {
+            const struct way ways[] = { { .W = W }, { .W = W, .groups = ROOT_ONLY } };
+
+            case_expect(cases[c], ways, N(ways));
+        }
+}
+
+Test(parity_training, transformer_at_every_world_size, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 }, { .W = 2 }, { .W = 3 }, { .W = 4 },
+                                       { .W = 5 }, { .W = 6 }, { .W = 7 }, { .W = 8 } };
+
+    case_expect("transformer", ways, N(ways));
+}
+
+Test(parity_training, reshard_modes, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 2, .reshard = FSDP_RESHARD_TRUE },
+        { .W = 3, .reshard = FSDP_RESHARD_FALSE },
+        { .W = 4, .reshard_size = 2 },
+        { .W = 6, .reshard_size = 3 },
+        { .W = 4, .reshard_size = 4 },
+        { .W = 4, .reshard_size = 1 },
+        { .W = 4, .keep_after_backward = true },
+    };
+
+    case_expect("transformer", ways, N(ways));
+}
+
+Test(parity_training, groupings, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 3, .groups = ROOT_ONLY },
+                                       { .W = 3, .groups = IN_LISTS },
+                                       { .W = 3, .groups = BY_LINEAR },
+                                       { .W = 2, .groups = BY_LINEAR, .reshard = FSDP_RESHARD_TRUE } };
+
+    case_expect("transformer", ways, N(ways));
+}
+
+Test(parity_training, explicit_prefetch, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 2, .prefetch = 1 },
+                                       { .W = 3, .prefetch = 2 },
+                                       { .W = 2, .prefetch = 2, .overlap = FSDP_OVERLAP_ON } };
+
+    case_expect("transformer", ways, N(ways));
+}
+
+Test(parity_training, gradient_accumulation, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 1, .n_micro = 3 },
+        { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_LAST },
+        { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
+        { .W = 4, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .reshard = FSDP_RESHARD_TRUE },
+        { .W = 3,
+          .n_micro = 2,
+          .sync = FSDP_SYNC_LAST,
+          .reshard = FSDP_RESHARD_FALSE,
+          .keep_after_backward = true },
+        { .W = 4, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .reshard_size = 2 },
+        { .W = 4, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .replicate = 2 },
+        { .W = 4, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .replicate = 2, .defers_all_reduce = true },
+        { .W = 4, .n_micro = 3, .sync = FSDP_SYNC_LAST, .replicate = 2, .reshard = FSDP_RESHARD_FALSE },
+    };
+
+    case_expect("transformer", ways, N(ways));
+}
+
+Test(parity_training, hybrid_sharding, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 4, .replicate = 2 },
+                                       { .W = 4, .replicate = 4 },
+                                       { .W = 6, .replicate = 3, .reshard = FSDP_RESHARD_TRUE },
+                                       { .W = 8, .replicate = 2, .reshard = FSDP_RESHARD_FALSE },
+                                       { .W = 8, .replicate = 2, .reshard_size = 2 } };
+
+    case_expect("transformer", ways, N(ways));
+    case_expect("linears-c", ways, 4);
+}
+
+Test(parity_training, activation_checkpointing, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 2, .recompute = FSDP_CHECKPOINT_FULL },
+        { .W = 3, .recompute = FSDP_CHECKPOINT_SELECTIVE },
+        { .W = 2, .recompute = FSDP_CHECKPOINT_FULL, .reshard = FSDP_RESHARD_TRUE, .n_micro = 2 },
+        { .W = 3, .recompute = FSDP_CHECKPOINT_FULL, .groups = BY_LINEAR },
+    };
+
+    case_expect("transformer", ways, N(ways));
+    case_expect("tied", ways, 3);
+}
+
+Test(parity_training, tied_parameters, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 },
+                                       { .W = 2 },
+                                       { .W = 5 },
+                                       { .W = 4, .replicate = 2 },
+                                       { .W = 3, .n_micro = 2, .sync = FSDP_SYNC_EVERY } };
+
+    case_expect("tied", ways, N(ways));
+}
+
+Test(parity_training, a_module_used_twice, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 },
+                                       { .W = 2 },
+                                       { .W = 3, .reshard = FSDP_RESHARD_FALSE },
+                                       { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
+                                       { .W = 4, .reshard_size = 2 } };
+
+    case_expect("twice", ways, N(ways));
+}
+
+Test(parity_training, other_dimensions, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 2, .columns = true },
+                                       { .W = 4, .columns = true, .n_micro = 2 },
+                                       { .W = 4, .columns = true, .replicate = 2 } };
+
+    case_expect("transformer", ways, N(ways));
+}
+
+Test(parity_training, optimizer_groups, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 }, { .W = 3 }, { .W = 4, .replicate = 2 } };
+
+    case_expect("groups", ways, N(ways));
+}
