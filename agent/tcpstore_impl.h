@@ -1,6 +1,6 @@
 /*
- * What the files of the store's server share: tcpstore.c opens, accepts and closes, tcpstore_client.c moves the bytes
- * of one connection.
+ * What the files of the store's server share: tcpstore.c opens, accepts and closes, tcpstore_listen.c makes the sockets
+ * that it listens on, tcpstore_client.c moves the bytes of one connection.
  */
 #ifndef AGENT_TCPSTORE_IMPL_H
 #define AGENT_TCPSTORE_IMPL_H
@@ -58,6 +58,13 @@ struct tcpstore {
     bool closing;
     unsigned char buffer[TCPSTORE_READ_BYTES];
 };
+
+/**
+ * Listen at config->host and ->also, all at one port: store->listeners (their descriptors, not yet watched) and ->port.
+ * Blocks while a name is looked up. After a failure, as of tcpstore_open(), nothing is open.
+ */
+enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_config *config,
+                                 struct fsdp_err *err);
 
 /** Serve the connection `fd`, which is the client's from here on. False: no memory, and it is closed. */
 bool tcpstore_client_begin(struct tcpstore *store, int fd);
