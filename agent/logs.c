@@ -236,10 +236,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 /* Where no logs are kept: a buffer without a name. */
 static enum fsdp_status open_nameless(int *fd, char *path, struct fsdp_err *err)
 {
-    const char *dir = getenv("TMPDIR");
+    const char *dir = rundir_temporary();
 
-    if (dir == NULL || dir[0] == '\0')
-        dir = "/tmp";
     snprintf(path, RUNDIR_PATH_BYTES, "a file that is not kept");
     *fd = open(dir, O_TMPFILE | O_RDWR | O_APPEND | O_CLOEXEC, 0600);
     if (*fd < 0) {

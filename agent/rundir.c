@@ -96,16 +96,25 @@ static enum fsdp_status make_folders(const char *path, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+const char *rundir_temporary(void)
+{
+    const char *named = getenv("TMPDIR");
+    struct stat stat_of;
+
+    return named != NULL && stat(named, &stat_of) == 0 && S_ISDIR(stat_of.st_mode) &&
+                   access(named, W_OK | X_OK) == 0
+               ? named
+               : "/tmp";
+}
+
 enum fsdp_status rundir_program_path(char *path, const char *dir, const char *run_id, struct fsdp_err *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     char temporary[RUNDIR_PATH_BYTES], name[NAME_MAX + 1];
-    const char *tmpdir = getenv("TMPDIR");
     enum fsdp_status status;
 
     if (dir == NULL) {
-        status =
-            absolute(temporary, tmpdir != NULL && tmpdir[0] != '\0' ? tmpdir : "/tmp", "fsdprun_XXXXXX", err);
+        status = absolute(temporary, rundir_temporary(), "fsdprun_XXXXXX", err);
         if (status != FSDP_OK)
             return status;
         if (mkdtemp(temporary) == NULL)

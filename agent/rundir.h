@@ -41,9 +41,12 @@ enum { RUNDIR_PATH_BYTES = 4096 };
  */
 enum fsdp_status rundir_job_path(char *path, const char *dir, const char *name, struct fsdp_err *err);
 
+/** TMPDIR where it names a folder that can be written; else, as where a job's TMPDIR is of another node, "/tmp". */
+const char *rundir_temporary(void);
+
 /**
  * RUN of a program, "<dir>/<run id>_<random>", created (0777 & ~umask) with its parents; `dir` NULL: in a fresh
- * "${TMPDIR:-/tmp}/fsdprun_<random>" of mode 0700. A '/' in `run_id` becomes '_'. FSDP_ERR_CONFIG: `dir` is a file.
+ * "<rundir_temporary()>/fsdprun_<random>" of mode 0700. A '/' in `run_id` becomes '_'. FSDP_ERR_CONFIG: `dir` is a file.
  */
 enum fsdp_status rundir_program_path(char *path, const char *dir, const char *run_id, struct fsdp_err *err);
 

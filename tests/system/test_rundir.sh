@@ -96,5 +96,8 @@ check_eq "torchrun's layout in a temporary directory" "attempt_0 attempt_1 event
 check_eq "with one folder an attempt and local rank" "attempt_0/0/stderr.log attempt_0/0/stdout.log attempt_1/0/stderr.log attempt_1/0/stdout.log" \
   "$(cd "$WORK"/tmp/fsdprun_*/none_* && ls attempt_*/*/*.log | xargs)"
 TMPDIR=$WORK/absent "$F" "$BUILD/test/toy" say=fine > "$WORK/out" 2> "$WORK/err"
-check_eq "without any temporary directory a program runs all the same" "0 fine" "$? $(cat "$WORK/out")"
+check_eq "a TMPDIR that is not there: a program runs all the same" "0 fine" "$? $(cat "$WORK/out")"
+TMPDIR=$WORK/absent "$F" --tee 3 "$BUILD/test/toy" env=FSDP_RUN_DIR > "$WORK/out" 2> "$WORK/err"
+check_match "and its output is kept below /tmp" '^0 .*/tmp/fsdprun_' "$? $(cat "$WORK/out")"
+kept=$(sed -n 's,.*=\(/tmp/fsdprun_[A-Za-z0-9]*\)/.*,\1,p' "$WORK/out"); [ -n "$kept" ] && rm -r "$kept"
 exit $((n_failed > 0))

@@ -220,6 +220,25 @@ Test(rundir, a_program_has_torchruns_layout)
     rundir_close(rundir, false);
 }
 
+Test(rundir, a_tmpdir_that_cannot_be_used_is_as_if_there_were_none)
+{
+    char absent[RUNDIR_PATH_BYTES], file[RUNDIR_PATH_BYTES];
+
+    snprintf(absent, sizeof absent, "%s/absent", top);
+    snprintf(file, sizeof file, "%s/file", top);
+    close(open(file, O_CREAT | O_WRONLY, 0700));
+    setenv("TMPDIR", top, 1);
+    cr_expect_str_eq(rundir_temporary(), top);
+    setenv("TMPDIR", absent, 1);
+    cr_expect_str_eq(rundir_temporary(), "/tmp");
+    setenv("TMPDIR", file, 1);
+    cr_expect_str_eq(rundir_temporary(), "/tmp");
+    setenv("TMPDIR", "", 1);
+    cr_expect_str_eq(rundir_temporary(), "/tmp");
+    unsetenv("TMPDIR");
+    cr_expect_str_eq(rundir_temporary(), "/tmp");
+}
+
 Test(rundir, a_temporary_directory_goes_only_when_nothing_was_kept)
 {
     struct rundir *rundir;
