@@ -79,7 +79,8 @@ static void from_dev(struct nvidia *found, const struct gpu_host *host, int *n_h
         else
             ++*n_hidden;
     }
-    qsort(minors, (size_t)n, sizeof *minors, by_number);
+    if (n > 1)
+        qsort(minors, (size_t)n, sizeof *minors, by_number);
     found->n = n; /* what stands where is not told here */
 }
 
