@@ -1,6 +1,6 @@
 /*
  * A model and its optimizer as the plain list of tensors that checkpoint/ saves and loads. Rows are used
- * where they lie: nothing is copied.
+ * where they lie, in memory or in the file of an offloaded optimizer: nothing is copied as a whole.
  */
 #include <fsdp/checkpoint.h>
 
@@ -12,6 +12,7 @@
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/shardfile/json.h"
 
 /* All tensors of both, to be freed; NULL: out of memory. */
@@ -42,7 +43,9 @@ static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct f
                                                  .cut_rank = everywhere ? 0 : model->shard_rank,
                                                  .saved_elsewhere =
                                                      model->context->rank >= (everywhere ? 1 : model->W),
-                                                 .rows = shards[i].data };
+                                                 .rows = shards[i].data,
+                                                 .store = i < n_model ? NULL : optimizer_store(optimizer),
+                                                 .in_store = i < n_model ? 0 : i - n_model };
         for (int d = 0; d < shards[i].n_dims; d++)
             tensors[i].shape[d] = shards[i].shape[d];
     }

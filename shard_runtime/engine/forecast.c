@@ -5,12 +5,13 @@
 #include <fsdp/forecast.h>
 
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/optim/optim.h"
 #include "shard_runtime/plan/traffic.h"
 
-static size_t optimizer_bytes(const struct fsdp_model *model, const struct fsdp_optimizer_options *options)
+static void forecast_optimizer(struct fsdp_forecast *forecast, const struct fsdp_model *model,
+                               const struct fsdp_optimizer_options *options)
 {
-    const int n_states = options == NULL ? 0 : optim_find(options->kind)->n_states(options);
     size_t elems = 0;
 
     for (int i = 0; i < model->layout.n_params; i++) {
@@ -19,7 +20,8 @@ static size_t optimizer_bytes(const struct fsdp_model *model, const struct fsdp_
         (void)model_shard_elems(model, FSDP_GRADIENT, i, &n_elems);
         elems += n_elems;
     }
-    return elems * (size_t)n_states * sizeof(float);
+    if (options != NULL)
+        optimizer_need(options, elems, &forecast->optimizer, &forecast->offloaded);
 }
 
 static struct fsdp_forecast_collectives collectives_of(const struct plan_collectives *counted)
@@ -50,7 +52,7 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
     struct plan_traffic traffic;
 
     fsdp_model_memory(model, &forecast->memory);
-    forecast->optimizer = optimizer_bytes(model, optimizer);
+    forecast_optimizer(forecast, model, optimizer);
     forecast->staging = staging_bytes(model, world);
     plan_count_traffic(&model->training.plan, world->n_micro, &traffic);
     forecast->all_gather = collectives_of(&traffic.all_gather);

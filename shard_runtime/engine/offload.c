@@ -52,8 +52,10 @@ static enum fsdp_status update_chunk(struct offload *offload, int visit,
     struct state_piece piece = { 0 };
 
     while (status == FSDP_OK && state_chunk_next(&chunk, offload->starts, &piece)) {
-        float *state[MAX_STATES] = { slot + piece.at, slot + chunk.stride + piece.at };
+        float *state[MAX_STATES] = { NULL };
 
+        for (int s = 0; s < offload->window.n_states; s++)
+            state[s] = slot + (size_t)s * chunk.stride + piece.at;
         if (visitor->wants(visitor->user, piece.tensor))
             status = visitor->update(visitor->user, piece.tensor, piece.first, piece.n_elems, state, err);
     }

@@ -1,31 +1,37 @@
 /*
- * An optimizer on a model: the state of this rank's rows in one piece of memory, and the loop over
- * parameters.
+ * An optimizer on a model: the state of this rank's rows in one piece of memory, or in a file with a window of it, and
+ * the loop over parameters.
  */
-#include <fsdp/optimizer.h>
+#include "shard_runtime/engine/optimizer.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/engine/model.h"
-#include "shard_runtime/optim/optim.h"
 
-struct fsdp_optimizer {
-    struct fsdp_model *model;
-    struct fsdp_optimizer_options options;
-    const struct optim_ops *ops;
-    struct optim_tensor *tensors;      /* of each parameter that has a gradient */
-    struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
-    int *params;                       /* each of these: its number in the model */
-    char **names;                      /* (tensors, states) */
-    bool *updated;                     /* each group: in this step already */
-    int n_tensors, n_states;
-    float *state;
-    size_t state_bytes;
-    uint64_t step;
-};
+static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
+{
+    struct fsdp_context *context = optimizer->model->context;
+    const struct offload_options options = { .io = &io_posix,
+                                             .directory = optimizer->options.offload_dir,
+                                             .rank = context->rank,
+                                             .window_bytes = optimizer->options.offload_window_bytes };
+    size_t *n_elems = alloc_array((size_t)optimizer->n_tensors, sizeof *n_elems);
+    enum fsdp_status status;
+
+    if (n_elems == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
+    for (int i = 0; i < optimizer->n_tensors; i++)
+        n_elems[i] = optimizer->tensors[i].n_elems;
+    status = strcmp(context->device.ops->name, "cpu") == 0
+                 ? offload_create(&optimizer->offload, &context->device, n_elems, optimizer->n_tensors,
+                                  optimizer->n_states, &options, err)
+                 : fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "optimizer state in a file is not supported on %s",
+                             context->device.ops->name);
+    free(n_elems);
+    return status;
+}
 
 static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
@@ -35,6 +41,8 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     enum fsdp_status status;
     void *memory = NULL;
 
+    if (optimizer->options.offload_dir != NULL && optimizer->n_states > 0)
+        return make_offload(optimizer, err);
     for (int i = 0; i < optimizer->n_tensors; i++)
         total += optimizer->tensors[i].n_elems * (size_t)optimizer->n_states;
     optimizer->state_bytes = total * sizeof(float);
@@ -164,6 +172,8 @@ enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_
         fsdp_optimizer_destroy(optimizer);
         return status;
     }
+    optimizer->options.groups = NULL; /* the caller's, as offload_dir is */
+    optimizer->options.offload_dir = NULL;
     *out = optimizer;
     return FSDP_OK;
 }
@@ -175,6 +185,7 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     if (optimizer->state != NULL)
         optimizer->model->context->device.ops->free(&optimizer->model->context->device, optimizer->state,
                                                     optimizer->state_bytes);
+    offload_destroy(optimizer->offload);
     for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
         free(optimizer->names[i]);
     free(optimizer->names);
@@ -198,42 +209,84 @@ static float scale_of(const struct fsdp_optimizer *optimizer, int i)
     return model->layout.groups[group_of(optimizer, i)].local ? 1.0f : (float)model->grad_scale;
 }
 
-static void update(struct fsdp_optimizer *optimizer, int i, struct device_stream *stream)
+/* `rows` are those of tensor i, or some of them. */
+static void update(struct fsdp_optimizer *optimizer, int i, const struct optim_tensor *rows)
 {
     const struct fsdp_optimizer_options *options = &optimizer->of[i];
+    struct fsdp_context *context = optimizer->model->context;
 
-    if (optimizer->tensors[i].n_elems > 0)
-        optimizer->ops->update(&optimizer->model->context->numerics, stream, options, &optimizer->tensors[i],
+    if (rows->n_elems > 0)
+        optimizer->ops->update(&context->numerics, context->streams[PLAN_COMPUTE], options, rows,
                                fsdp_schedule_lr(options, optimizer->step + 1), scale_of(optimizer, i),
                                optimizer->step + 1);
 }
 
-enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
+/* The tensors of one group, or (-1) of all that this step has not updated yet. */
+struct selection {
+    struct fsdp_optimizer *optimizer;
+    int group;
+};
+
+static bool is_selected(void *user, int i)
+{
+    const struct selection *selection = user;
+    const int group = group_of(selection->optimizer, i);
+
+    return selection->group < 0 ? !selection->optimizer->updated[group] : group == selection->group;
+}
+
+static enum fsdp_status update_part(void *user, int i, size_t first, size_t n_elems, float *const *state,
+                                    struct fsdp_err *err)
+{
+    const struct selection *selection = user;
+    struct fsdp_optimizer *optimizer = selection->optimizer;
+    struct fsdp_context *context = optimizer->model->context;
+    struct optim_tensor part = optimizer->tensors[i];
+
+    part.param += first;
+    part.grad += first;
+    part.n_elems = n_elems;
+    for (int s = 0; s < optimizer->n_states; s++)
+        part.state[s] = state[s];
+    update(optimizer, i, &part);
+    context_alive(context);
+    return context->device.ops->synchronize(context->streams[PLAN_COMPUTE],
+                                            err); /* then it is written back */
+}
+
+static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
 {
     struct fsdp_context *context = optimizer->model->context;
-    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    struct selection selection = { .optimizer = optimizer, .group = group };
+    const struct offload_visitor visitor = { .user = &selection,
+                                             .wants = is_selected,
+                                             .update = update_part };
 
+    if (optimizer->offload != NULL)
+        return offload_run(optimizer->offload, &visitor, err);
+    for (int i = 0; i < optimizer->n_tensors; i++)
+        if (is_selected(&selection, i))
+            update(optimizer, i, &optimizer->tensors[i]);
+    return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
+}
+
+enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
+{
     if (group < 0 || group >= optimizer->model->layout.n_groups || optimizer->updated[group])
         return fsdp_fail(err, FSDP_ERR_ARG, "group %d is updated a second time, or not there", group);
-    for (int i = 0; i < optimizer->n_tensors; i++)
-        if (group_of(optimizer, i) == group)
-            update(optimizer, i, stream);
     optimizer->updated[group] = true;
-    return context->device.ops->synchronize(stream, err);
+    return update_selected(optimizer, group, err);
 }
 
 enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
-    struct fsdp_context *context = optimizer->model->context;
-    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    enum fsdp_status status;
 
-    fsdp_context_phase(context, FSDP_PHASE_OPTIMIZER);
-    for (int i = 0; i < optimizer->n_tensors; i++)
-        if (!optimizer->updated[group_of(optimizer, i)])
-            update(optimizer, i, stream);
+    fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
+    status = update_selected(optimizer, -1, err);
     memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);
     optimizer->step++;
-    return context->device.ops->synchronize(stream, err);
+    return status;
 }
 
 uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer)
@@ -249,36 +302,4 @@ void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t st
 double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
 {
     return fsdp_schedule_lr(&optimizer->options, optimizer->step + 1);
-}
-
-size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
-{
-    return (size_t)optimizer->n_tensors * (size_t)optimizer->n_states;
-}
-
-size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
-{
-    return optimizer->state_bytes;
-}
-
-void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out)
-{
-    struct fsdp_model *model = optimizer->model;
-
-    for (int i = 0; i < optimizer->n_tensors; i++)
-        for (int s = 0; s < optimizer->n_states; s++) {
-            struct fsdp_parameter_info info;
-            struct fsdp_tensor_shard *shard = &out[i * optimizer->n_states + s];
-
-            (void)fsdp_model_parameter(model, (size_t)optimizer->params[i], &info, NULL); /* i is in range */
-            *shard = (struct fsdp_tensor_shard){ .name = optimizer->names[i * optimizer->n_states + s],
-                                                 .dtype = FSDP_F32,
-                                                 .n_dims = info.n_dims,
-                                                 .shard_dim = info.shard_dim,
-                                                 .everywhere = info.everywhere,
-                                                 .first_row = info.first_row,
-                                                 .n_rows = info.n_rows,
-                                                 .data = optimizer->tensors[i].state[s] };
-            memcpy(shard->shape, info.shape, sizeof shard->shape);
-        }
 }

@@ -68,10 +68,14 @@ static void check_parallel(const struct job *job, struct checking *checking)
     if (job->parallel.replicate == 0 || W % job->parallel.replicate != 0)
         misfit(checking, "parallel.replicate|launch.nproc_per_node|launch.nnodes",
                "%" PRIu64 " copies of the model do not divide %" PRIu64 " ranks", job->parallel.replicate, W);
+    if (job->parallel.offload_dir != NULL && job->parallel.offload_dir[0] != '\0' &&
+        job->parallel.offload != JOB_OFFLOAD_NVME)
+        misfit(checking, "parallel.offload_dir|parallel.offload", "is for parallel.offload: nvme");
 }
 
 /* Rules are read here for their words alone: which names there are is known when the model is made. */
-static void check_rules(const struct job *job, const char *section, const char *text, struct checking *checking)
+static void check_rules(const struct job *job, const char *section, const char *text,
+                        struct checking *checking)
 {
     struct fsdp_err err = { 0 };
     struct job_rule rule;

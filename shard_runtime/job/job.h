@@ -22,7 +22,7 @@ enum job_reshard {
     JOB_RESHARD_TO = 1000, /* and so many ranks: JOB_CHOICE_NUMBER */
     JOB_RESHARD_MOST = 1000 + 65536,
 };
-enum job_offload { JOB_OFFLOAD_NONE, JOB_OFFLOAD_CPU };
+enum job_offload { JOB_OFFLOAD_NONE, JOB_OFFLOAD_CPU, JOB_OFFLOAD_NVME };
 enum job_gradient_sync { JOB_SYNC_LAST, JOB_SYNC_EVERY };
 enum job_all_reduce { JOB_ALL_REDUCE_EVERY, JOB_ALL_REDUCE_LAST };
 enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
@@ -78,6 +78,7 @@ struct job {
         enum job_reshard reshard_after_forward;
         char *groups; /* "": none */
         enum job_offload offload;
+        char *offload_dir; /* absolute once resolved; "": offload in the run directory */
         uint64_t replicate;
         enum job_all_reduce all_reduce;
         enum job_dtype param_dtype, reduce_dtype;

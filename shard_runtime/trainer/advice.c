@@ -28,6 +28,8 @@ static const struct change changes[] = {
     { "parallel", "reduce_dtype", "\"bfloat16\"", 0, NULL, "gradients are summed over ranks in bfloat16" },
     { "parallel", "offload", "\"cpu\"", 0, NULL,
       "parameters cross to the device and gradients back, every step" },
+    { "parallel", "offload", "\"nvme\"", 0, NULL,
+      "optimizer state is read from a disk and written back, every step" },
     { "launch", "nnodes", NULL, 2, NULL, "twice the nodes" },
 };
 enum { N_CHANGES = sizeof changes / sizeof *changes };

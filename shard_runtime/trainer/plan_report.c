@@ -38,11 +38,14 @@ static void put_lines(FILE *out, const struct line *lines, size_t n)
 
 static void put_memory(FILE *out, const struct forecast *f)
 {
+    const struct line offloaded = { "offloaded", "on a disk, of each rank: all of its optimizer state",
+                                    f->need.offloaded };
     const struct fsdp_memory *memory = &f->need.memory;
     const struct line lines[] = {
         { "parameters", "this rank's rows, padded to equal shards", memory->parameters },
         { "gradients", "the same of gradients", memory->gradients },
-        { "optimizer", "its state of these rows", f->need.optimizer },
+        { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "its state of these rows",
+          f->need.optimizer },
         { "arena", "for what follows, which is not at its most at once:", memory->arena },
         { "  gather", "gathered parameters", memory->gather },
         { "  reduce", "whole gradients, until they are reduced", memory->reduce },
@@ -55,6 +58,8 @@ static void put_memory(FILE *out, const struct forecast *f)
 
     fprintf(out, "memory of a rank\n");
     put_lines(out, lines, sizeof lines / sizeof *lines);
+    if (f->need.offloaded > 0)
+        put_lines(out, &offloaded, 1);
 }
 
 static void put_traffic(FILE *out, const struct forecast *f)
@@ -134,9 +139,11 @@ void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const s
     fprintf(out,
             "{\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
             "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"snapshot\": 0, "
-            "\"shared\": 0, \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
+            "\"shared\": 0, \"offloaded\": %" PRIu64
+            ", \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
             memory->parameters, memory->gradients, f->need.optimizer, memory->gather, memory->reduce,
-            memory->activations, memory->scratch, memory->arena, f->need.staging, f->baseline, f->total);
+            memory->activations, memory->scratch, memory->arena, f->need.offloaded, f->need.staging,
+            f->baseline, f->total);
     fprintf(out,
             "\"traffic_per_step\": {\"all_gather\": %" PRIu64 ", \"reduce_scatter\": %" PRIu64
             ", \"all_reduce\": %" PRIu64 "}, \"world_size\": %d, \"n_parameters\": %zu, \"fits\": %s",

@@ -1,6 +1,7 @@
 #include "shard_runtime/trainer/trainer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "shard_runtime/trainer/models.h"
@@ -129,17 +130,23 @@ struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job)
     options.schedule = schedule_of(job->optimizer.schedule);
     options.warmup_steps = job->optimizer.warmup_steps;
     options.total_steps = job->train.steps;
+    options.offload_dir = job->parallel.offload == JOB_OFFLOAD_NVME ? job->parallel.offload_dir : NULL;
     return options;
 }
 
 static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_err *err)
 {
     struct fsdp_optimizer_options options = trainer_optimizer_options(trainer->job);
+    char own_directory[TRAINER_PATH_BYTES + sizeof "/offload"];
     struct optimizer_groups groups;
     enum fsdp_status status = optimizer_groups_read(&groups, trainer->job, err);
 
     if (status != FSDP_OK)
         return status;
+    if (options.offload_dir != NULL && options.offload_dir[0] == '\0') {
+        snprintf(own_directory, sizeof own_directory, "%s/offload", trainer->run_dir);
+        options.offload_dir = own_directory;
+    }
     options.groups = groups.list;
     options.n_groups = groups.n;
     status = fsdp_optimizer_create(&trainer->optimizer, trainer->model, &options, err);
@@ -171,7 +178,7 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
     };
     status = trainer_agree(trainer, create_model(trainer, err), err);
     if (status == FSDP_OK)
-        status = create_optimizer(trainer, err);
+        status = trainer_agree(trainer, create_optimizer(trainer, err), err);
     return status;
 }
 

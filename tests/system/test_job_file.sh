@@ -19,8 +19,8 @@ bad "a key twice" 'data: {path: d}\ntrain:\n  steps: 1\n  steps: 2\n' \
   'bad.yaml:4:3: train.steps: is there twice (first in line 3)'
 bad "heads that do not divide dim" 'data: {path: d}\nmodel: {dim: 10, heads: 3}\n' \
   'bad.yaml:2:25: model.heads: 3 heads do not divide model.dim 10'
-bad "a feature that is not built" 'data: {path: d}\nparallel: {offload: params}\n' \
-  'bad.yaml:2:21: parallel.offload: params is not supported yet; use none'
+bad "a feature that is not built" 'data: {path: d}\ncheckpoint: {export: hf}\n' \
+  'bad.yaml:2:22: checkpoint.export: hf is not supported yet; use none'
 bad "an alias" 'data: {path: &p d}\nrun: {name: *p}\n' \
   'bad.yaml:1:14: data.path: anchors (&) are not allowed
 bad.yaml:2:13: run.name: aliases (*) are not allowed'

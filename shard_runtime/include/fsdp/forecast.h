@@ -28,7 +28,8 @@ struct fsdp_forecast_collectives {
 
 struct fsdp_forecast {
     struct fsdp_memory memory; /* of rank 0, which owns the most rows */
-    size_t optimizer;          /* its state for rank 0's rows; 0 without an optimizer */
+    size_t optimizer;          /* its state for rank 0's rows, or its window of it; 0 without an optimizer */
+    uint64_t offloaded;        /* bytes of the file that holds its state; 0: it is in memory */
     size_t staging; /* what the transport keeps for itself, shared with the ranks of the host or not */
     struct fsdp_forecast_collectives all_gather, reduce_scatter, all_reduce;
 };

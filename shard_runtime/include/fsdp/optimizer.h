@@ -50,6 +50,10 @@ struct fsdp_optimizer_options {
     const struct fsdp_optimizer_group
         *groups; /* a parameter takes the first that matches; read by create alone */
     size_t n_groups;
+    /** A directory on a disk: the state is in a file there, which has no name and ends with the process, and memory holds a
+     * window of it. No bit changes. NULL: all of it is in memory. Read by create alone; the cpu device's. */
+    const char *offload_dir;
+    size_t offload_window_bytes; /* 0: 24 MiB */
 };
 
 /** AdamW with lr 1e-3, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1 on all, constant. */
@@ -57,13 +61,17 @@ FSDP_API struct fsdp_optimizer_options fsdp_optimizer_defaults(void);
 /** The learning rate of update `step`, counted from 1: a pure function. */
 FSDP_API double fsdp_schedule_lr(const struct fsdp_optimizer_options *options, uint64_t step);
 
-/** `model` is borrowed and destroyed later. FSDP_ERR_ARG: a number out of its range, named. */
+/**
+ * `model` is borrowed and destroyed later. FSDP_ERR_ARG: a number out of its range, named. With offload_dir also
+ * FSDP_ERR_CONFIG: it is in memory; FSDP_ERR_IO: no room there.
+ */
 FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
                                                 const struct fsdp_optimizer_options *options,
                                                 struct fsdp_err *err);
 FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 
-/** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). */
+/** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). FSDP_ERR_IO, with an
+ * offload_dir: parameters and state are undefined, the last checkpoint stands. */
 FSDP_API enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err);
 /**
  * Update the parameters of one group alone, in the step that fsdp_optimizer_step() will end, which leaves them out: for
@@ -82,9 +90,18 @@ FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
 /** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum_buffer.P" (SGD
  * with momentum). */
 FSDP_API size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer);
+/** `data` is NULL where the state is in a file: the two below read and write it. */
 FSDP_API void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out);
-/** Bytes of state on this rank. */
+/** Elements first ... first + n_elems - 1 of this rank's rows of state tensor `index`. FSDP_ERR_ARG: out of range. */
+FSDP_API enum fsdp_status fsdp_optimizer_read_state(struct fsdp_optimizer *optimizer, size_t index,
+                                                    size_t first, size_t n_elems, float *out,
+                                                    struct fsdp_err *err);
+FSDP_API enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, size_t index,
+                                                     size_t first, size_t n_elems, const float *values,
+                                                     struct fsdp_err *err);
+/** Bytes of memory for the state of this rank, and of a file of offload_dir (0: none). */
 FSDP_API size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer);
+FSDP_API uint64_t fsdp_optimizer_offloaded_bytes(const struct fsdp_optimizer *optimizer);
 
 FSDP_END_DECLS
 

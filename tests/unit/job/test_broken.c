@@ -185,8 +185,10 @@ static const struct broken {
       "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:71: parallel.output_dtype: must be null, float32 or bfloat16, not float64" },
-    { "later offload", DATA "parallel: {offload: nvme}\n",
-      "t.yaml:2:21: parallel.offload: nvme is not supported yet; use none or cpu" },
+    { "unknown offload", DATA "parallel: {offload: disk}\n",
+      "t.yaml:2:21: parallel.offload: must be none, cpu or nvme, not disk" },
+    { "nothing to put there", DATA "parallel: {offload: cpu, offload_dir: /scratch}\n",
+      "t.yaml:2:39: parallel.offload_dir: is for parallel.offload: nvme" },
     { "rules", DATA "parallel: {groups: \"layers.*: lr=1\"}\noptimizer: {groups: \"*.bias: lr\"}\n",
       "t.yaml:2:20: parallel.groups: lr cannot be set for layers.* alone\n"
       "t.yaml:3:21: optimizer.groups: behind *.bias: something like key=value is missing" },

@@ -168,8 +168,10 @@ Test(resolve, a_wrong_setting_names_itself)
     setting_gives("\xff.path=a", "--set 2: is not UTF-8 text");
     setting_gives("data.path=", "--set 2: data.path: must not be empty");
     setting_gives("model.heads=7", "--set 2: model.heads: 7 heads do not divide model.dim 512");
-    setting_gives("parallel.offload=nvme",
-                  "--set 2: parallel.offload: nvme is not supported yet; use none or cpu");
+    setting_gives("parallel.offload=params",
+                  "--set 2: parallel.offload: must be none, cpu or nvme, not params");
+    setting_gives("parallel.offload_dir=/scratch",
+                  "--set 2: parallel.offload_dir: is for parallel.offload: nvme");
 }
 
 Test(resolve, an_input_path_starts_at_the_job_file_and_a_setting_at_the_working_directory)

@@ -1,0 +1,37 @@
+/*
+ * What an optimizer is inside, and what of it a checkpoint has to know beside <fsdp/optimizer.h>.
+ */
+#ifndef ENGINE_OPTIMIZER_H
+#define ENGINE_OPTIMIZER_H
+
+#include <fsdp/optimizer.h>
+
+#include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/offload.h"
+#include "shard_runtime/optim/optim.h"
+#include "shard_runtime/shardfile/rows_store.h"
+
+struct fsdp_optimizer {
+    struct fsdp_model *model;
+    struct fsdp_optimizer_options options;
+    const struct optim_ops *ops;
+    struct optim_tensor *tensors;      /* of each parameter that has a gradient */
+    struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
+    int *params;                       /* each of these: its number in the model */
+    char **names;                      /* (tensors, states) */
+    bool *updated;                     /* each group: in this step already */
+    int n_tensors, n_states;
+    float *state;
+    size_t state_bytes;
+    struct offload *offload; /* keeps the state in a file; NULL: it is in `state` */
+    uint64_t step;
+};
+
+/** Who keeps the states, numbered as fsdp_optimizer_state() lists them; NULL: they are in memory. */
+const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer);
+
+/** Bytes of memory, and of the file, that the states of n_elems elements take with these options. */
+void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
+                    uint64_t *file_bytes);
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * The state of an optimizer from outside: a list of its tensors, any part of them, and what it takes.
+ */
+#include <string.h>
+
+#include "shard_runtime/engine/optimizer.h"
+#include "shard_runtime/optim/state_window.h"
+
+size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
+{
+    return (size_t)optimizer->n_tensors * (size_t)optimizer->n_states;
+}
+
+void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
+                    uint64_t *file_bytes)
+{
+    const int n_states = optim_find(options->kind)->n_states(options);
+    const struct state_window window = state_window_make(n_elems, n_states, options->offload_window_bytes);
+    const bool offloads = options->offload_dir != NULL;
+
+    *memory_bytes = offloads ? window.memory_bytes : n_elems * (size_t)n_states * sizeof(float);
+    *file_bytes = offloads ? window.file_bytes : 0;
+}
+
+size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
+{
+    return optimizer->offload != NULL ? offload_memory_bytes(optimizer->offload) : optimizer->state_bytes;
+}
+
+uint64_t fsdp_optimizer_offloaded_bytes(const struct fsdp_optimizer *optimizer)
+{
+    return optimizer->offload != NULL ? offload_file_bytes(optimizer->offload) : 0;
+}
+
+const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer)
+{
+    return optimizer->offload != NULL ? offload_store(optimizer->offload) : NULL;
+}
+
+static enum fsdp_status check_range(const struct fsdp_optimizer *optimizer, size_t index, size_t first,
+                                    size_t n_elems, struct fsdp_err *err)
+{
+    if (index >= fsdp_optimizer_state_count(optimizer) ||
+        first > optimizer->tensors[index / (size_t)optimizer->n_states].n_elems ||
+        n_elems > optimizer->tensors[index / (size_t)optimizer->n_states].n_elems - first)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%zu elements from %zu of optimizer state %zu are not there",
+                         n_elems, first, index);
+    return FSDP_OK;
+}
+
+static float *state_rows(const struct fsdp_optimizer *optimizer, size_t index)
+{
+    return optimizer->tensors[index / (size_t)optimizer->n_states].state[index % (size_t)optimizer->n_states];
+}
+
+enum fsdp_status fsdp_optimizer_read_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
+                                           size_t n_elems, float *out, struct fsdp_err *err)
+{
+    const struct rows_store *store = optimizer_store(optimizer);
+    struct fsdp_context *context = optimizer->model->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    const enum fsdp_status status = check_range(optimizer, index, first, n_elems, err);
+
+    if (status != FSDP_OK || n_elems == 0)
+        return status;
+    if (store != NULL)
+        return store->read(store->user, index, first * sizeof(float), out, n_elems * sizeof(float), err);
+    context->device.ops->copy(stream, out, state_rows(optimizer, index) + first, n_elems * sizeof(float),
+                              DEVICE_COPY_FROM);
+    return context->device.ops->synchronize(stream, err);
+}
+
+enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
+                                            size_t n_elems, const float *values, struct fsdp_err *err)
+{
+    const struct rows_store *store = optimizer_store(optimizer);
+    struct fsdp_context *context = optimizer->model->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    const enum fsdp_status status = check_range(optimizer, index, first, n_elems, err);
+
+    if (status != FSDP_OK || n_elems == 0)
+        return status;
+    if (store != NULL)
+        return store->write(store->user, index, first * sizeof(float), values, n_elems * sizeof(float), err);
+    context->device.ops->copy(stream, state_rows(optimizer, index) + first, values, n_elems * sizeof(float),
+                              DEVICE_COPY_TO);
+    return context->device.ops->synchronize(stream, err);
+}
+
+void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out)
+{
+    struct fsdp_model *model = optimizer->model;
+
+    for (int i = 0; i < optimizer->n_tensors; i++)
+        for (int s = 0; s < optimizer->n_states; s++) {
+            struct fsdp_parameter_info info;
+            struct fsdp_tensor_shard *shard = &out[i * optimizer->n_states + s];
+
+            (void)fsdp_model_parameter(model, (size_t)optimizer->params[i], &info, NULL); /* i is in range */
+            *shard = (struct fsdp_tensor_shard){ .name = optimizer->names[i * optimizer->n_states + s],
+                                                 .dtype = FSDP_F32,
+                                                 .n_dims = info.n_dims,
+                                                 .shard_dim = info.shard_dim,
+                                                 .everywhere = info.everywhere,
+                                                 .first_row = info.first_row,
+                                                 .n_rows = info.n_rows,
+                                                 .data = optimizer->tensors[i].state[s] };
+            memcpy(shard->shape, info.shape, sizeof shard->shape);
+        }
+}
