@@ -226,7 +226,7 @@ static void unknown_setting(struct resolving *r, const struct job_setting *setti
     refuse_setting(r, setting, words);
 }
 
-/* `value` as the value of `key`: text as it is, anything else by the YAML reader. */
+/* `value` as the value of `key`: text as it is, but for the word for none; anything else by the YAML reader. */
 static void read_setting_value(struct resolving *r, const struct job_key *key,
                                const struct job_setting *setting, const char *value)
 {
@@ -238,8 +238,11 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
     if (key->type == JOB_TEXT) {
         if (utf8_prefix(value, strlen(value)) != strlen(value))
             spoil(r, key, place, "is not UTF-8 text");
-        else
+        else {
+            as_it_is.plain =
+                key->zero != NULL && strcmp(value, key->zero) == 0; /* as it stands in a file: none */
             read_node(r, key, &as_it_is, place);
+        }
         return;
     }
     job_report_init(&ignored);

@@ -174,6 +174,19 @@ Test(resolve, a_wrong_setting_names_itself)
                   "--set 2: parallel.offload_dir: is for parallel.offload: nvme");
 }
 
+Test(resolve, the_word_for_none_is_no_file_of_that_name)
+{
+    static const char text[] = "data: {path: d}\nmodel: {weights: w}\n";
+    static const struct job_setting setting = { "--set 1", "model.weights=null" };
+    struct job_origins origins;
+    struct job job;
+
+    cr_assert(eq(int, resolve_text(&job, &origins, text, sizeof text - 1, &setting, 1, lines, sizeof lines),
+                 FSDP_OK));
+    cr_assert(eq(str, job.model.weights, (char *)""));
+    job_free(&job);
+}
+
 Test(resolve, an_input_path_starts_at_the_job_file_and_a_setting_at_the_working_directory)
 {
     static const struct job_setting setting = { "--set 1", "data.path=x.txt" };
