@@ -24,8 +24,12 @@ void world_say(const struct world *world, const char *words)
 
 void world_post(struct world *world, enum world_event event)
 {
+    /* Any number of workers may be found dead in one pass; that some have failed is one event. */
+    for (int i = 0; i < world->queue_n && (event == WE_FAILED || event == WE_PEER_LOST); i++)
+        if (world->queue[(world->queue_head + i) % WORLD_QUEUE] == event)
+            return;
     if (world->queue_n == WORLD_QUEUE)
-        return; /* cannot be: a worker posts two at most between runs, and runs follow each of them */
+        return; /* cannot be: of the other events few can come between two runs */
     world->queue[(world->queue_head + world->queue_n++) % WORLD_QUEUE] = event;
 }
 
