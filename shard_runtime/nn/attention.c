@@ -13,6 +13,9 @@
 enum { SCORES, OUTPUT, D_PROBABILITIES, D_VALUE, D_QUERY, D_KEY };
 enum { QUERY, KEY, VALUE };
 
+/* With fewer positions than a vector has lanes the heads' products gain nothing from bfloat16: they stay float32. */
+enum { BF16_MIN_SEQ = 16 };
+
 static struct attention_desc describe(const struct graph_op *op)
 {
     const struct fsdp_value *q = op->inputs[QUERY];
@@ -34,9 +37,10 @@ static size_t aligned(size_t size_bytes)
     return (size_bytes + 63) / 64 * 64;
 }
 
-/* One product over all samples and heads. A square view is of (seq, seq), a tall one of (seq, head_dim). */
+/* One product over all samples and heads. A square view is of (seq, seq), a tall one of (seq, head_dim). On bfloat16
+ * the scores and the gradients of the probabilities stay float32 (`wide`). */
 static enum fsdp_status product(struct nn_kernels *kernels, const struct attention_desc *d,
-                                struct matmul **out, size_t n, size_t k, struct matmul_view a,
+                                enum fsdp_dtype dtype, bool wide, struct matmul **out, size_t n, size_t k, struct matmul_view a,
                                 struct matmul_view b, struct matmul_view c, float alpha, size_t *scratch,
                                 struct fsdp_err *err)
 {
@@ -48,7 +52,8 @@ static enum fsdp_status product(struct nn_kernels *kernels, const struct attenti
                                       .a = a,
                                       .b = b,
                                       .c = c,
-                                      .dtype = FSDP_F32,
+                                      .dtype = dtype,
+                                      .c_dtype = wide ? FSDP_F32 : dtype,
                                       .alpha = alpha };
 
     return nn_product(kernels, &desc, out, scratch, err);
@@ -77,28 +82,76 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     };
     const size_t dropped = op->attrs.p > 0 ? aligned(probabilities_bytes(&d)) : 0;
     size_t forward = 0, backward = 0;
+    enum fsdp_dtype dtype;
     enum fsdp_status status;
 
-    status = product(kernels, &d, &op->products[SCORES], T, d.head_dim, tall, transposed(tall), square, scale,
+    op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op) && op->attrs.p == 0 &&
+                     T >= BF16_MIN_SEQ && T <= NUMERICS_BF16_MAX_COLS;
+    dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
+    status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, tall, transposed(tall), square, scale,
                      &forward, err);
     if (status == FSDP_OK)
-        status = product(kernels, &d, &op->products[OUTPUT], d.head_dim, T, square, tall, tall, 1.0f,
+        status = product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, tall, tall, 1.0f,
                          &forward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_PROBABILITIES], T, d.head_dim, tall, transposed(tall),
+        status = product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, tall, transposed(tall),
                          square, 1.0f, &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_VALUE], d.head_dim, T, transposed(square), tall, tall,
+        status = product(kernels, &d, dtype, false, &op->products[D_VALUE], d.head_dim, T, transposed(square), tall, tall,
                          1.0f, &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_QUERY], d.head_dim, T, square, tall, tall, scale,
+        status = product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, tall, tall, scale,
                          &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, &op->products[D_KEY], d.head_dim, T, transposed(square), tall, tall,
+        status = product(kernels, &d, dtype, false, &op->products[D_KEY], d.head_dim, T, transposed(square), tall, tall,
                          scale, &backward, err);
-    op->saved_bytes[0] = probabilities_bytes(&d);
-    op->forward_scratch = dropped + forward;
+    op->saved_bytes[0] = probabilities_bytes(&d) / (op->takes_bf16 ? 2 : 1);
+    op->forward_scratch = (op->takes_bf16 ? aligned(probabilities_bytes(&d)) : dropped) + forward;
     op->backward_scratch = aligned(probabilities_bytes(&d)) + dropped + backward;
+    return status;
+}
+
+/* Scores in float32 beside, probabilities kept in bfloat16. */
+static enum fsdp_status forward_bf16(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    const struct attention_desc d = describe(op);
+    const struct numerics_ops *ops = run->numerics->ops;
+    char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
+    enum fsdp_status status;
+
+    status = ops->matmul_run(op->products[SCORES], run->stream, run->input[QUERY], run->input[KEY], NULL,
+                             run->scratch, scratch, err);
+    if (status != FSDP_OK)
+        return status;
+    ops->bf16->softmax(run->numerics, run->stream, run->scratch, run->saved[0], &d);
+    return ops->matmul_run(op->products[OUTPUT], run->stream, run->saved[0], run->input[VALUE], NULL,
+                           run->output, scratch, err);
+}
+
+/* The probabilities' place takes the gradients of the scores: after dV nobody else reads them. */
+static enum fsdp_status backward_bf16(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    const struct attention_desc d = describe(op);
+    const struct numerics_ops *ops = run->numerics->ops;
+    char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
+    enum fsdp_status status = FSDP_OK;
+
+    if (run->d_input[VALUE] != NULL)
+        status = ops->matmul_run(op->products[D_VALUE], run->stream, run->saved[0], run->d_output, NULL,
+                                 run->d_input[VALUE], scratch, err);
+    if (status != FSDP_OK || (run->d_input[QUERY] == NULL && run->d_input[KEY] == NULL))
+        return status;
+    status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE],
+                             NULL, run->scratch, scratch, err);
+    if (status != FSDP_OK)
+        return status;
+    ops->bf16->softmax_backward(run->numerics, run->stream, run->saved[0], run->scratch, &d);
+    if (run->d_input[QUERY] != NULL)
+        status = ops->matmul_run(op->products[D_QUERY], run->stream, run->saved[0], run->input[KEY], NULL,
+                                 run->d_input[QUERY], scratch, err);
+    if (status == FSDP_OK && run->d_input[KEY] != NULL)
+        status = ops->matmul_run(op->products[D_KEY], run->stream, run->saved[0], run->input[QUERY], NULL,
+                                 run->d_input[KEY], scratch, err);
     return status;
 }
 
@@ -112,6 +165,8 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
     char *scratch = (char *)run->scratch + (drops ? aligned(probabilities_bytes(&d)) : 0);
     enum fsdp_status status;
 
+    if (op->takes_bf16)
+        return forward_bf16(run, op, err);
     status = ops->matmul_run(op->products[SCORES], run->stream, run->input[QUERY], run->input[KEY], NULL,
                              run->saved[0], scratch, err);
     if (status != FSDP_OK)
@@ -132,6 +187,8 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     const float *probabilities = run->saved[0];
     enum fsdp_status status = FSDP_OK;
 
+    if (op->takes_bf16)
+        return backward_bf16(run, op, err);
     if (drops) {
         float *dropped = (float *)(void *)scratch;
 

@@ -1,7 +1,7 @@
 /*
  * Operations that know float32 only, on bfloat16 operands: they run on float32 copies in their scratch, and what
  * they give is rounded once on its way back. Correct for every kind, and the measure for those that take bfloat16
- * themselves (graph_kind.takes_bf16), which never come here.
+ * themselves (graph_op.takes_bf16), which never come here.
  *
  * The same buffer given twice is one copy: x + x adds its second gradient to what it wrote first.
  */
@@ -41,7 +41,7 @@ void nn_plan_copies(struct graph_op *op, bool training)
         operands += copy_bytes(op->params[i]->n_elems);
         gradients += copy_bytes(op->params[i]->n_elems);
     }
-    op->converts = !op->kind->takes_bf16 && (any || op->output->dtype == FSDP_BF16);
+    op->converts = !op->takes_bf16 && (any || op->output->dtype == FSDP_BF16);
     if (!op->converts)
         return;
     op->forward_copies = aligned(op->forward_scratch);

@@ -3,20 +3,41 @@
  */
 #include "shard_runtime/nn/nn.h"
 
+static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                struct fsdp_err *err)
+{
+    (void)training;
+    (void)err;
+    op->takes_bf16 = nn_is_bf16(kernels, op);
+    return FSDP_OK;
+}
+
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
+    const struct numerics_ops *ops = run->numerics->ops;
+    const size_t n_elems = graph_value_elems(op->output);
+
     (void)err;
-    run->numerics->ops->gelu(run->numerics, run->stream, run->input[0], run->output,
-                             graph_value_elems(op->output));
+    if (op->takes_bf16)
+        ops->bf16->gelu(run->numerics, run->stream, run->input[0], run->output, n_elems);
+    else
+        ops->gelu(run->numerics, run->stream, run->input[0], run->output, n_elems);
     return FSDP_OK;
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
+    const struct numerics_ops *ops = run->numerics->ops;
+    const size_t n_elems = graph_value_elems(op->output);
+
     (void)err;
-    if (run->d_input[0] != NULL)
-        run->numerics->ops->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0],
-                                          run->d_input[0], graph_value_elems(op->output));
+    if (run->d_input[0] == NULL)
+        return FSDP_OK;
+    if (op->takes_bf16)
+        ops->bf16->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0], run->d_input[0],
+                                 n_elems);
+    else
+        ops->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0], run->d_input[0], n_elems);
     return FSDP_OK;
 }
 
@@ -26,6 +47,7 @@ static const struct graph_kind kind = {
     .grad = { GRAPH_GRAD_WRITE },
     .forward_in_place = { true },
     .grad_in_place = true,
+    .prepare = prepare,
     .forward = forward,
     .backward = backward,
 };

@@ -36,7 +36,7 @@ static bool same_product(const struct matmul_desc *a, const struct matmul_desc *
 {
     return a->outer == b->outer && a->inner == b->inner && a->m == b->m && a->n == b->n && a->k == b->k &&
            same_view(&a->a, &b->a) && same_view(&a->b, &b->b) && same_view(&a->c, &b->c) &&
-           a->dtype == b->dtype && a->bias == b->bias && a->accumulate == b->accumulate &&
+           a->dtype == b->dtype && a->c_dtype == b->c_dtype && a->bias == b->bias && a->accumulate == b->accumulate &&
            a->alpha == b->alpha;
 }
 
@@ -73,6 +73,7 @@ enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *grap
         struct graph_op *op = graph->ops[i];
         enum fsdp_status status = FSDP_OK;
 
+        op->takes_bf16 = op->kind->takes_bf16;
         if (op->kind->prepare != NULL)
             status = op->kind->prepare(kernels, op, graph->training, err);
         if (status != FSDP_OK) {

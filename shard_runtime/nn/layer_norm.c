@@ -32,24 +32,53 @@ static size_t unwanted_bytes(const struct graph_op *op)
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
-    const size_t rows = nn_rows(op->output);
+    const struct numerics_ops *ops = kernels->numerics->ops;
+    const size_t rows = nn_rows(op->output), features = op->output->features;
 
     (void)err;
+    op->takes_bf16 = nn_is_bf16(kernels, op) && features <= NUMERICS_BF16_MAX_COLS;
     op->saved_bytes[MEAN] = op->saved_bytes[RSTD] = rows * sizeof(float);
-    if (training)
-        op->backward_scratch =
-            nowhere_bytes(op) + unwanted_bytes(op) +
-            kernels->numerics->ops->layer_norm_scratch(kernels->numerics, rows, op->output->features);
+    if (training && op->takes_bf16)
+        op->backward_scratch = ops->bf16->layer_norm_scratch(kernels->numerics, rows, features);
+    else if (training)
+        op->backward_scratch = nowhere_bytes(op) + unwanted_bytes(op) +
+                               ops->layer_norm_scratch(kernels->numerics, rows, features);
     return FSDP_OK;
 }
 
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
+    const struct numerics_ops *ops = run->numerics->ops;
+    const size_t rows = nn_rows(op->output), features = op->output->features;
+
     (void)err;
-    run->numerics->ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
-                                   run->output, run->saved[MEAN], run->saved[RSTD], nn_rows(op->output),
-                                   op->output->features, op->attrs.eps);
+    if (op->takes_bf16)
+        ops->bf16->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
+                              run->output, run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
+    else
+        ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1], run->output,
+                        run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
     return FSDP_OK;
+}
+
+static void backward_bf16(struct nn_run *run, const struct graph_op *op)
+{
+    const struct numerics_bf16_norm norm = { .dy = run->d_output,
+                                             .x = run->input[0],
+                                             .weight = run->params[0],
+                                             .mean = run->saved[MEAN],
+                                             .rstd = run->saved[RSTD],
+                                             .dx = run->d_input[0],
+                                             .accumulate_dx = run->add_d_input[0],
+                                             .dweight = run->d_param[0],
+                                             .dbias = run->d_param[1],
+                                             .dweight_dtype = run->d_param_dtype[0],
+                                             .dbias_dtype = run->d_param_dtype[1],
+                                             .accumulate_dweight = run->add_d_param[0],
+                                             .accumulate_dbias = run->add_d_param[1] };
+
+    run->numerics->ops->bf16->layer_norm_backward(run->numerics, run->stream, &norm, run->scratch,
+                                                  nn_rows(op->output), op->output->features);
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
@@ -61,6 +90,10 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     void *d_input = run->d_input[0] != NULL ? run->d_input[0] : unwanted;
 
     (void)err;
+    if (op->takes_bf16) {
+        backward_bf16(run, op);
+        return FSDP_OK;
+    }
     /* The gradient of a frozen parameter goes nowhere. */
     for (int i = 0; i < 2; i++)
         if (d_param[i] == NULL)

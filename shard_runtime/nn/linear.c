@@ -4,62 +4,89 @@
  */
 #include "shard_runtime/nn/nn.h"
 
-enum { FORWARD, INPUT, INPUT_ADD, WEIGHT, WEIGHT_ADD };
+enum { FORWARD, INPUT, INPUT_ADD, WEIGHT, WEIGHT_ADD, WEIGHT_BF16, WEIGHT_BF16_ADD };
+
+struct sizes {
+    size_t rows, in, out;
+};
+
+static enum fsdp_status prepare_forward(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
+                                        enum fsdp_dtype dtype, struct fsdp_err *err)
+{
+    const struct matmul_desc desc = { .outer = 1,
+                                      .inner = 1,
+                                      .m = n.rows,
+                                      .n = n.out,
+                                      .k = n.in,
+                                      .a = { .row_stride = n.in, .col_stride = 1 },
+                                      .b = { .row_stride = 1, .col_stride = n.in },
+                                      .c = { .row_stride = n.out, .col_stride = 1 },
+                                      .dtype = dtype,
+                                      .c_dtype = dtype,
+                                      .bias = op->n_params > 1,
+                                      .alpha = 1.0f };
+
+    return nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
+}
+
+static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
+                                      enum fsdp_dtype dtype, bool add, struct fsdp_err *err)
+{
+    const struct matmul_desc desc = { .outer = 1,
+                                      .inner = 1,
+                                      .m = n.rows,
+                                      .n = n.in,
+                                      .k = n.out,
+                                      .a = { .row_stride = n.out, .col_stride = 1 },
+                                      .b = { .row_stride = n.in, .col_stride = 1 },
+                                      .c = { .row_stride = n.in, .col_stride = 1 },
+                                      .dtype = dtype,
+                                      .c_dtype = dtype,
+                                      .accumulate = add,
+                                      .alpha = 1.0f };
+
+    return nn_product(kernels, &desc, &op->products[add ? INPUT_ADD : INPUT], &op->backward_scratch, err);
+}
+
+static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
+                                       enum fsdp_dtype dtype, enum fsdp_dtype into, int product,
+                                       struct fsdp_err *err)
+{
+    const struct matmul_desc desc = { .outer = 1,
+                                      .inner = 1,
+                                      .m = n.out,
+                                      .n = n.in,
+                                      .k = n.rows,
+                                      .a = { .row_stride = 1, .col_stride = n.out },
+                                      .b = { .row_stride = n.in, .col_stride = 1 },
+                                      .c = { .row_stride = n.in, .col_stride = 1 },
+                                      .dtype = dtype,
+                                      .c_dtype = into,
+                                      .accumulate = product == WEIGHT_ADD || product == WEIGHT_BF16_ADD,
+                                      .alpha = 1.0f };
+
+    return nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err);
+}
 
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
-    const size_t rows = nn_rows(op->output), in = op->inputs[0]->features, out = op->output->features;
-    struct matmul_desc desc = { .outer = 1,
-                                .inner = 1,
-                                .m = rows,
-                                .n = out,
-                                .k = in,
-                                .dtype = FSDP_F32,
-                                .bias = op->n_params > 1,
-                                .alpha = 1.0f };
+    const struct sizes n = { .rows = nn_rows(op->output),
+                             .in = op->inputs[0]->features,
+                             .out = op->output->features };
+    enum fsdp_dtype dtype;
     enum fsdp_status status;
 
-    desc.a = (struct matmul_view){ .row_stride = in, .col_stride = 1 };
-    desc.b = (struct matmul_view){ .row_stride = 1, .col_stride = in };
-    desc.c = (struct matmul_view){ .row_stride = out, .col_stride = 1 };
-    status = nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
-    if (status != FSDP_OK || !training)
-        return status;
-
-    for (int add = 0; add < 2 && op->inputs[0]->needs_grad; add++) {
-        desc = (struct matmul_desc){ .outer = 1,
-                                     .inner = 1,
-                                     .m = rows,
-                                     .n = in,
-                                     .k = out,
-                                     .dtype = FSDP_F32,
-                                     .accumulate = add != 0,
-                                     .alpha = 1.0f };
-        desc.a = (struct matmul_view){ .row_stride = out, .col_stride = 1 };
-        desc.b = (struct matmul_view){ .row_stride = in, .col_stride = 1 };
-        desc.c = (struct matmul_view){ .row_stride = in, .col_stride = 1 };
-        status = nn_product(kernels, &desc, &op->products[INPUT + add], &op->backward_scratch, err);
-        if (status != FSDP_OK)
-            return status;
-    }
-    for (int add = 0; add < 2; add++) {
-        desc = (struct matmul_desc){ .outer = 1,
-                                     .inner = 1,
-                                     .m = out,
-                                     .n = in,
-                                     .k = rows,
-                                     .dtype = FSDP_F32,
-                                     .accumulate = add != 0,
-                                     .alpha = 1.0f };
-        desc.a = (struct matmul_view){ .row_stride = 1, .col_stride = out };
-        desc.b = (struct matmul_view){ .row_stride = in, .col_stride = 1 };
-        desc.c = (struct matmul_view){ .row_stride = in, .col_stride = 1 };
-        status = nn_product(kernels, &desc, &op->products[WEIGHT + add], &op->backward_scratch, err);
-        if (status != FSDP_OK)
-            return status;
-    }
-    return FSDP_OK;
+    op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op);
+    dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
+    status = prepare_forward(kernels, op, n, dtype, err);
+    for (int add = 0; add < 2 && training && op->inputs[0]->needs_grad && status == FSDP_OK; add++)
+        status = prepare_input(kernels, op, n, dtype, add != 0, err);
+    for (int add = 0; add < 2 && training && status == FSDP_OK; add++)
+        status = prepare_weight(kernels, op, n, dtype, FSDP_F32, WEIGHT + add, err);
+    for (int add = 0; add < 2 && training && op->takes_bf16 && status == FSDP_OK; add++)
+        status = prepare_weight(kernels, op, n, dtype, FSDP_BF16, WEIGHT_BF16 + add, err);
+    return status;
 }
 
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
@@ -69,20 +96,34 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
                                           err);
 }
 
+static void bias_backward(struct nn_run *run, const struct graph_op *op)
+{
+    const struct numerics_ops *ops = run->numerics->ops;
+    const size_t rows = nn_rows(op->output), out = op->output->features;
+
+    if (op->takes_bf16)
+        ops->bf16->column_sum(run->numerics, run->stream, run->d_output, run->d_param[1],
+                              run->d_param_dtype[1], rows, out, run->add_d_param[1]);
+    else
+        ops->column_sum(run->numerics, run->stream, run->d_output, run->d_param[1], rows, out,
+                        run->add_d_param[1]);
+}
+
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct numerics_ops *ops = run->numerics->ops;
+    const bool narrow = op->takes_bf16 && run->d_param_dtype[0] == FSDP_BF16;
+    const int weight = (narrow ? WEIGHT_BF16 : WEIGHT) + (run->add_d_param[0] ? 1 : 0);
     enum fsdp_status status;
 
     if (run->d_param[0] != NULL) {
-        status = ops->matmul_run(op->products[run->add_d_param[0] ? WEIGHT_ADD : WEIGHT], run->stream,
-                                 run->d_output, run->input[0], NULL, run->d_param[0], run->scratch, err);
+        status = ops->matmul_run(op->products[weight], run->stream, run->d_output, run->input[0], NULL,
+                                 run->d_param[0], run->scratch, err);
         if (status != FSDP_OK)
             return status;
     }
     if (op->n_params > 1 && run->d_param[1] != NULL)
-        ops->column_sum(run->numerics, run->stream, run->d_output, run->d_param[1], nn_rows(op->output),
-                        op->output->features, run->add_d_param[1]);
+        bias_backward(run, op);
     if (run->d_input[0] == NULL)
         return FSDP_OK;
     return ops->matmul_run(op->products[run->add_d_input[0] ? INPUT_ADD : INPUT], run->stream, run->d_output,

@@ -7,7 +7,7 @@
  * Parameters come in op->param_dtype, all of them. The gradient of a parameter goes into a buffer of
  * run->d_param_dtype[i]: what the group accumulates in, float32 or param_dtype. What an operation saves for its
  * backward is its own affair. A kind that says takes_bf16 is run on all of this as it lies (its prepare() reads the
- * same fields); any other is given float32 copies by nn_forward() and nn_backward() and never sees bfloat16.
+ * same fields), and so is an operation whose prepare() set takes_bf16; any other is given float32 copies by nn_forward() and nn_backward() and never sees bfloat16.
  */
 #ifndef NN_NN_H
 #define NN_NN_H
@@ -63,6 +63,16 @@ enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc
 
 /** Make every operation of a recording ready; their bytes of memory are known afterwards. */
 enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *graph, struct fsdp_err *err);
+
+/** All that `op` is given and gives is bfloat16, and the back end has operations on it. */
+static inline bool nn_is_bf16(const struct nn_kernels *kernels, const struct graph_op *op)
+{
+    bool all = kernels->numerics->ops->bf16 != NULL && op->output->dtype == FSDP_BF16;
+
+    for (int i = 0; i < op->n_inputs; i++)
+        all = all && op->inputs[i]->dtype == FSDP_BF16;
+    return all && (op->n_params == 0 || op->param_dtype == FSDP_BF16);
+}
 
 /** Dropout number one of `op` in this run; rows_per_sample rows belong to a sample. */
 struct dropout nn_dropout(const struct nn_run *run, const struct graph_op *op, size_t rows_per_sample);

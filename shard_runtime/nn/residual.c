@@ -10,19 +10,36 @@ static void pass_on(struct nn_run *run, const struct graph_op *op, int i)
 
     if (run->d_input[i] == NULL)
         return;
-    if (run->add_d_input[i])
+    if (run->add_d_input[i] && op->takes_bf16)
+        run->numerics->ops->bf16->add(run->numerics, run->stream, run->d_input[i], run->d_output,
+                                      run->d_input[i], n_elems);
+    else if (run->add_d_input[i])
         run->numerics->ops->add(run->numerics, run->stream, run->d_input[i], run->d_output, run->d_input[i],
                                 n_elems);
     else if (run->d_input[i] != run->d_output)
-        run->device->ops->copy(run->stream, run->d_input[i], run->d_output, n_elems * sizeof(float),
+        run->device->ops->copy(run->stream, run->d_input[i], run->d_output, n_elems * (op->takes_bf16 ? sizeof(uint16_t) : sizeof(float)),
                                DEVICE_COPY_WITHIN);
+}
+
+static enum fsdp_status add_prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
+                                    struct fsdp_err *err)
+{
+    (void)training;
+    (void)err;
+    op->takes_bf16 = nn_is_bf16(kernels, op);
+    return FSDP_OK;
 }
 
 static enum fsdp_status add_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
+    const struct numerics_ops *ops = run->numerics->ops;
+    const size_t n_elems = graph_value_elems(op->output);
+
     (void)err;
-    run->numerics->ops->add(run->numerics, run->stream, run->input[0], run->input[1], run->output,
-                            graph_value_elems(op->output));
+    if (op->takes_bf16)
+        ops->bf16->add(run->numerics, run->stream, run->input[0], run->input[1], run->output, n_elems);
+    else
+        ops->add(run->numerics, run->stream, run->input[0], run->input[1], run->output, n_elems);
     return FSDP_OK;
 }
 
@@ -38,6 +55,7 @@ static const struct graph_kind add_kind = {
     .name = "add",
     .grad = { GRAPH_GRAD_COPY, GRAPH_GRAD_COPY },
     .forward_in_place = { true, true },
+    .prepare = add_prepare,
     .forward = add_forward,
     .backward = add_backward,
 };

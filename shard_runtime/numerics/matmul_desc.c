@@ -28,8 +28,11 @@ enum fsdp_status matmul_desc_check(const struct matmul_desc *desc, struct fsdp_e
 {
     enum fsdp_status status;
 
-    if (desc->dtype != FSDP_F32)
+    if (desc->dtype != FSDP_F32 && desc->dtype != FSDP_BF16)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of %s", fsdp_dtype_name(desc->dtype));
+    if (desc->c_dtype != FSDP_F32 && desc->c_dtype != desc->dtype)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of %s into %s",
+                         fsdp_dtype_name(desc->dtype), fsdp_dtype_name(desc->c_dtype));
     if (desc->outer == 0 || desc->inner == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: %zu x %zu batches", desc->outer, desc->inner);
     if (desc->bias && desc->accumulate)

@@ -5,7 +5,7 @@
  * what the CPU has (FSDP_ISA in the environment, one of base, avx2, avx512, chooses less); what the thread
  * sanitizer runs onednn  products by oneDNN, the rest as plain: the default
  *
- * Rounding points: fp32 in, fp32 out; every product and sum accumulates in fp32 or wider; LayerNorm
+ * Rounding points: fp32 in, fp32 out (bfloat16: rounded once at the end, numerics_ops.bf16); every product and sum accumulates in fp32 or wider; LayerNorm
  * statistics, softmax, loss sums and norms accumulate in double or in short fp32 runs that are then added in
  * double, in an order that depends on the shapes alone. Same inputs, CPU features, library: same bits;
  * onednn's products also depend on the number of threads.
@@ -44,7 +44,8 @@ struct matmul_desc {
     size_t outer, inner; /* batches; both at least 1 */
     size_t m, n, k;
     struct matmul_view a, b, c; /* a: (m, k), b: (k, n), c: (m, n) */
-    enum fsdp_dtype dtype;      /* FSDP_F32 */
+    enum fsdp_dtype dtype;      /* of a, b and bias: FSDP_F32, or FSDP_BF16 where numerics->bf16_products */
+    enum fsdp_dtype c_dtype;    /* FSDP_F32, or FSDP_BF16 when dtype is; sums are of float32, rounded once */
     bool bias;                  /* bias: (n); not with accumulate */
     bool accumulate;
     float alpha;
@@ -72,6 +73,48 @@ struct adamw {
 
 struct sgd {
     double lr, momentum, weight_decay;
+};
+
+/** Backward of a LayerNorm on bfloat16; shapes as layer_norm_backward. */
+struct numerics_bf16_norm {
+    const uint16_t *dy, *x, *weight;
+    const float *mean, *rstd;
+    uint16_t *dx; /* NULL, as the two below: not wanted */
+    bool accumulate_dx;
+    void *dweight, *dbias;
+    enum fsdp_dtype dweight_dtype, dbias_dtype; /* FSDP_F32 or FSDP_BF16 */
+    bool accumulate_dweight, accumulate_dbias;
+};
+
+/* What the two that need a whole row at a time take: longer rows go the float32 way. */
+enum { NUMERICS_BF16_MAX_COLS = 8192 };
+
+/* Operations on bfloat16 tensors, each with the contract of its name in struct numerics_ops: float32 inside, rounded
+ * once at the end. */
+struct numerics_bf16 {
+    void (*add)(struct numerics *numerics, struct device_stream *stream, const uint16_t *a, const uint16_t *b,
+                uint16_t *out, size_t n_elems);
+    void (*gelu)(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, uint16_t *y,
+                 size_t n_elems);
+    void (*gelu_backward)(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
+                          const uint16_t *x, uint16_t *dx, size_t n_elems);
+    /* out: (cols) of `dtype`, FSDP_F32 or FSDP_BF16 */
+    void (*column_sum)(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, void *out,
+                       enum fsdp_dtype dtype, size_t rows, size_t cols, bool accumulate);
+    /* cols: at most NUMERICS_BF16_MAX_COLS */
+    void (*layer_norm)(struct numerics *numerics, struct device_stream *stream, const uint16_t *x,
+                       const uint16_t *weight, const uint16_t *bias, uint16_t *y, float *mean, float *rstd,
+                       size_t rows, size_t cols, float eps);
+    void (*layer_norm_backward)(struct numerics *numerics, struct device_stream *stream,
+                                const struct numerics_bf16_norm *norm, void *scratch, size_t rows, size_t cols);
+    size_t (*layer_norm_scratch)(struct numerics *numerics, size_t rows, size_t cols);
+    /* p = softmax(scores), whose own content is nobody's afterwards; no dropout; seq: at most
+     * NUMERICS_BF16_MAX_COLS */
+    void (*softmax)(struct numerics *numerics, struct device_stream *stream, float *scores, uint16_t *p,
+                    const struct attention_desc *desc);
+    /* In place: p becomes ds; dp's own content is nobody's afterwards. */
+    void (*softmax_backward)(struct numerics *numerics, struct device_stream *stream, uint16_t *p_ds,
+                             float *dp, const struct attention_desc *desc);
 };
 
 struct numerics_ops {
@@ -166,6 +209,9 @@ struct numerics_ops {
     /* sum of squares in double, in a fixed order for n_elems and threads. */
     double (*sum_squares)(struct numerics *numerics, struct device_stream *stream, const float *x,
                           size_t n_elems);
+
+    /* Optional: NULL where bfloat16 tensors are to be widened first. */
+    const struct numerics_bf16 *bf16;
 };
 
 struct numerics_config {
@@ -176,7 +222,8 @@ struct numerics_config {
 struct numerics {
     const struct numerics_ops *ops;
     int threads;
-    void *state; /* the row's own */
+    bool bf16_products; /* matmul_create takes FSDP_BF16, and it pays */
+    void *state;        /* the row's own */
 };
 
 /**

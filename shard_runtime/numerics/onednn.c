@@ -26,6 +26,18 @@ enum fsdp_status onednn_status(dnnl_status_t status, const char *doing, struct f
                      (size_t)status < sizeof words / sizeof *words ? words[status] : "unknown status");
 }
 
+/*
+ * Where bfloat16 products pay: with AVX512-BF16 (about twice the speed of float32) and with AMX (eight times). With
+ * AVX-512 alone oneDNN has them too, at a third of float32's speed; below, not at all. By a table and not by timing them at
+ * start, because the choice decides bits, and a run that goes on elsewhere or again must not have others by chance.
+ */
+static bool bf16_pays(void)
+{
+    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), needed = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+
+    return (isa & needed) == needed;
+}
+
 static void onednn_close(struct numerics *numerics)
 {
     struct onednn *state = numerics->state;
@@ -56,6 +68,8 @@ static enum fsdp_status onednn_open(struct numerics *numerics, struct fsdp_err *
                                "opening a stream", err);
     if (status != FSDP_OK)
         onednn_close(numerics);
+    else
+        numerics->bf16_products = bf16_pays();
     return status;
 }
 
@@ -91,8 +105,9 @@ static void onednn_describe(const struct numerics *numerics, char *buffer, size_
     const dnnl_version_t *version = dnnl_version();
     char other[16];
 
-    (void)snprintf(buffer, size, "%d.%d.%d (products %s, rows %s)", version->major, version->minor,
-                   version->patch, isa_name(dnnl_get_effective_cpu_isa(), other), state->rows.kernels->isa);
+    (void)snprintf(buffer, size, "%d.%d.%d (products %s, rows %s, bfloat16 %s)", version->major,
+                   version->minor, version->patch, isa_name(dnnl_get_effective_cpu_isa(), other),
+                   state->rows.kernels->isa, numerics->bf16_products ? "native" : "by float32 products");
 }
 
 const struct numerics_ops numerics_onednn_ops = {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/bf16.h"
 #include "shard_runtime/numerics/matmul_desc.h"
 
 enum { MAX_ARGS = 5 };
@@ -24,6 +25,11 @@ struct matmul {
 };
 
 /* --- shapes --- */
+
+static dnnl_data_type_t data_type(enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_BF16 ? dnnl_bf16 : dnnl_f32;
+}
 
 /*
  * A (rows, cols) matrix with one stride of 1 and another that is at least as long as a line: what oneDNN
@@ -48,7 +54,8 @@ static void matrix_strides(const struct matmul_view *view, size_t rows, size_t c
 /* The batch dimensions that are there, then rows and columns. A batch that repeats one matrix (stride 0) has
  * size 1. */
 static enum fsdp_status describe_view(const struct matmul_desc *desc, const struct matmul_view *view,
-                                      size_t rows, size_t cols, dnnl_memory_desc_t *out, struct fsdp_err *err)
+                                      size_t rows, size_t cols, enum fsdp_dtype dtype,
+                                      dnnl_memory_desc_t *out, struct fsdp_err *err)
 {
     const size_t sizes[2] = { desc->outer, desc->inner };
     const size_t strides[2] = { view->outer_stride, view->inner_stride };
@@ -65,7 +72,7 @@ static enum fsdp_status describe_view(const struct matmul_desc *desc, const stru
     dims[n] = (dnnl_dim_t)rows;
     dims[n + 1] = (dnnl_dim_t)cols;
     matrix_strides(view, rows, cols, &steps[n], &steps[n + 1]);
-    return onednn_status(dnnl_memory_desc_init_by_strides(out, n + 2, dims, dnnl_f32, steps),
+    return onednn_status(dnnl_memory_desc_init_by_strides(out, n + 2, dims, data_type(dtype), steps),
                          "describing a matrix", err);
 }
 
@@ -79,7 +86,7 @@ static enum fsdp_status describe_bias(const struct matmul_desc *desc, int n_dims
         dims[i] = i == n_dims - 1 ? (dnnl_dim_t)desc->n : 1;
         steps[i] = i == n_dims - 1 ? 1 : (dnnl_dim_t)desc->n;
     }
-    return onednn_status(dnnl_memory_desc_init_by_strides(out, n_dims, dims, dnnl_f32, steps),
+    return onednn_status(dnnl_memory_desc_init_by_strides(out, n_dims, dims, data_type(desc->dtype), steps),
                          "describing the bias", err);
 }
 
@@ -136,11 +143,11 @@ static enum fsdp_status describe_shapes(const struct matmul_desc *desc, struct s
 {
     enum fsdp_status status;
 
-    status = describe_view(desc, &desc->a, desc->m, desc->k, &shapes->a, err);
+    status = describe_view(desc, &desc->a, desc->m, desc->k, desc->dtype, &shapes->a, err);
     if (status == FSDP_OK)
-        status = describe_view(desc, &desc->b, desc->k, desc->n, &shapes->b, err);
+        status = describe_view(desc, &desc->b, desc->k, desc->n, desc->dtype, &shapes->b, err);
     if (status == FSDP_OK)
-        status = describe_view(desc, &desc->c, desc->m, desc->n, &shapes->c, err);
+        status = describe_view(desc, &desc->c, desc->m, desc->n, desc->c_dtype, &shapes->c, err);
     if (status == FSDP_OK && desc->bias)
         status = describe_bias(desc, shapes->c.ndims, &shapes->bias, err);
     return status;
@@ -209,6 +216,8 @@ enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct ma
     status = matmul_desc_check(desc, err);
     if (status != FSDP_OK)
         return status;
+    if (desc->dtype == FSDP_BF16 && !numerics->bf16_products)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of bfloat16 on this CPU");
     matmul = calloc(1, sizeof *matmul);
     if (matmul == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "matmul: no memory for a description");
@@ -238,8 +247,26 @@ void onednn_matmul_destroy(struct matmul *matmul)
 
 /* --- run --- */
 
+/* An element of the bias as c has it, 0 without one. */
+static void write_bias(const struct matmul_desc *desc, const void *bias, size_t j, void *c, size_t at)
+{
+    uint16_t narrow = 0;
+    float wide = 0;
+
+    if (desc->bias && desc->dtype == FSDP_F32) {
+        wide = ((const float *)bias)[j];
+    } else if (desc->bias) {
+        narrow = ((const uint16_t *)bias)[j];
+        wide = bf16_to_f32(narrow);
+    }
+    if (desc->c_dtype == FSDP_F32)
+        ((float *)c)[at] = wide;
+    else
+        ((uint16_t *)c)[at] = narrow;
+}
+
 /* k = 0: every sum is empty. */
-static void write_empty_sums(const struct matmul_desc *desc, const float *bias, float *c)
+static void write_empty_sums(const struct matmul_desc *desc, const void *bias, void *c)
 {
     if (desc->accumulate)
         return;
@@ -247,8 +274,9 @@ static void write_empty_sums(const struct matmul_desc *desc, const float *bias, 
         for (size_t inner = 0; inner < desc->inner; inner++)
             for (size_t i = 0; i < desc->m; i++)
                 for (size_t j = 0; j < desc->n; j++)
-                    c[outer * desc->c.outer_stride + inner * desc->c.inner_stride + i * desc->c.row_stride +
-                      j] = desc->bias ? bias[j] : 0.0f;
+                    write_bias(desc, bias, j, c,
+                               outer * desc->c.outer_stride + inner * desc->c.inner_stride +
+                                   i * desc->c.row_stride + j);
 }
 
 static dnnl_status_t point(dnnl_memory_t memory, const void *data)

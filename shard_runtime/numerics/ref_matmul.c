@@ -19,6 +19,8 @@ enum fsdp_status ref_matmul_create(struct numerics *numerics, const struct matmu
     status = matmul_desc_check(desc, err);
     if (status != FSDP_OK)
         return status;
+    if (desc->dtype != FSDP_F32)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product of %s", fsdp_dtype_name(desc->dtype));
     *out = malloc(sizeof **out);
     if (*out == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "matmul: no memory for a description");

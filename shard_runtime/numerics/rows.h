@@ -8,6 +8,7 @@
 
 #include "shard_runtime/numerics/isa/kernels.h"
 #include "shard_runtime/numerics/ref.h"
+#include "shard_runtime/numerics/rows_bf16.h"
 
 struct rows {
     const struct row_kernels *kernels;
@@ -62,6 +63,6 @@ double rows_sum_squares(struct numerics *numerics, struct device_stream *stream,
     .gelu = rows_gelu, .gelu_backward = rows_gelu_backward, .softmax = rows_softmax,                         \
     .softmax_backward = rows_softmax_backward, .embedding = rows_embedding,                                  \
     .embedding_backward = rows_embedding_backward, .cross_entropy = rows_cross_entropy, .adamw = rows_adamw, \
-    .sgd = rows_sgd, .sum_powers = ref_sum_powers, .sum_squares = rows_sum_squares
+    .sgd = rows_sgd, .sum_powers = ref_sum_powers, .sum_squares = rows_sum_squares, .bf16 = &rows_bf16
 
 #endif

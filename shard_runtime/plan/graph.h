@@ -45,7 +45,8 @@ struct graph_kind {
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
     bool costly;                             /* a product: selective checkpointing keeps what it gave */
     /* Its functions take bfloat16 values and parameters as they are, and write what the output's dtype and
-     * nn_run.d_param_dtype say. Others see float32 only: nn/ gives them copies (nn/convert.c). */
+     * nn_run.d_param_dtype say, on every back end; a prepare() may also say so of one operation
+     * (graph_op.takes_bf16). Others see float32 only: nn/ gives them copies (nn/convert.c). */
     bool takes_bf16;
     bool backward_reads_params; /* else they need not be gathered for it */
 
@@ -74,7 +75,7 @@ struct graph_attrs {
     float p, eps;
 };
 
-enum { GRAPH_MAX_PRODUCTS = 6 };
+enum { GRAPH_MAX_PRODUCTS = 8 };
 
 struct graph_op {
     const struct graph_kind *kind;
@@ -88,6 +89,7 @@ struct graph_op {
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED]; /* from forward to backward */
     size_t forward_scratch, backward_scratch;
+    bool takes_bf16; /* as its kind, or because prepare() found that it can here */
     bool converts; /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
     size_t forward_copies, backward_copies;
     struct matmul *products[GRAPH_MAX_PRODUCTS]; /* prepared; owned by the kernels they were made with */

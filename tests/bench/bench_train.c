@@ -5,7 +5,8 @@
  * Taking turns, step by step, in one run: ours, the matrix products of such a step alone (the limit), and the same step
  * of FSDP2 over gloo by the Python with PyTorch that FSDP_BENCH_PYTHON names (the peer; fsdp2_rank.py). A step's time is
  * from the first rank's start to the last one's end. The shares of a step are of the CPU time of rank 0, so that
- * they hold where others use the machine too; only waiting is by the clock. What is left over (copies and casts of
+ * they hold where others use the machine too, and so is a second row of tokens (per rank and second of CPU time, in
+ * which spinning for another rank counts as work); only waiting is by the clock. What is left over (copies and casts of
  * shards, collectives' own work, the plan's walk, the loader) is the library's. Two steps warm up. BENCH_TRAIN_STEPS: how many are measured (3).
  * BENCH_TRAIN_ONLY=MODEL/DTYPE/RANKS, or the beginning of that: only those (tutorial/float32/1).
  */
@@ -271,24 +272,26 @@ static bool start_peer(struct side *side, const struct model *m, const char *dty
     return true;
 }
 
-static double step_peer(struct side *side, double *memory_mib)
+static double step_peer(struct side *side, double *work_s, double *memory_mib)
 {
     double start = 0, end = 0;
 
     for (int r = 0; r < side->W; r++)
         dprintf(side->orders[r], "step\n");
     for (int r = 0; r < side->W; r++) {
-        double from, to, bytes;
+        double from, to, work, bytes;
         char line[256];
 
         await(side->reports[r], side->pids[r], "PyTorch's");
         if (!read_line(side->reports[r], line, sizeof line) ||
-            sscanf(line, "%lf %lf %lf", &from, &to, &bytes) != 3)
+            sscanf(line, "%lf %lf %lf %lf", &from, &to, &work, &bytes) != 4)
             die("a line of PyTorch's");
         start = r == 0 || from < start ? from : start;
         end = r == 0 || to > end ? to : end;
-        if (r == 0)
+        if (r == 0) {
+            *work_s = work;
             *memory_mib = bytes / 1048576;
+        }
     }
     return end - start;
 }
@@ -306,7 +309,8 @@ static void end_peer(struct side *side)
 /* --- the table ------------------------------------------------------------------------------------------- */
 
 struct samples {
-    double rate[MOST_STEPS], limit[MOST_STEPS], peer[MOST_STEPS];
+    double rate[MOST_STEPS], limit[MOST_STEPS], peer[MOST_STEPS]; /* by the clock on the wall */
+    double work[MOST_STEPS], work_limit[MOST_STEPS], work_peer[MOST_STEPS]; /* by CPU time, of rank 0 */
     double alone[MOST_STEPS], kernels[MOST_STEPS], optimizer[MOST_STEPS], wait[MOST_STEPS],
         library[MOST_STEPS];
     double memory, peer_memory;
@@ -319,8 +323,14 @@ static void take(struct samples *s, struct side *ours, struct side *peer, double
     struct train_report step, alone;
     const double ours_s = order_ours(ours, 's', &step), alone_s = order_ours(ours, 'p', &alone);
 
-    if (s->has_peer)
-        s->peer[at] = tokens / step_peer(peer, &s->peer_memory);
+    if (s->has_peer) {
+        double work_s = 0;
+
+        s->peer[at] = tokens / step_peer(peer, &work_s, &s->peer_memory);
+        s->work_peer[at] = tokens / ours->W / work_s;
+    }
+    s->work[at] = tokens / ours->W / step.work_s;
+    s->work_limit[at] = tokens / ours->W / alone.work_s;
     s->rate[at] = tokens / ours_s;
     s->limit[at] = tokens / alone_s;
     s->alone[at] = 100 * alone.work_s / step.work_s;
@@ -350,6 +360,16 @@ static void print(struct report *report, const char *of, const struct samples *s
                                              .ours = s->rate,
                                              .peer = s->has_peer ? s->peer : NULL,
                                              .limit = s->limit,
+                                             .n = s->n,
+                                             .peer_name = "PyTorch FSDP2, gloo",
+                                             .limit_name = "the step's matrix products alone" });
+    snprintf(text, sizeof text, "%s, of a CPU's second", of);
+    report_add(report, &(struct report_row){ .what = text,
+                                             .unit = "tok/s",
+                                             .higher_is_better = true,
+                                             .ours = s->work,
+                                             .peer = s->has_peer ? s->work_peer : NULL,
+                                             .limit = s->work_limit,
                                              .n = s->n,
                                              .peer_name = "PyTorch FSDP2, gloo",
                                              .limit_name = "the step's matrix products alone" });

@@ -1,5 +1,5 @@
-"""One rank of PyTorch FSDP2 over gloo, for bench_train: a line "step" runs a training step and writes its start, end
-and the largest RssAnon + RssShmem so far, sampled where fsdp-train samples: before and after backward, and at the end."""
+"""One rank of PyTorch FSDP2 over gloo, for bench_train: a line "step" runs a training step and writes its start, end,
+CPU time and the largest RssAnon + RssShmem so far, sampled where fsdp-train samples: before and after backward, and at the end."""
 import sys
 import time
 import warnings
@@ -76,6 +76,7 @@ peak = 0
 print("ready", flush=True)
 for _ in sys.stdin:
     start = time.clock_gettime(time.CLOCK_MONOTONIC)
+    worked = time.process_time()
     peak = max(peak, step())
-    print(start, time.clock_gettime(time.CLOCK_MONOTONIC), peak, flush=True)
+    print(start, time.clock_gettime(time.CLOCK_MONOTONIC), time.process_time() - worked, peak, flush=True)
 dist.destroy_process_group()

@@ -31,4 +31,14 @@ for shape in plain short; do
     done
   done
 done
+
+# A CPU without products of bfloat16: storage in bfloat16, products in float32, the same limits.
+export DNNL_MAX_CPU_ISA=AVX2
+check "without bfloat16 products: trains" train plain avx2 2 parallel.reduce_dtype=float32
+check "without bfloat16 products: losses" "$compare" bounded-losses "$PARITY/reference/plain.adamw.txt" \
+  "$WORK/avx2/metrics.jsonl" "$PARITY/reference/plain.bf16.txt" float32
+check "without bfloat16 products: runs one step" train plain avx2.gradient 2 parallel.reduce_dtype=float32 \
+  "optimizer.betas=[0.0, 0.95]" train.steps=1 train.clip_norm=0.0 checkpoint.every=1
+check "without bfloat16 products: gradients of step 1" "$compare" bounded "$PARITY/reference/plain.gradients.txt" \
+  "$WORK/avx2.gradient/checkpoints/step-00000001" optimizer.exp_avg. "$PARITY/reference/plain.bf16.txt" float32
 [ "$n_failed" -eq 0 ]

@@ -37,6 +37,8 @@ struct row_kernels {
     void (*sgd)(float *param, const float *grad, float *buf, size_t n, const struct sgd *h, float grad_scale,
                 uint64_t step);
     double (*sum_squares)(const float *x, size_t n);
+    void (*from_bf16)(const uint16_t *x, float *out, size_t n);
+    void (*to_bf16)(const float *x, uint16_t *out, size_t n);
 };
 
 extern const struct row_kernels row_kernels_base;
@@ -65,6 +67,8 @@ extern const struct row_kernels row_kernels_avx2, row_kernels_avx512;
 #define row_adamw               ISA_NAME(row_adamw)
 #define row_sgd                 ISA_NAME(row_sgd)
 #define row_sum_squares         ISA_NAME(row_sum_squares)
+#define row_from_bf16           ISA_NAME(row_from_bf16)
+#define row_to_bf16             ISA_NAME(row_to_bf16)
 
 void row_add(const float *a, const float *b, float *out, size_t n);
 void row_column_sum(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate);
@@ -87,6 +91,8 @@ void row_adamw(float *param, const float *grad, float *m, float *v, size_t n, co
 void row_sgd(float *param, const float *grad, float *buf, size_t n, const struct sgd *h, float grad_scale,
              uint64_t step);
 double row_sum_squares(const float *x, size_t n);
+void row_from_bf16(const uint16_t *x, float *out, size_t n);
+void row_to_bf16(const float *x, uint16_t *out, size_t n);
 #endif
 
 #endif

@@ -15,4 +15,6 @@ const struct row_kernels ISA_NAME(row_kernels) = {
     .adamw = row_adamw,
     .sgd = row_sgd,
     .sum_squares = row_sum_squares,
+    .from_bf16 = row_from_bf16,
+    .to_bf16 = row_to_bf16,
 };
