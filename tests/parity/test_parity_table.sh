@@ -21,5 +21,5 @@ check_eq "every row has a test or a reason" "" "$unreasoned"
 check_status "a name that nothing has is seen" 1 exists parity_training/no_such_case
 
 # Each stored case is at most 64 KiB.
-check_eq "no stored case is larger than 64 KiB" "" "$(find "$SOURCE/tests/parity/reference/fsdp2" -type f -size +65536c)"
+check_eq "no stored case is larger than 64 KiB" "" "$(find "$SOURCE/tests/parity/reference" -type f -size +65536c)"
 [ "$n_failed" -eq 0 ]

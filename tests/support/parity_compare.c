@@ -202,9 +202,30 @@ static size_t take_rows(const struct shard *shard, const char *name, float *out,
     return n;
 }
 
+/* The next element: four letters of base64, 24 bits, biased; a multiple of the tensor's unit. */
+static double next_element(FILE *reference, const char *name)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    long bits = 0;
+
+    for (int i = 0; i < 4; i++) {
+        const int c = getc(reference);
+        const char *letter = c != EOF && c != 0 ? strchr(letters, c) : NULL;
+
+        if (c == '\n') {
+            i--;
+            continue;
+        }
+        if (letter == NULL)
+            die("%s: the reference ends early", name);
+        bits = bits << 6 | (letter - letters);
+    }
+    return (double)(bits - (1l << 23));
+}
+
 /* |got - want| / |want| in L2, over the whole tensor. */
-static double deviation_of(FILE *reference, const char *name, size_t n_elems, const struct shard *shards,
-                           size_t n_shards, const char *prefix)
+static double deviation_of(FILE *reference, const char *name, size_t n_elems, double unit,
+                           const struct shard *shards, size_t n_shards, const char *prefix)
 {
     float *got = calloc(n_elems, sizeof *got);
     char full[2 * NAME_BYTES];
@@ -219,10 +240,8 @@ static double deviation_of(FILE *reference, const char *name, size_t n_elems, co
     if (n != n_elems)
         die("%s: %zu elements in the checkpoint, %zu in the reference", full, n, n_elems);
     for (size_t i = 0; i < n_elems; i++) {
-        double want;
+        const double want = unit * next_element(reference, name);
 
-        if (fscanf(reference, "%lf", &want) != 1)
-            die("%s: the reference ends early", name);
         square += ((double)got[i] - want) * ((double)got[i] - want);
         norm += want * want;
     }
@@ -269,11 +288,11 @@ static int compare_gradients(const char *reference_path, const char *directory, 
     for (size_t s = 0; s < found.gl_pathc; s++)
         read_shard(found.gl_pathv[s], &shards[s]);
     while (fgets(line, sizeof line, reference) != NULL) {
-        double deviation;
+        double deviation, unit;
 
-        if (sscanf(line, "gradient %255s %zu", name, &n_elems) != 2)
+        if (sscanf(line, "gradient %255s %zu %lf", name, &n_elems, &unit) != 3)
             continue;
-        deviation = deviation_of(reference, name, n_elems, shards, found.gl_pathc, prefix) /
+        deviation = deviation_of(reference, name, n_elems, unit, shards, found.gl_pathc, prefix) /
                     limit_of(errors_path, key, name, gradient_limit);
         n_tensors++;
         if (!(deviation <= worst)) {
