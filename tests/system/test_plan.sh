@@ -22,13 +22,22 @@ check_match "without a size nobody says whether it fits" '"fits": null' "$(cat "
 check_match "it has the contract's classes" \
   '"per_rank": \{"parameters": [0-9]+, "gradients": [0-9]+, "optimizer": [0-9]+, "gather": [0-9]+, "reduce": [0-9]+, "activations": [0-9]+.*"snapshot": 0, "shared": 0,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step": \{"all_gather": [0-9]+, "reduce_scatter": [0-9]+, "all_reduce": 0\}' "$(cat "$WORK/plan.json")"
 
-run_job "$WORK/log" "$WORK/job.yaml"
-check_eq "the job runs" 0 $?
-check_match "memory within 5 % of the plan, the baseline of both aside" '^close' "$(
-  awk -v total="$(number total < "$WORK/plan.json")" -v base="$(number baseline < "$WORK/plan.json")" \
-    -v measured="$(number memory_bytes < "$WORK/runs/planned/metrics.jsonl" | tail -n 1)" '
+# measured NAME SETTING...: a run with these, its memory against its plan, the baseline of both aside.
+measured() {
+  local name=$1 sets=(); shift
+  for setting in "$@"; do sets+=(--set "$setting"); done
+  plan "${sets[@]}" > "$WORK/$name.json"
+  run_job "$WORK/$name.log" "$WORK/job.yaml" --set "run.name=$name" "${sets[@]}" || { tail -n 3 "$WORK/$name.log"; return 1; }
+  awk -v total="$(number total < "$WORK/$name.json")" -v base="$(number baseline < "$WORK/$name.json")" \
+    -v measured="$(number memory_bytes < "$WORK/runs/$name/metrics.jsonl" | tail -n 1)" '
     BEGIN { off = (measured - total) / (total - base)
-            print (total >= 256 * 1048576 && off < 0.05 && off > -0.05 ? "close" : "far") ": planned " total ", measured " measured ", off " off }')"
+            print (total >= 256 * 1048576 && off < 0.05 && off > -0.05 ? "close" : "far") ": planned " total ", measured " measured ", off " off }'
+}
+check_match "memory within 5 % of the plan, the baseline of both aside" '^close' "$(measured planned)"
+check_match "and in bfloat16" '^close' "$(measured bf16 parallel.param_dtype=bfloat16 parallel.reduce_dtype=float32)"
+check_match "and with activation checkpointing" '^close' "$(measured recompute parallel.activation_checkpoint=full)"
+check_match "and with both, parameters kept after forward, and micro-steps" '^close' \
+  "$(measured all parallel.param_dtype=bfloat16 parallel.activation_checkpoint=selective parallel.reshard_after_forward=false train.batch=8 train.grad_accumulation=2)"
 
 total=$(number total < "$WORK/plan.json")
 check_match "it fits where there is room" '"fits": true' "$(plan --memory 80G)"

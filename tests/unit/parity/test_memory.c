@@ -235,3 +235,66 @@ Test(parity_memory, a_byte_outside_the_plan_is_seen, .timeout = 300)
     seen_free(&seen);
     reference_free(reference);
 }
+
+/* --- what stays between steps: fsdp2's formula, 4 bytes of each padded row of parameters, 4 of each that learns, and
+ * AdamW's 8 of each own element without padding. Replicas do not count. -------------------------------------------- */
+
+static size_t chunk_of(const struct fsdp_parameter_info *info, int n_shards)
+{
+    const size_t rows = info->shape[info->shard_dim];
+
+    return (rows + (size_t)n_shards - 1) / (size_t)n_shards * (info->n_elems / rows);
+}
+
+static void expect_formula(struct fsdp_model *model, void *user)
+{
+    const struct way *way = user;
+    const int n_shards = way->replicate > 1 ? way->W / way->replicate : way->W;
+    struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
+    size_t parameters = 0, gradients = 0, own = 0;
+    struct fsdp_optimizer *optimizer;
+    struct fsdp_memory memory;
+
+    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
+        struct fsdp_parameter_info info;
+
+        cr_assert(fsdp_model_parameter(model, i, &info, NULL) == FSDP_OK);
+        parameters += chunk_of(&info, n_shards);
+        gradients += info.has_gradient ? chunk_of(&info, n_shards) : 0;
+        own += info.has_gradient ? info.n_rows * (info.n_elems / info.shape[info.shard_dim]) : 0;
+    }
+    fsdp_model_memory(model, &memory);
+    cr_assert(fsdp_optimizer_create(&optimizer, model, &options, NULL) == FSDP_OK);
+    cr_expect_eq(memory.parameters, 4 * parameters, "W %d: %zu, not %zu", way->W, memory.parameters,
+                 4 * parameters);
+    cr_expect_eq(memory.gradients, 4 * gradients, "W %d: %zu, not %zu", way->W, memory.gradients,
+                 4 * gradients);
+    cr_expect_eq(fsdp_optimizer_bytes(optimizer), 8 * own);
+    fsdp_optimizer_destroy(optimizer);
+}
+
+Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 300)
+{
+    static const char *const cases[] = { "transformer", "tied", "biases", "linears-b" };
+    static struct seen seen;
+
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct reference *reference = reference_read(cases[c]);
+        struct way ways[] = { { .W = 1 },
+                              { .W = 3 },
+                              { .W = 8 },
+                              { .W = 5, .param_dtype = FSDP_BF16 },
+                              { .W = 6, .replicate = 2 },
+                              { .W = 4, .reshard_size = 2 },
+                              { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_LAST } };
+
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            ways[i].steps = 1;
+            ways[i].prepare = expect_formula;
+            ways[i].user = &ways[i];
+            case_run(reference, &ways[i], &seen);
+            seen_free(&seen);
+        }
+        reference_free(reference);
+    }
+}
