@@ -43,7 +43,7 @@ static int from_proc(struct nvidia *found, const struct gpu_host *host, int *n_h
         if (!gpu_read(host, text, sizeof text, "%s/%s/information", folder, names[i]))
             continue;
         if (value_of(text, "Device Minor:", minor, sizeof minor) != NULL &&
-            !gpu_may_open(host, "/dev/nvidia%d", atoi(minor))) {
+            !gpu_may_open(host, "/dev/nvidia%d", (int)strtol(minor, NULL, 10))) {
             ++*n_hidden;
             continue;
         }
@@ -75,7 +75,7 @@ static void from_dev(struct nvidia *found, const struct gpu_host *host, int *n_h
             digits[strspn(digits, "0123456789")] != '\0')
             continue;
         if (gpu_may_open(host, "/dev/%s", names[i]))
-            minors[n++] = atoi(digits);
+            minors[n++] = (int)strtol(digits, NULL, 10);
         else
             ++*n_hidden;
     }
