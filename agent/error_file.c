@@ -91,7 +91,8 @@ static char *read_whole(const char *path, size_t *n_bytes)
 
     if (fd < 0)
         return NULL;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size <= ERROR_FILE_MAX_BYTES)
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
+        info.st_size <= ERROR_FILE_MAX_BYTES)
         text = malloc((size_t)info.st_size);
     while (text != NULL && n < (size_t)info.st_size) {
         got = read(fd, text + n, (size_t)info.st_size - n);
@@ -169,8 +170,8 @@ static enum fsdp_status write_whole(const char *path, const char *text, struct f
     return FSDP_OK;
 }
 
-enum fsdp_status error_file_pass_on(const char *from, const char *to, const struct errors_detail *detail, int code,
-                                    struct fsdp_err *err)
+enum fsdp_status error_file_pass_on(const char *from, const char *to, const struct errors_detail *detail,
+                                    int code, struct fsdp_err *err)
 {
     size_t n_bytes = 0;
     char *text = from != NULL ? read_whole(from, &n_bytes) : NULL;
@@ -189,7 +190,8 @@ enum fsdp_status error_file_pass_on(const char *from, const char *to, const stru
     }
     text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
-    status = text == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", to) : write_whole(to, text, err);
+    status =
+        text == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", to) : write_whole(to, text, err);
     free(text);
     return status;
 }

@@ -41,7 +41,7 @@ int64_t error_file_age_ns(const struct errors_detail *detail, int64_t now_us);
  * another host): the file is made from `detail`.
  *   code  exit code, or minus a signal's number
  */
-enum fsdp_status error_file_pass_on(const char *from, const char *to, const struct errors_detail *detail, int code,
-                                    struct fsdp_err *err);
+enum fsdp_status error_file_pass_on(const char *from, const char *to, const struct errors_detail *detail,
+                                    int code, struct fsdp_err *err);
 
 #endif

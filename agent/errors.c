@@ -93,7 +93,8 @@ static void put_cause(FILE *out, const struct errors_report *report)
         fprintf(out, ", \"raised\": %.6f", (double)detail->raised_us / 1e6);
     else
         fputs(", \"raised\": null", out);
-    put_string(out, "error_file", detail != NULL && detail->error_file[0] != '\0' ? detail->error_file : NULL);
+    put_string(out, "error_file",
+               detail != NULL && detail->error_file[0] != '\0' ? detail->error_file : NULL);
     fputs(", \"stderr\": [", out);
     for (int i = 0; detail != NULL && i < detail->tail.n_lines; i++) {
         fputs(i == 0 ? "" : ", ", out);

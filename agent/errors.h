@@ -83,7 +83,7 @@ struct errors_report {
     const char *phase; /* "forward", ...; NULL: unknown */
     int64_t step;      /* -1: unknown */
     int generation;
-    const char *message;            /* one line more about it; NULL: none */
+    const char *message;                /* one line more about it; NULL: none */
     const struct errors_detail *detail; /* NULL: nothing is known */
     bool oom_kill;                      /* the kernel's OOM killer ended it */
     const struct errors_death *collateral;

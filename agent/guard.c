@@ -121,8 +121,8 @@ static int watch(struct guard *guard)
             relay(guard, SIGKILL);
         }
     }
-    if (descendants_end(guard->swept ? GUARD_SECOND_LOOK_MS : GUARD_CLEANUP_MS, guard->strangers, guard->n_strangers) >
-            0 &&
+    if (descendants_end(guard->swept ? GUARD_SECOND_LOOK_MS : GUARD_CLEANUP_MS, guard->strangers,
+                        guard->n_strangers) > 0 &&
         !guard->swept)
         fprintf(stderr, "fsdprun: processes of this run could not be killed and are left behind\n");
     return guard->status;

@@ -24,7 +24,8 @@ struct guard_inside {
 };
 
 struct guard_config {
-    int64_t grace_ms; /* how long the agent may take after a signal that stops it; a slack later the guard ends it */
+    int64_t
+        grace_ms; /* how long the agent may take after a signal that stops it; a slack later the guard ends it */
     /* Sets of signals, bit s for signal s. TSTP and CONT are relayed too; what was ignored at the start never is. */
     uint64_t relayed;
     uint64_t ending; /* of those: what stops the run */

@@ -17,17 +17,17 @@
 enum { OOM_PATH_BYTES = 512, OOM_NAMED = 16 };
 
 enum oom_answer {
-    OOM_NO,      /* nothing says so, or nothing can be asked */
-    OOM_KILLED,  /* this process */
-    OOM_NEARBY,  /* another process of the control group, not long ago */
+    OOM_NO,     /* nothing says so, or nothing can be asked */
+    OOM_KILLED, /* this process */
+    OOM_NEARBY, /* another process of the control group, not long ago */
 };
 
 struct oom_watch {
-    int kmsg;                      /* at its end when the watch began; -1: not to be had */
-    char counter[OOM_PATH_BYTES];  /* the file with the "oom_kill" line; empty: none */
-    char limit[OOM_PATH_BYTES];    /* the file with the group's limit */
-    uint64_t seen;                 /* OOM kills that are accounted for */
-    pid_t named[OOM_NAMED];        /* whom the log named and nobody asked about yet; the oldest are forgotten */
+    int kmsg;                     /* at its end when the watch began; -1: not to be had */
+    char counter[OOM_PATH_BYTES]; /* the file with the "oom_kill" line; empty: none */
+    char limit[OOM_PATH_BYTES];   /* the file with the group's limit */
+    uint64_t seen;                /* OOM kills that are accounted for */
+    pid_t named[OOM_NAMED]; /* whom the log named and nobody asked about yet; the oldest are forgotten */
     int n_named;
 };
 

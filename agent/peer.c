@@ -215,7 +215,8 @@ static void handle_frames(struct peer *peer)
         if (frame.payload == NULL)
             return;
         if (frame.job != peer->config.job) {
-            peer_send(peer, PEER_BEAT_FRAME, 0, NULL, 0); /* with our number in it: so that it sees that, too */
+            peer_send(peer, PEER_BEAT_FRAME, 0, NULL,
+                      0); /* with our number in it: so that it sees that, too */
             peer_fail(peer, FSDP_ERR_MISMATCH,
                       "belongs to another job (is --rdzv-id the same on every node?)");
             return;

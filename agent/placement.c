@@ -78,8 +78,8 @@ enum fsdp_status placement_init(struct placement *placement, const struct agent_
         }
     }
     if (placement->threads <= 0 && placement->cpus != NULL)
-        placement->threads = placement_threads(numa_threads(placement->cpus, config->n_workers), cpus_quota(""),
-                                               config->n_workers);
+        placement->threads = placement_threads(numa_threads(placement->cpus, config->n_workers),
+                                               cpus_quota(""), config->n_workers);
     else if (placement->threads <= 0)
         placement->threads = cpus_available() / config->n_workers;
     if (placement->threads < 1)

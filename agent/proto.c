@@ -24,8 +24,8 @@ struct field {
     }
 #define DETAIL_FIELDS(type)                                                                                  \
     FIELD(type, TEXT, "stderr", detail.stderr_tail), FIELD(type, TEXT, "message", detail.message),           \
-        FIELD(type, TEXT, "traceback", detail.traceback), FIELD(type, TEXT, "error_file", detail.error_file), \
-        FIELD(type, LONG, "raised_us", detail.raised_us)
+        FIELD(type, TEXT, "traceback", detail.traceback),                                                    \
+        FIELD(type, TEXT, "error_file", detail.error_file), FIELD(type, LONG, "raised_us", detail.raised_us)
 #define N(rows) (sizeof(rows) / sizeof *(rows))
 
 static const struct field join_fields[] = {

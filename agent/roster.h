@@ -18,7 +18,7 @@
 #include "agent/proto.h"
 
 enum {
-    ROSTER_SPARES = 64, /* so many more than max_nodes may be there and wait */
+    ROSTER_SPARES = 64,        /* so many more than max_nodes may be there and wait */
     ROSTER_MAX_WORKERS = 4096, /* of a node; of as many nodes as there may be, an int counts all of them */
     ROSTER_NAME_BYTES = 2 * PROTO_TEXT_BYTES + 8
 };

@@ -72,7 +72,8 @@ static bool is_welcome(struct tcpstore *store, const struct tcpstore_connection 
         if (is_among(&connection->peer, store->nodes, store->n_nodes))
             return true;
         tcpstore_refuse(store, TCPSTORE_REFUSED_ADDRESS,
-                        "the key-value store refused a connection from %s, which is no node of this job", name);
+                        "the key-value store refused a connection from %s, which is no node of this job",
+                        name);
         return false;
     }
     if (!connection->found) {
@@ -83,7 +84,8 @@ static bool is_welcome(struct tcpstore *store, const struct tcpstore_connection 
     if (connection->uid == geteuid())
         return true;
     tcpstore_refuse(store, TCPSTORE_REFUSED_USER,
-                    "the key-value store refused a connection of another user (uid %u)", (unsigned)connection->uid);
+                    "the key-value store refused a connection of another user (uid %u)",
+                    (unsigned)connection->uid);
     return false;
 }
 
@@ -104,7 +106,8 @@ static bool take_arrivals(int listener, struct arrivals *arrivals)
         int fd;
 
         memset(connection, 0, sizeof *connection);
-        fd = accept4(listener, (struct sockaddr *)&connection->peer, &peer_size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        fd =
+            accept4(listener, (struct sockaddr *)&connection->peer, &peer_size, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 return false;
@@ -126,8 +129,8 @@ static void judge_arrivals(struct tcpstore *store, struct arrivals *arrivals)
 
     if (arrivals->n > 0 &&
         tcpstore_owners_find(&store->owners, arrivals->connections, arrivals->n, &err) != FSDP_OK)
-        tcpstore_refuse(store, TCPSTORE_REFUSED_USER, "the key-value store cannot tell whose connections come: %s",
-                        err.message);
+        tcpstore_refuse(store, TCPSTORE_REFUSED_USER,
+                        "the key-value store cannot tell whose connections come: %s", err.message);
     for (size_t i = 0; i < arrivals->n; i++)
         if (is_welcome(store, &arrivals->connections[i]))
             tcpstore_client_begin(store, arrivals->fds[i]);
@@ -313,7 +316,8 @@ static void say_counts(struct tcpstore *store)
             n += store->n_refused[i];
     if (n == 0 || store->say == NULL)
         return;
-    snprintf(words, sizeof words, "the key-value store refused or closed %llu connections in all", (unsigned long long)n);
+    snprintf(words, sizeof words, "the key-value store refused or closed %llu connections in all",
+             (unsigned long long)n);
     store->say(store->say_arg, words);
 }
 

@@ -20,16 +20,17 @@
 
 enum {
     TCPSTORE_MAX_KEPT_BYTES = 1 << 30, /* keys, values and waits, of all together */
-    TCPSTORE_MAX_HELD_BYTES = 256 << 20 /* requests that have not ended and answers that are not sent, of all together */
+    TCPSTORE_MAX_HELD_BYTES =
+        256 << 20 /* requests that have not ended and answers that are not sent, of all together */
 };
 
 struct tcpstore;
 
 struct tcpstore_config {
-    const char *host; /* listened on where this host has that address: every one of its addresses */
-    const char *also; /* and here; NULL: nowhere else. Many hosts know their own name as 127.0.1.1 */
-    int port;         /* 0: a free one ... */
-    int other_than;   /* ... that is not this: the last generation's */
+    const char *host;         /* listened on where this host has that address: every one of its addresses */
+    const char *also;         /* and here; NULL: nowhere else. Many hosts know their own name as 127.0.1.1 */
+    int port;                 /* 0: a free one ... */
+    int other_than;           /* ... that is not this: the last generation's */
     const char *const *nodes; /* (n_nodes) addresses of the job's nodes; borrowed for the call */
     size_t n_nodes;
     void (*say)(void *arg, const char *words); /* a line for the user */

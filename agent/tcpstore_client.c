@@ -36,7 +36,8 @@ void tcpstore_client_close(struct tcpstore_client *client)
 
 static void refuse(struct tcpstore_client *client, const char *words)
 {
-    tcpstore_refuse(client->store, TCPSTORE_REFUSED_REQUEST, "the key-value store closed a connection: %s", words);
+    tcpstore_refuse(client->store, TCPSTORE_REFUSED_REQUEST, "the key-value store closed a connection: %s",
+                    words);
     tcpstore_client_close(client);
 }
 

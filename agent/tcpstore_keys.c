@@ -237,8 +237,8 @@ static void wake_one(struct tcpstore_keys *keys, struct entry *entry)
 }
 
 /* A wait for up to n_keys keys; it takes them by link_missed(), and is counted for no more in the end. */
-static struct tcpstore_wait *begin_wait(struct tcpstore_keys *keys, struct tcpstore_waits *waits, size_t n_keys,
-                                        struct fsdp_err *err)
+static struct tcpstore_wait *begin_wait(struct tcpstore_keys *keys, struct tcpstore_waits *waits,
+                                        size_t n_keys, struct fsdp_err *err)
 {
     struct tcpstore_wait *wait = take(keys, wait_bytes(n_keys), err);
 
@@ -322,7 +322,8 @@ enum fsdp_status tcpstore_keys_wait(struct tcpstore_keys *keys, struct tcpstore_
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text key, struct tcpstore_text *value)
+bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text key,
+                       struct tcpstore_text *value)
 {
     const struct entry *entry = find(keys, key);
 
@@ -375,7 +376,8 @@ enum fsdp_status tcpstore_keys_append(struct tcpstore_keys *keys, struct tcpstor
     if (blob->capacity - blob->size < value.size) {
         const size_t twice = 2 * (blob->size + value.size);
 
-        if (put(keys, key, text_of(blob), twice < TCPSTORE_MAX_REQUEST ? twice : TCPSTORE_MAX_REQUEST, err) == NULL)
+        if (put(keys, key, text_of(blob), twice < TCPSTORE_MAX_REQUEST ? twice : TCPSTORE_MAX_REQUEST, err) ==
+            NULL)
             return FSDP_ERR_NOMEM;
         blob = entry->value;
     }
@@ -413,7 +415,8 @@ static struct entry *add(struct tcpstore_keys *keys, struct tcpstore_text key, i
         return NULL;
     }
     if (__builtin_add_overflow(number, delta, sum)) {
-        fsdp_fail(err, FSDP_ERR_FORMAT, "%" PRId64 " and %" PRId64 " are more than a number holds", number, delta);
+        fsdp_fail(err, FSDP_ERR_FORMAT, "%" PRId64 " and %" PRId64 " are more than a number holds", number,
+                  delta);
         return NULL;
     }
     n = snprintf(digits, sizeof digits, "%" PRId64, *sum);
@@ -432,8 +435,9 @@ enum fsdp_status tcpstore_keys_add(struct tcpstore_keys *keys, struct tcpstore_t
     return FSDP_OK;
 }
 
-enum fsdp_status tcpstore_keys_barrier(struct tcpstore_keys *keys, struct tcpstore_text key, int64_t world_size,
-                                       struct tcpstore_waits *waits, bool *waiting, struct fsdp_err *err)
+enum fsdp_status tcpstore_keys_barrier(struct tcpstore_keys *keys, struct tcpstore_text key,
+                                       int64_t world_size, struct tcpstore_waits *waits, bool *waiting,
+                                       struct fsdp_err *err)
 {
     struct fsdp_err why = { 0 };
     struct tcpstore_wait *wait = begin_wait(keys, waits, 1, err);
@@ -520,7 +524,8 @@ size_t tcpstore_keys_queue_length(const struct tcpstore_keys *keys, struct tcpst
     return entry == NULL ? 0 : entry->n_queued;
 }
 
-bool tcpstore_keys_front(const struct tcpstore_keys *keys, struct tcpstore_text key, struct tcpstore_text *value)
+bool tcpstore_keys_front(const struct tcpstore_keys *keys, struct tcpstore_text key,
+                         struct tcpstore_text *value)
 {
     const struct entry *entry = find(keys, key);
 

@@ -34,7 +34,8 @@ struct tcpstore_keys *tcpstore_keys_create(size_t max_bytes, tcpstore_wake *wake
 void tcpstore_keys_destroy(struct tcpstore_keys *keys);
 
 /** The value of `key`; false when it has none. It is good until the next call that changes anything. */
-bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text key, struct tcpstore_text *value);
+bool tcpstore_keys_get(const struct tcpstore_keys *keys, struct tcpstore_text key,
+                       struct tcpstore_text *value);
 
 /*
  * Those that change something fail with FSDP_ERR_NOMEM (memory, or the limit) and have changed nothing then.
@@ -62,7 +63,8 @@ enum fsdp_status tcpstore_keys_push(struct tcpstore_keys *keys, struct tcpstore_
                                     struct tcpstore_text value, struct fsdp_err *err);
 size_t tcpstore_keys_queue_length(const struct tcpstore_keys *keys, struct tcpstore_text key);
 /** The oldest element, good until tcpstore_keys_pop() takes it away. False: there is none. */
-bool tcpstore_keys_front(const struct tcpstore_keys *keys, struct tcpstore_text key, struct tcpstore_text *value);
+bool tcpstore_keys_front(const struct tcpstore_keys *keys, struct tcpstore_text key,
+                         struct tcpstore_text *value);
 void tcpstore_keys_pop(struct tcpstore_keys *keys, struct tcpstore_text key);
 
 /** Has every key of the list (used up by this) a value, or a queue with something in it? */
@@ -74,8 +76,9 @@ enum fsdp_status tcpstore_keys_wait(struct tcpstore_keys *keys, struct tcpstore_
  * One more has come to the barrier `key`: it counts them, as tcpstore_keys_add(). With the world_size-th all are
  * woken and *waiting is false, for this one and for those that come later.
  */
-enum fsdp_status tcpstore_keys_barrier(struct tcpstore_keys *keys, struct tcpstore_text key, int64_t world_size,
-                                       struct tcpstore_waits *waits, bool *waiting, struct fsdp_err *err);
+enum fsdp_status tcpstore_keys_barrier(struct tcpstore_keys *keys, struct tcpstore_text key,
+                                       int64_t world_size, struct tcpstore_waits *waits, bool *waiting,
+                                       struct fsdp_err *err);
 /** The client waits for nothing any more, and is not answered. */
 void tcpstore_keys_forget(struct tcpstore_keys *keys, struct tcpstore_waits *waits);
 

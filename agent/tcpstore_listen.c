@@ -138,10 +138,11 @@ enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_c
     if (status != FSDP_OK || error == 0)
         return status;
     if (error == EADDRINUSE && config->port != 0)
-        return fsdp_fail(err, FSDP_ERR_BUSY,
-                         "the key-value store cannot listen on %s: port %d is in use (another one: --master-port, or "
-                         "none of them for a free one)",
-                         config->host, config->port);
+        return fsdp_fail(
+            err, FSDP_ERR_BUSY,
+            "the key-value store cannot listen on %s: port %d is in use (another one: --master-port, or "
+            "none of them for a free one)",
+            config->host, config->port);
     return fsdp_fail(err, FSDP_ERR_IO, "the key-value store cannot listen on %s, port %d: %s", config->host,
                      config->port, strerror(error));
 }

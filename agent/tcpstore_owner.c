@@ -11,8 +11,14 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { ANSWER_BYTES = 4096, ANSWER_WAIT_MS = 200, PROC_LINE_BYTES = 512, PROC_PASSES = 2, IPV4_WORD = 3,
-       LISTEN_STATE = 10 /* TCP_LISTEN */ };
+enum {
+    ANSWER_BYTES = 4096,
+    ANSWER_WAIT_MS = 200,
+    PROC_LINE_BYTES = 512,
+    PROC_PASSES = 2,
+    IPV4_WORD = 3,
+    LISTEN_STATE = 10 /* TCP_LISTEN */
+};
 
 /* An address and a port as the kernel's tables write them. */
 struct endpoint {
@@ -75,7 +81,9 @@ static bool ask(int netlink, const struct tcpstore_connection *connection)
 {
     const struct endpoint source = endpoint_of(&connection->peer), target = endpoint_of(&connection->own);
     struct question question = {
-        .head = { .nlmsg_len = sizeof question, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST },
+        .head = { .nlmsg_len = sizeof question,
+                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                  .nlmsg_flags = NLM_F_REQUEST },
         .request = { .sdiag_family = (unsigned char)source.family,
                      .sdiag_protocol = IPPROTO_TCP,
                      .idiag_states = ~0U,
@@ -92,7 +100,8 @@ static bool ask(int netlink, const struct tcpstore_connection *connection)
 /* Is it about the socket that was asked for, and not about one that listens on the same port? */
 static bool is_answer(const struct inet_diag_msg *socket, const struct tcpstore_connection *connection)
 {
-    return socket->idiag_state != LISTEN_STATE && socket->id.idiag_sport == endpoint_of(&connection->peer).port &&
+    return socket->idiag_state != LISTEN_STATE &&
+           socket->id.idiag_sport == endpoint_of(&connection->peer).port &&
            socket->id.idiag_dport == endpoint_of(&connection->own).port;
 }
 
@@ -153,9 +162,10 @@ void tcpstore_owners_close(struct tcpstore_owners *owners)
 static bool read_endpoint(const char *text, int family, struct endpoint *end)
 {
     unsigned port, words[4] = { 0 };
-    const int n = family == AF_INET
-                      ? sscanf(text, "%8X:%4X", &words[0], &port) - 1
-                      : sscanf(text, "%8X%8X%8X%8X:%4X", &words[0], &words[1], &words[2], &words[3], &port) - 4;
+    const int n =
+        family == AF_INET
+            ? sscanf(text, "%8X:%4X", &words[0], &port) - 1
+            : sscanf(text, "%8X%8X%8X%8X:%4X", &words[0], &words[1], &words[2], &words[3], &port) - 4;
 
     if (n != 1)
         return false;
@@ -173,8 +183,8 @@ static void match_line(const char *line, int family, struct tcpstore_connection 
     unsigned uid;
     unsigned long inode;
 
-    if (sscanf(line, " %*d: %63s %63s %*x %*s %*s %*s %u %*d %lu", local, remote, &uid, &inode) != 4 || inode == 0 ||
-        !read_endpoint(local, family, &source) || !read_endpoint(remote, family, &target))
+    if (sscanf(line, " %*d: %63s %63s %*x %*s %*s %*s %u %*d %lu", local, remote, &uid, &inode) != 4 ||
+        inode == 0 || !read_endpoint(local, family, &source) || !read_endpoint(remote, family, &target))
         return;
     source = unmapped(source);
     target = unmapped(target);
@@ -236,5 +246,6 @@ enum fsdp_status tcpstore_owners_find(struct tcpstore_owners *owners, struct tcp
     }
     if (look_by_proc(connections, n))
         return FSDP_OK;
-    return fsdp_fail(err, FSDP_ERR_IO, "neither the kernel's socket diagnostics nor /proc/net/tcp can be read");
+    return fsdp_fail(err, FSDP_ERR_IO,
+                     "neither the kernel's socket diagnostics nor /proc/net/tcp can be read");
 }

@@ -10,21 +10,21 @@ enum { LENGTH_BYTES = 8, FIRST_CAPACITY = 256 };
  * with values. A list is the last field.
  */
 static const char *const shapes[TCPSTORE_OP_COUNT] = {
-    [TCPSTORE_VALIDATE] = "u",   [TCPSTORE_SET] = "kv",         [TCPSTORE_COMPARE_SET] = "kvv",
-    [TCPSTORE_GET] = "k",        [TCPSTORE_ADD] = "ki",         [TCPSTORE_CHECK] = "K",
-    [TCPSTORE_WAIT] = "K",       [TCPSTORE_GETNUMKEYS] = "",    [TCPSTORE_DELETE_KEY] = "k",
-    [TCPSTORE_APPEND] = "kv",    [TCPSTORE_MULTI_GET] = "K",    [TCPSTORE_MULTI_SET] = "P",
-    [TCPSTORE_CANCEL_WAIT] = "", [TCPSTORE_PING] = "u",         [TCPSTORE_QUEUE_PUSH] = "kv",
-    [TCPSTORE_QUEUE_POP] = "k",  [TCPSTORE_QUEUE_LEN] = "k",    [TCPSTORE_LIST_KEYS] = "",
+    [TCPSTORE_VALIDATE] = "u",   [TCPSTORE_SET] = "kv",      [TCPSTORE_COMPARE_SET] = "kvv",
+    [TCPSTORE_GET] = "k",        [TCPSTORE_ADD] = "ki",      [TCPSTORE_CHECK] = "K",
+    [TCPSTORE_WAIT] = "K",       [TCPSTORE_GETNUMKEYS] = "", [TCPSTORE_DELETE_KEY] = "k",
+    [TCPSTORE_APPEND] = "kv",    [TCPSTORE_MULTI_GET] = "K", [TCPSTORE_MULTI_SET] = "P",
+    [TCPSTORE_CANCEL_WAIT] = "", [TCPSTORE_PING] = "u",      [TCPSTORE_QUEUE_PUSH] = "kv",
+    [TCPSTORE_QUEUE_POP] = "k",  [TCPSTORE_QUEUE_LEN] = "k", [TCPSTORE_LIST_KEYS] = "",
     [TCPSTORE_BARRIER] = "ki",
 };
 
 const char *tcpstore_op_name(unsigned op)
 {
     static const char *const names[TCPSTORE_OP_COUNT] = {
-        "VALIDATE", "SET",        "COMPARE_SET", "GET",         "ADD",  "CHECK",      "WAIT",
-        "GETNUMKEYS", "DELETE_KEY", "APPEND",    "MULTI_GET",   "MULTI_SET", "CANCEL_WAIT", "PING",
-        "QUEUE_PUSH", "QUEUE_POP", "QUEUE_LEN",  "LIST_KEYS",   "BARRIER",
+        "VALIDATE",   "SET",        "COMPARE_SET", "GET",       "ADD",       "CHECK",       "WAIT",
+        "GETNUMKEYS", "DELETE_KEY", "APPEND",      "MULTI_GET", "MULTI_SET", "CANCEL_WAIT", "PING",
+        "QUEUE_PUSH", "QUEUE_POP",  "QUEUE_LEN",   "LIST_KEYS", "BARRIER",
     };
 
     return op < TCPSTORE_OP_COUNT ? names[op] : "?";
@@ -64,7 +64,8 @@ static enum scanned scan_number(struct tcpstore_parser *parser, struct scan *sca
     return SCAN_DONE;
 }
 
-static enum scanned scan_text(struct tcpstore_parser *parser, struct scan *scan, bool key, struct fsdp_err *err)
+static enum scanned scan_text(struct tcpstore_parser *parser, struct scan *scan, bool key,
+                              struct fsdp_err *err)
 {
     const uint64_t limit = key ? TCPSTORE_MAX_KEY : TCPSTORE_MAX_VALUE;
     uint64_t size;
@@ -75,8 +76,9 @@ static enum scanned scan_text(struct tcpstore_parser *parser, struct scan *scan,
     }
     size = read_u64(scan->bytes + parser->at);
     if (size > limit) {
-        fsdp_fail(err, FSDP_ERR_FORMAT, "%s: a %s of %llu bytes is longer than %llu", tcpstore_op_name(parser->op),
-                  key ? "key" : "value", (unsigned long long)size, (unsigned long long)limit);
+        fsdp_fail(err, FSDP_ERR_FORMAT, "%s: a %s of %llu bytes is longer than %llu",
+                  tcpstore_op_name(parser->op), key ? "key" : "value", (unsigned long long)size,
+                  (unsigned long long)limit);
         return SCAN_BAD;
     }
     scan->need = parser->at + LENGTH_BYTES + (size_t)size;
@@ -91,7 +93,8 @@ static enum scanned scan_text(struct tcpstore_parser *parser, struct scan *scan,
     return SCAN_DONE;
 }
 
-static enum scanned scan_list(struct tcpstore_parser *parser, struct scan *scan, bool pairs, struct fsdp_err *err)
+static enum scanned scan_list(struct tcpstore_parser *parser, struct scan *scan, bool pairs,
+                              struct fsdp_err *err)
 {
     if (parser->list_at == 0) {
         uint64_t n_keys;
@@ -236,8 +239,8 @@ static bool keep(struct tcpstore_parser *parser, const unsigned char **data, siz
     return true;
 }
 
-enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const unsigned char **data, size_t *n,
-                                          struct tcpstore_request *request, struct fsdp_err *err)
+enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const unsigned char **data,
+                                          size_t *n, struct tcpstore_request *request, struct fsdp_err *err)
 {
     if (parser->done)
         tcpstore_parser_fini(parser);

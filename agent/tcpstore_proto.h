@@ -43,8 +43,8 @@ enum {
     TCPSTORE_MAGIC = 0x3C85F7CE,
     TCPSTORE_MAX_KEY = 8 << 10,
     TCPSTORE_MAX_VALUE = 8 << 20,
-    TCPSTORE_MAX_KEYS = 128 << 10,    /* of one list */
-    TCPSTORE_MAX_REQUEST = 64 << 20   /* all of one request */
+    TCPSTORE_MAX_KEYS = 128 << 10,  /* of one list */
+    TCPSTORE_MAX_REQUEST = 64 << 20 /* all of one request */
 };
 
 /* Bytes of a request; they belong to whoever gave it. */
@@ -70,10 +70,10 @@ void tcpstore_request_item(struct tcpstore_request *request, struct tcpstore_tex
 struct tcpstore_parser {
     unsigned char *bytes; /* of the request that has begun; NULL between two */
     size_t used, capacity;
-    bool begun, done;  /* done: it was given, and goes with the next call */
+    bool begun, done; /* done: it was given, and goes with the next call */
     enum tcpstore_op op;
-    int field;         /* the field that comes next, in the operation's shape */
-    size_t at;         /* where it begins */
+    int field; /* the field that comes next, in the operation's shape */
+    size_t at; /* where it begins */
     size_t n_items, n_items_left, list_at;
 };
 
@@ -90,8 +90,8 @@ enum tcpstore_parsed { TCPSTORE_MORE, TCPSTORE_REQUEST, TCPSTORE_BAD };
  *   TCPSTORE_BAD      no operation of ours, or past a limit, or memory ran out; `err` says which. Nothing that
  *                     follows can be understood.
  */
-enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const unsigned char **data, size_t *n,
-                                          struct tcpstore_request *request, struct fsdp_err *err);
+enum tcpstore_parsed tcpstore_parser_next(struct tcpstore_parser *parser, const unsigned char **data,
+                                          size_t *n, struct tcpstore_request *request, struct fsdp_err *err);
 
 const char *tcpstore_op_name(unsigned op); /* "SET"; "?" for none of ours */
 

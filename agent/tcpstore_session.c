@@ -141,7 +141,8 @@ static enum fsdp_status perform(struct tcpstore_session *session, struct tcpstor
     case TCPSTORE_QUEUE_PUSH:
         return tcpstore_keys_push(keys, request->key, request->value, err);
     case TCPSTORE_COMPARE_SET:
-        status = tcpstore_keys_compare_set(keys, request->key, request->value, request->desired, &result, err);
+        status =
+            tcpstore_keys_compare_set(keys, request->key, request->value, request->desired, &result, err);
         if (status == FSDP_OK)
             answer_text(session, result);
         return status;
@@ -197,8 +198,8 @@ static enum fsdp_status perform(struct tcpstore_session *session, struct tcpstor
 }
 
 /* Before that nothing is taken, not even as much as a key. */
-static enum fsdp_status check_first(const unsigned char *data, size_t n, const struct tcpstore_session *session,
-                                    struct fsdp_err *err)
+static enum fsdp_status check_first(const unsigned char *data, size_t n,
+                                    const struct tcpstore_session *session, struct fsdp_err *err)
 {
     if (session->validated || session->parser.begun || n == 0 || data[0] == TCPSTORE_VALIDATE)
         return FSDP_OK;
@@ -214,8 +215,8 @@ static enum fsdp_status validate(struct tcpstore_session *session, const struct 
     return FSDP_OK;
 }
 
-enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const unsigned char **data, size_t *n,
-                                       struct fsdp_err *err)
+enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const unsigned char **data,
+                                       size_t *n, struct fsdp_err *err)
 {
     while (*n > 0 && session->out_n < TCPSTORE_SESSION_HIGH) {
         struct tcpstore_request request;

@@ -39,8 +39,8 @@ void tcpstore_session_fini(struct tcpstore_session *session);
  *   FSDP_ERR_FORMAT  no request of the protocol, or past a limit;  FSDP_ERR_NOMEM  no memory, or the store is full
  * After a failure the client can only be closed.
  */
-enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const unsigned char **data, size_t *n,
-                                       struct fsdp_err *err);
+enum fsdp_status tcpstore_session_feed(struct tcpstore_session *session, const unsigned char **data,
+                                       size_t *n, struct fsdp_err *err);
 
 /** What it waited for has come: its answer is in `out`. */
 void tcpstore_session_woken(struct tcpstore_session *session);

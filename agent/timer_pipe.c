@@ -222,8 +222,9 @@ static int open_ours(const char *path)
     return -1;
 }
 
-enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, const char *path, const char *folder,
-                                   const struct timer_handlers *handlers, struct fsdp_err *err)
+enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, const char *path,
+                                   const char *folder, const struct timer_handlers *handlers,
+                                   struct fsdp_err *err)
 {
     struct timer_pipe *pipe = calloc(1, sizeof *pipe);
     enum fsdp_status status;

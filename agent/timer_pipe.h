@@ -35,8 +35,9 @@ bool timer_pipe_wanted(char *const *environment, char *path);
  * is another agent's, whose worker we are: then, and where `path` is empty or stands for a file of another kind, a fresh
  * one is made in `folder` (NULL: TMPDIR, or /tmp).
  */
-enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, const char *path, const char *folder,
-                                   const struct timer_handlers *handlers, struct fsdp_err *err);
+enum fsdp_status timer_pipe_create(struct timer_pipe **out, uv_loop_t *loop, const char *path,
+                                   const char *folder, const struct timer_handlers *handlers,
+                                   struct fsdp_err *err);
 
 /** Close and remove it; memory is freed as the loop runs. NULL is a no-op. */
 void timer_pipe_destroy(struct timer_pipe *pipe);

@@ -26,7 +26,8 @@ static const char *read_request(struct timer_request *request, const cJSON *obje
                 *expires = cJSON_GetObjectItemCaseSensitive(object, "expiration_time");
     double number;
 
-    if (cJSON_GetObjectItemCaseSensitive(object, "version") != NULL && !read_whole(object, "version", 1, 1, &number))
+    if (cJSON_GetObjectItemCaseSensitive(object, "version") != NULL &&
+        !read_whole(object, "version", 1, 1, &number))
         return "version";
     if (!read_whole(object, "pid", 1, INT_MAX, &number))
         return "pid";
@@ -43,7 +44,8 @@ static const char *read_request(struct timer_request *request, const cJSON *obje
     return NULL;
 }
 
-enum fsdp_status timers_parse(struct timer_request *request, const char *line, size_t length, struct fsdp_err *err)
+enum fsdp_status timers_parse(struct timer_request *request, const char *line, size_t length,
+                              struct fsdp_err *err)
 {
     cJSON *object = cJSON_ParseWithLength(line, length);
     const char *unfit = NULL;

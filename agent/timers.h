@@ -32,10 +32,12 @@ struct timers {
 void timers_fini(struct timers *timers);
 
 /** One line, without its newline. FSDP_ERR_FORMAT: it is no request. Other keys than the five are let be. */
-enum fsdp_status timers_parse(struct timer_request *request, const char *line, size_t length, struct fsdp_err *err);
+enum fsdp_status timers_parse(struct timer_request *request, const char *line, size_t length,
+                              struct fsdp_err *err);
 
 /** Set or release. FSDP_ERR_BUSY: there are TIMERS_MAX already; FSDP_ERR_NOMEM. Releasing what is not set is well. */
-enum fsdp_status timers_take(struct timers *timers, const struct timer_request *request, struct fsdp_err *err);
+enum fsdp_status timers_take(struct timers *timers, const struct timer_request *request,
+                             struct fsdp_err *err);
 
 /** When the first one expires; -1: none is set. */
 int64_t timers_next_us(const struct timers *timers);

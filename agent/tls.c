@@ -189,8 +189,8 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err)
     if (tls_established(tls))
         return FSDP_OK;
     ERR_clear_error();
-    return judge(tls, SSL_do_handshake(tls->ssl), "TLS handshake (are the secret and --rdzv-id the same on every node?)",
-                 err);
+    return judge(tls, SSL_do_handshake(tls->ssl),
+                 "TLS handshake (are the secret and --rdzv-id the same on every node?)", err);
 }
 
 enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err)

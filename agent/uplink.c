@@ -129,12 +129,12 @@ static enum fsdp_status take_finish(struct uplink *uplink, const struct frame *f
     enum fsdp_status status = proto_read_finish(&finished, frame->payload, frame->size, err);
 
     if (status == FSDP_OK) /* with nothing running here this is the end at once */
-        end_with(uplink,
-                 &(struct coordinator_end){ .status = finished.status & 0xff,
-                                            .line = finished.words,
-                                            .node = finished.node,
-                                            .code = finished.code,
-                                            .detail = detail_from_proto(&detail, &finished.detail) ? &detail : NULL });
+        end_with(uplink, &(struct coordinator_end){
+                             .status = finished.status & 0xff,
+                             .line = finished.words,
+                             .node = finished.node,
+                             .code = finished.code,
+                             .detail = detail_from_proto(&detail, &finished.detail) ? &detail : NULL });
     return status;
 }
 

@@ -51,7 +51,7 @@ void verdict_report(const struct verdict_run *run, int status, enum errors_class
         report->cause = as_errors_death(cause);
         report->phase = first_cause_phase_name(cause->phase);
         report->step = cause->step;
-        report->message = cause->words[0] != '\0'         ? cause->words
+        report->message = cause->words[0] != '\0'           ? cause->words
                           : run->detail->message[0] != '\0' ? run->detail->message
                                                             : NULL;
         report->detail = errors_detail_is_empty(run->detail) ? NULL : run->detail;

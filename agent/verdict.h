@@ -16,7 +16,7 @@
 struct verdict_run {
     const struct death *deaths; /* every exit that was told, those that ended well included */
     size_t n_deaths;
-    int cause;                      /* index of the first cause; -1: nothing failed */
+    int cause;                          /* index of the first cause; -1: nothing failed */
     const struct errors_detail *detail; /* of that rank; never NULL */
     int generation;
     int n_restarts, max_restarts; /* so far, and allowed */

@@ -114,7 +114,8 @@ bool worker_error_file(const struct agent_config *config, struct rundir *rundir,
     char folder[RUNDIR_PATH_BYTES];
 
     return rundir != NULL && config->job_json == NULL &&
-           rundir_rank_folder(rundir, generation, worker->rank, worker->local_rank, folder, NULL) == FSDP_OK &&
+           rundir_rank_folder(rundir, generation, worker->rank, worker->local_rank, folder, NULL) ==
+               FSDP_OK &&
            (size_t)snprintf(out, size, "%s/error.json", folder) < size;
 }
 

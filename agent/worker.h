@@ -57,7 +57,7 @@ struct worker_context {
     struct logs *logs;     /* NULL: nothing is captured */
     char *const *environment;
     const char *timer_file; /* where it sets watchdog timers; NULL: nowhere */
-    const char *program; /* resolved */
+    const char *program;    /* resolved */
     const struct placement *placement;
     const char *host;
 };

@@ -20,11 +20,11 @@ struct worker_identity {
     bool agent_store; /* the agent serves PyTorch's store there; else rank 0 does */
     int restart_count, max_restarts;
     const char *stop_signals; /* TORCHELASTIC_SIGNALS_TO_HANDLE: names, as they were given */
-    int threads;            /* OMP_NUM_THREADS where the parent does not set it */
-    const char *error_file; /* TORCHELASTIC_ERROR_FILE; NULL: empty */
-    const char *run_dir;    /* FSDP_RUN_DIR; NULL: not set */
-    const char *timer_file; /* TORCHELASTIC_TIMER_FILE; NULL: as the parent has it */
-    int link_fd;            /* FSDP_LINK_FD; -1: not set */
+    int threads;              /* OMP_NUM_THREADS where the parent does not set it */
+    const char *error_file;   /* TORCHELASTIC_ERROR_FILE; NULL: empty */
+    const char *run_dir;      /* FSDP_RUN_DIR; NULL: not set */
+    const char *timer_file;   /* TORCHELASTIC_TIMER_FILE; NULL: as the parent has it */
+    int link_fd;              /* FSDP_LINK_FD; -1: not set */
 };
 
 /**

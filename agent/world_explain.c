@@ -11,7 +11,8 @@ static void take_error_file(const struct world *world, struct worker *worker, st
     const int64_t now_us = os_epoch_us();
     char path[RUNDIR_PATH_BYTES];
 
-    if (worker_error_file(world->config, world->services.rundir, world->plan.generation, worker, path, sizeof path) &&
+    if (worker_error_file(world->config, world->services.rundir, world->plan.generation, worker, path,
+                          sizeof path) &&
         error_file_read(detail, path)) {
         worker->death.age_ns = error_file_age_ns(detail, now_us);
         if (worker->death.age_ns > 0 && worker->asked_us > 0 &&

@@ -37,7 +37,7 @@ struct world {
     struct progress_clock clock;
     struct oom_watch oom;
     struct timer_pipe *timers; /* NULL: nobody asked for watchdog timers */
-    pid_t left[WORLD_LEFT]; /* what could not be killed, and is not waited for again */
+    pid_t left[WORLD_LEFT];    /* what could not be killed, and is not waited for again */
     int n_left;
     char host[DEATH_HOST_BYTES];
 };

@@ -10,8 +10,9 @@
 #include "agent/world_impl.h"
 
 enum {
-    DRAIN_MS = 1000, /* for what a finished worker left running, between TERM and KILL: the grace, where it is less */
-    KILL_MS = 5000,  /* for what was sent KILL; then it is left behind */
+    DRAIN_MS =
+        1000, /* for what a finished worker left running, between TERM and KILL: the grace, where it is less */
+    KILL_MS = 5000, /* for what was sent KILL; then it is left behind */
     SWEEP_EVERY_MS = 10,
 };
 
@@ -127,8 +128,8 @@ static void leave_behind(struct world *world, pid_t pid, const struct worker *wo
     if (worker != NULL)
         snprintf(whom, sizeof whom, "rank %d", worker->rank);
     console_say(world->services.console,
-                "fsdprun: %s (pid %d) cannot be killed: state %c, waits in %s; it is left behind", whom, (int)pid, state,
-                place);
+                "fsdprun: %s (pid %d) cannot be killed: state %c, waits in %s; it is left behind", whom,
+                (int)pid, state, place);
     world->listener.record(world->listener.arg, world->plan.generation, "left_behind",
                            (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
                                                     EVENT_INT("pid", pid), EVENT_TEXT("state", letter),

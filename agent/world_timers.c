@@ -29,14 +29,16 @@ static void on_expired(void *arg, const struct timer_request *timer)
         if (timer->pid == worker->child.pid)
             snprintf(worker->timer, sizeof worker->timer, "timer %.100s expired", timer->scope);
         else
-            snprintf(worker->timer, sizeof worker->timer, "timer %.100s of its process %d expired", timer->scope,
-                     (int)timer->pid);
+            snprintf(worker->timer, sizeof worker->timer, "timer %.100s of its process %d expired",
+                     timer->scope, (int)timer->pid);
     }
     console_say(world->services.console, "fsdprun: timer %s of %s (pid %d) expired: %s", timer->scope, whom,
-                (int)timer->pid, timer->signal > 0 ? errors_signal_name(timer->signal, name) : "it asks for no signal");
+                (int)timer->pid,
+                timer->signal > 0 ? errors_signal_name(timer->signal, name) : "it asks for no signal");
     world->listener.record(world->listener.arg, world->plan.generation, "timer_expired",
                            (struct events_field[]){ EVENT_INT("rank", worker != NULL ? worker->rank : -1),
-                                                    EVENT_INT("pid", timer->pid), EVENT_TEXT("scope", timer->scope),
+                                                    EVENT_INT("pid", timer->pid),
+                                                    EVENT_TEXT("scope", timer->scope),
                                                     EVENT_INT("signal", timer->signal), EVENT_END });
 }
 

@@ -83,7 +83,8 @@ static void worker_exited(struct world *world, struct worker *worker, const sigi
     record_exit(world, worker);
     world_stop_watching(worker);
     world->n_live--;
-    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death, known ? &detail : NULL);
+    world->listener.exited(world->listener.arg, world->plan.generation, &worker->death,
+                           known ? &detail : NULL);
     if (worker->death.kind == DEATH_EXIT &&
         (worker->death.code == FSDP_EXIT_PEER || worker->death.code == FSDP_EXIT_LINK))
         world_post(world, WE_PEER_LOST);

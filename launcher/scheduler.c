@@ -78,9 +78,7 @@ static bool find_slurm(struct scheduler_step *step, const struct surroundings_en
         nodes = count_of(env, "SLURM_NNODES");
     if (list == NULL)
         list = text_of(env, "SLURM_JOB_NODELIST");
-    *step = (struct scheduler_step){ .starter = "srun",
-                                     .n_tasks = tasks,
-                                     .n_nodes = nodes < 1 ? 0 : nodes };
+    *step = (struct scheduler_step){ .starter = "srun", .n_tasks = tasks, .n_nodes = nodes < 1 ? 0 : nodes };
     if (list == NULL || !scheduler_first_host(list, step->head))
         step->head[0] = '\0';
     return true;

@@ -53,7 +53,8 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
         break;
     default:
         if (key->is_number_too)
-            snprintf(words + strlen(words), sizeof words - strlen(words), ", or whole number, %s to %s", low, high);
+            snprintf(words + strlen(words), sizeof words - strlen(words), ", or whole number, %s to %s", low,
+                     high);
         snprintf(out, size, "%s%s%s%s", words,
                  key->later == NULL     ? ""
                  : key->later[0] == '*' ? " (others not yet)"

@@ -30,10 +30,10 @@ struct job_key {
     size_t field;     /* offset in struct job; JOB_NO_FIELD while nothing reads the key */
     double low, high; /* numbers: the legal range; `high_open` leaves `high` itself out */
     bool high_open;
-    bool is_path;        /* text: an input file, relative to the job file it stands in */
-    bool is_name;        /* text: becomes the name of a directory */
-    bool is_number_too;  /* choices: a whole number from low to high as well, kept as JOB_CHOICE_NUMBER + it */
-    const char *zero;    /* counts: the word for 0, where 0 itself may not be written; text: "null", for none */
+    bool is_path;       /* text: an input file, relative to the job file it stands in */
+    bool is_name;       /* text: becomes the name of a directory */
+    bool is_number_too; /* choices: a whole number from low to high as well, kept as JOB_CHOICE_NUMBER + it */
+    const char *zero; /* counts: the word for 0, where 0 itself may not be written; text: "null", for none */
     const char *choices; /* words parted by '|'; true, false and null are typed as YAML types them */
     const char *later; /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but
                           the default */

@@ -40,9 +40,9 @@ static size_t aligned(size_t size_bytes)
 /* One product over all samples and heads. A square view is of (seq, seq), a tall one of (seq, head_dim). On bfloat16
  * the scores and the gradients of the probabilities stay float32 (`wide`). */
 static enum fsdp_status product(struct nn_kernels *kernels, const struct attention_desc *d,
-                                enum fsdp_dtype dtype, bool wide, struct matmul **out, size_t n, size_t k, struct matmul_view a,
-                                struct matmul_view b, struct matmul_view c, float alpha, size_t *scratch,
-                                struct fsdp_err *err)
+                                enum fsdp_dtype dtype, bool wide, struct matmul **out, size_t n, size_t k,
+                                struct matmul_view a, struct matmul_view b, struct matmul_view c, float alpha,
+                                size_t *scratch, struct fsdp_err *err)
 {
     const struct matmul_desc desc = { .outer = d->batch,
                                       .inner = d->heads,
@@ -88,23 +88,23 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op) && op->attrs.p == 0 &&
                      T >= BF16_MIN_SEQ && T <= NUMERICS_BF16_MAX_COLS;
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
-    status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, tall, transposed(tall), square, scale,
-                     &forward, err);
+    status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, tall, transposed(tall),
+                     square, scale, &forward, err);
     if (status == FSDP_OK)
-        status = product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, tall, tall, 1.0f,
-                         &forward, err);
+        status = product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, tall, tall,
+                         1.0f, &forward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, tall, transposed(tall),
-                         square, 1.0f, &backward, err);
+        status = product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, tall,
+                         transposed(tall), square, 1.0f, &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_VALUE], d.head_dim, T, transposed(square), tall, tall,
-                         1.0f, &backward, err);
+        status = product(kernels, &d, dtype, false, &op->products[D_VALUE], d.head_dim, T, transposed(square),
+                         tall, tall, 1.0f, &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, tall, tall, scale,
-                         &backward, err);
-    if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_KEY], d.head_dim, T, transposed(square), tall, tall,
+        status = product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, tall, tall,
                          scale, &backward, err);
+    if (status == FSDP_OK && training)
+        status = product(kernels, &d, dtype, false, &op->products[D_KEY], d.head_dim, T, transposed(square),
+                         tall, tall, scale, &backward, err);
     op->saved_bytes[0] = probabilities_bytes(&d) / (op->takes_bf16 ? 2 : 1);
     op->forward_scratch = (op->takes_bf16 ? aligned(probabilities_bytes(&d)) : dropped) + forward;
     op->backward_scratch = aligned(probabilities_bytes(&d)) + dropped + backward;

@@ -37,7 +37,8 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
         ops->bf16->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0], run->d_input[0],
                                  n_elems);
     else
-        ops->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0], run->d_input[0], n_elems);
+        ops->gelu_backward(run->numerics, run->stream, run->d_output, run->input[0], run->d_input[0],
+                           n_elems);
     return FSDP_OK;
 }
 

@@ -56,8 +56,8 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
         ops->bf16->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
                               run->output, run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
     else
-        ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1], run->output,
-                        run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
+        ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
+                        run->output, run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
     return FSDP_OK;
 }
 

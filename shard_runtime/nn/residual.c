@@ -17,7 +17,8 @@ static void pass_on(struct nn_run *run, const struct graph_op *op, int i)
         run->numerics->ops->add(run->numerics, run->stream, run->d_input[i], run->d_output, run->d_input[i],
                                 n_elems);
     else if (run->d_input[i] != run->d_output)
-        run->device->ops->copy(run->stream, run->d_input[i], run->d_output, n_elems * (op->takes_bf16 ? sizeof(uint16_t) : sizeof(float)),
+        run->device->ops->copy(run->stream, run->d_input[i], run->d_output,
+                               n_elems * (op->takes_bf16 ? sizeof(uint16_t) : sizeof(float)),
                                DEVICE_COPY_WITHIN);
 }
 

@@ -106,7 +106,8 @@ struct numerics_bf16 {
                        const uint16_t *weight, const uint16_t *bias, uint16_t *y, float *mean, float *rstd,
                        size_t rows, size_t cols, float eps);
     void (*layer_norm_backward)(struct numerics *numerics, struct device_stream *stream,
-                                const struct numerics_bf16_norm *norm, void *scratch, size_t rows, size_t cols);
+                                const struct numerics_bf16_norm *norm, void *scratch, size_t rows,
+                                size_t cols);
     size_t (*layer_norm_scratch)(struct numerics *numerics, size_t rows, size_t cols);
     /* p = softmax(scores), whose own content is nobody's afterwards; no dropout; seq: at most
      * NUMERICS_BF16_MAX_COLS */

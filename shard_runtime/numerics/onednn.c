@@ -33,7 +33,8 @@ enum fsdp_status onednn_status(dnnl_status_t status, const char *doing, struct f
  */
 static bool bf16_pays(void)
 {
-    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), needed = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(),
+                   needed = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
 
     return (isa & needed) == needed;
 }

@@ -11,7 +11,7 @@
 #include "shard_runtime/numerics/rows_cut.h"
 
 enum {
-    TILE = 2048,    /* elements of one operand at a time */
+    TILE = 2048,     /* elements of one operand at a time */
     TILE_COLS = 256, /* of a sum over rows */
     TILE_ROWS = 32,
 };
@@ -230,10 +230,9 @@ static size_t chunk_bytes(size_t cols)
 static struct norm_scratch scratch_of(const struct norm_work *w, size_t chunk)
 {
     double *at = (double *)(void *)(w->scratch + chunk * chunk_bytes(w->cols));
-    struct norm_scratch s = { .dweight = at,
-                              .dbias = at + w->cols,
-                              .some_dweight = at + 2 * w->cols,
-                              .some_dbias = at + 3 * w->cols };
+    struct norm_scratch s = {
+        .dweight = at, .dbias = at + w->cols, .some_dweight = at + 2 * w->cols, .some_dbias = at + 3 * w->cols
+    };
     float *floats = (float *)(void *)(at + 4 * w->cols);
 
     s.run = floats;
@@ -277,7 +276,8 @@ static void layer_norm_backward_piece(void *context, size_t begin, size_t end)
 }
 
 /* The chunks' sums in order; `which` 0: dweight, 1: dbias. */
-static void add_chunks(const struct norm_work *w, size_t which, void *out, enum fsdp_dtype dtype, bool accumulate)
+static void add_chunks(const struct norm_work *w, size_t which, void *out, enum fsdp_dtype dtype,
+                       bool accumulate)
 {
     for (size_t j = 0; j < w->cols && out != NULL; j++) {
         uint16_t *narrow = (uint16_t *)out + j;
@@ -299,7 +299,8 @@ static void add_chunks(const struct norm_work *w, size_t which, void *out, enum 
 }
 
 static void layer_norm_backward(struct numerics *numerics, struct device_stream *stream,
-                                const struct numerics_bf16_norm *norm, void *scratch, size_t rows, size_t cols)
+                                const struct numerics_bf16_norm *norm, void *scratch, size_t rows,
+                                size_t cols)
 {
     struct norm_work w = { .kernels = kernels_of(numerics),
                            .x = norm->x,
@@ -374,8 +375,8 @@ static void softmax_backward_piece(void *context, size_t begin, size_t end)
     }
 }
 
-static void softmax_backward(struct numerics *numerics, struct device_stream *stream, uint16_t *p_ds, float *dp,
-                             const struct attention_desc *desc)
+static void softmax_backward(struct numerics *numerics, struct device_stream *stream, uint16_t *p_ds,
+                             float *dp, const struct attention_desc *desc)
 {
     struct softmax_work w = {
         .kernels = kernels_of(numerics), .scores = dp, .p = p_ds, .seq = desc->seq, .causal = desc->causal

@@ -117,7 +117,8 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         add(l, e->packed, true, false);
         break;
     case PLAN_COMPLETE:
-        add(l, e->behind, false, true); /* shards are not of the arena: what fills them is waited for by its source */
+        add(l, e->behind, false,
+            true); /* shards are not of the arena: what fills them is waited for by its source */
         break;
     }
 }

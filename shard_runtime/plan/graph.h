@@ -90,7 +90,7 @@ struct graph_op {
     size_t saved_bytes[GRAPH_MAX_SAVED]; /* from forward to backward */
     size_t forward_scratch, backward_scratch;
     bool takes_bf16; /* as its kind, or because prepare() found that it can here */
-    bool converts; /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
+    bool converts;   /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
     size_t forward_copies, backward_copies;
     struct matmul *products[GRAPH_MAX_PRODUCTS]; /* prepared; owned by the kernels they were made with */
 };

@@ -82,8 +82,8 @@ struct plan_entry {
 
     int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
     int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
-    int slice; /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
-    int k;     /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
+    int slice;  /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
+    int k;      /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
     bool into_shards; /* PLAN_REDUCE: the gradient shards themselves receive the sum */
     bool adds;        /* PLAN_STORE: adds to what earlier micro-steps of the step left */
     bool calls_hook;  /* before it stores, or after it all-reduced the shards: the unit's hook is called */

@@ -309,7 +309,7 @@ static void end_peer(struct side *side)
 /* --- the table ------------------------------------------------------------------------------------------- */
 
 struct samples {
-    double rate[MOST_STEPS], limit[MOST_STEPS], peer[MOST_STEPS]; /* by the clock on the wall */
+    double rate[MOST_STEPS], limit[MOST_STEPS], peer[MOST_STEPS];           /* by the clock on the wall */
     double work[MOST_STEPS], work_limit[MOST_STEPS], work_peer[MOST_STEPS]; /* by CPU time, of rank 0 */
     double alone[MOST_STEPS], kernels[MOST_STEPS], optimizer[MOST_STEPS], wait[MOST_STEPS],
         library[MOST_STEPS];
@@ -336,8 +336,7 @@ static void take(struct samples *s, struct side *ours, struct side *peer, double
     s->alone[at] = 100 * alone.work_s / step.work_s;
     s->kernels[at] = 100 * step.kernels_s / step.work_s;
     s->optimizer[at] = 100 * step.optimizer_s / step.work_s;
-    s->library[at] =
-        100 * (step.work_s - step.products_s - step.kernels_s - step.optimizer_s) / step.work_s;
+    s->library[at] = 100 * (step.work_s - step.products_s - step.kernels_s - step.optimizer_s) / step.work_s;
     s->wait[at] = 100 * step.wait_s / ours_s;
 }
 
@@ -381,8 +380,9 @@ static void print(struct report *report, const char *of, const struct samples *s
                                              .n = 1,
                                              .peer_name = "PyTorch FSDP2, gloo" });
     snprintf(text, sizeof text, "%s, products alone / step", of);
-    report_add(report, &(struct report_row){
-                           .what = text, .unit = "%", .higher_is_better = true, .ours = s->alone, .n = s->n });
+    report_add(report,
+               &(struct report_row){
+                   .what = text, .unit = "%", .higher_is_better = true, .ours = s->alone, .n = s->n });
     add_share(report, of, "other operations", s->kernels, s->n);
     add_share(report, of, "optimizer", s->optimizer, s->n);
     add_share(report, of, "waiting (wall)", s->wait, s->n);

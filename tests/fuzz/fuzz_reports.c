@@ -49,7 +49,8 @@ static void check_timer(const char *line, size_t size)
         abort();
     timers_take(&timers, &request, NULL);
     timers_take(&timers, &request, NULL);
-    if (timers.n != (request.expires_us >= 0) || timers_pop(&timers, INT64_MAX, &expired) != (request.expires_us >= 0))
+    if (timers.n != (request.expires_us >= 0) ||
+        timers_pop(&timers, INT64_MAX, &expired) != (request.expires_us >= 0))
         abort();
     timers_fini(&timers);
 }

@@ -435,7 +435,8 @@ static void act_many(int n)
         expect_byte(fds[i], 0, "the key all wait for");
     woken = now_s();
     cpu = agent_cpu_s();
-    printf("%d clients: connected %.3f s, each added 1 %.3f s, all waited and were woken %.3f s; agent %ld kB (%ld "
+    printf("%d clients: connected %.3f s, each added 1 %.3f s, all waited and were woken %.3f s; agent %ld "
+           "kB (%ld "
            "before), %.2f s of CPU\n",
            n, connected - began, added - connected, woken - added, agent_kb("VmRSS:"), before_kb, cpu);
     free(fds);

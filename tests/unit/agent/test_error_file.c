@@ -17,8 +17,9 @@ static bool parse(const char *text)
 
 Test(error_file, the_form_of_record)
 {
-    cr_assert(parse("{\"message\": {\"message\": \"ValueError: x\", \"extraInfo\": {\"py_callstack\": \"Traceback\\n "
-                    "f\\n\", \"timestamp\": \"1700000000\"}}}"));
+    cr_assert(parse(
+        "{\"message\": {\"message\": \"ValueError: x\", \"extraInfo\": {\"py_callstack\": \"Traceback\\n "
+        "f\\n\", \"timestamp\": \"1700000000\"}}}"));
 
     cr_expect_str_eq(detail.message, "ValueError: x");
     cr_expect_str_eq(detail.traceback, "Traceback\n f\n");
@@ -39,7 +40,8 @@ Test(error_file, the_plain_form)
 
 Test(error_file, what_is_missing_or_of_another_type_is_left_out)
 {
-    cr_assert(parse("{\"message\": {\"message\": 7, \"extraInfo\": {\"py_callstack\": [], \"timestamp\": \"soon\"}}}"));
+    cr_assert(parse(
+        "{\"message\": {\"message\": 7, \"extraInfo\": {\"py_callstack\": [], \"timestamp\": \"soon\"}}}"));
     cr_expect_str_eq(detail.message, "");
     cr_expect_str_eq(detail.traceback, "");
     cr_expect_eq(detail.raised_us, 0);
@@ -54,8 +56,9 @@ Test(error_file, what_is_missing_or_of_another_type_is_left_out)
 Test(error_file, a_corrupt_file_changes_nothing)
 {
     static const char good[] = "{\"message\": {\"message\": \"m\", \"extraInfo\": {\"timestamp\": \"17\"}}}";
-    static const char *const bad[] = { "", "x", "[]", "3", "null", "{}", "{\"message\": 3}", "{\"message\": null}",
-                                       "\"message\"", "\xff\xfe" };
+    static const char *const bad[] = {
+        "", "x", "[]", "3", "null", "{}", "{\"message\": 3}", "{\"message\": null}", "\"message\"", "\xff\xfe"
+    };
 
     snprintf(detail.message, sizeof detail.message, "before");
     for (size_t n = 0; n < sizeof good - 1; n++)
@@ -137,14 +140,14 @@ Test(error_file, a_time_is_believed_when_it_can_be)
     } cases[] = {
         { 0, 0 },
         { -5, 0 },
-        { now + 1, 0 },                                /* the future */
+        { now + 1, 0 }, /* the future */
         { now, 0 },
         { now - 1, 1 },
         { now - 5 * second - 1, 5 * second + 1 },
         { now - 60 * second, 60 * second },
-        { now - 60 * second - 1, 0 },                  /* another failure's */
-        { now - 300000, 0 },                           /* a whole second: this one, which is not over yet */
-        { now - 300000 - second, 300000 },             /* the one before: no later than its end */
+        { now - 60 * second - 1, 0 },      /* another failure's */
+        { now - 300000, 0 },               /* a whole second: this one, which is not over yet */
+        { now - 300000 - second, 300000 }, /* the one before: no later than its end */
         { now - 300000 - 10 * second, 9 * second + 300000 },
     };
 
@@ -180,7 +183,8 @@ Test(error_file, passed_on_with_the_status, .init = make_folder, .fini = remove_
 {
     char to[96];
     static const char plain[] = "{\"message\": \"m\", \"mine\": 1}",
-                      nested[] = "{\"message\": {\"message\": \"m\", \"errorCode\": 5, \"k\": 2}, \"mine\": 1}";
+                      nested[] =
+                          "{\"message\": {\"message\": \"m\", \"errorCode\": 5, \"k\": 2}, \"mine\": 1}";
 
     snprintf(to, sizeof to, "%s/to.json", folder);
     put(nested, sizeof nested - 1);

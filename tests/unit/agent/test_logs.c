@@ -524,7 +524,8 @@ Test(logs, a_prefix_is_made_of_its_names)
     cr_assert_str_eq(logs_prefix(out, sizeof out, "[${role_name}${local_rank}]:", &names), "[default4]:");
     cr_assert_str_eq(logs_prefix(out, sizeof out, "${host}/${stream}/${generation} ${x} $ ${ra", &names),
                      "n1/stderr/2 ${x} $ ${ra");
-    cr_assert_str_eq(logs_prefix(out, sizeof out, "$$rank=$rank, $local_rank$hostname ${2} $ranks ${rank", &names),
-                     "$rank=12, 4n1 ${2} $ranks ${rank");
+    cr_assert_str_eq(
+        logs_prefix(out, sizeof out, "$$rank=$rank, $local_rank$hostname ${2} $ranks ${rank", &names),
+        "$rank=12, 4n1 ${2} $ranks ${rank");
     cr_assert_str_eq(logs_prefix(small, sizeof small, NULL, &names), "[rank 1");
 }

@@ -22,10 +22,13 @@ Test(oom, the_counter_of_either_version)
 
 Test(oom, the_record_that_names_a_victim)
 {
-    cr_expect_eq(oom_parse_record("3,123,456,-;Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB"),
+    cr_expect_eq(oom_parse_record(
+                     "3,123,456,-;Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB"),
                  4242);
-    cr_expect_eq(oom_parse_record("3,1,2,-;Out of memory: Killed process 7 (a b) total-vm:1kB, anon-rss:2kB"), 7);
-    cr_expect_eq(oom_parse_record("3,1,2,-;Out of memory (oom_kill_allocating_task): Killed process 8 (x)"), 8);
+    cr_expect_eq(oom_parse_record("3,1,2,-;Out of memory: Killed process 7 (a b) total-vm:1kB, anon-rss:2kB"),
+                 7);
+    cr_expect_eq(oom_parse_record("3,1,2,-;Out of memory (oom_kill_allocating_task): Killed process 8 (x)"),
+                 8);
     cr_expect_eq(oom_parse_record("6,1,2,-;oom_reaper: reaped process 4242 (python), now anon-rss:0kB"), 0);
     cr_expect_eq(oom_parse_record("6,1,2,-;Killed process 4242 (python)"), 0);
     cr_expect_eq(oom_parse_record(""), 0);
@@ -94,7 +97,8 @@ Test(oom, a_kill_is_attributed_once, .init = make_tree, .fini = remove_tree)
     cr_expect_eq(oom_watch_ask(&watch, 10, true, words, sizeof words), OOM_NO, "what was before is nobody's");
     put(counter, "oom_kill 5\n");
     cr_expect_eq(oom_watch_ask(&watch, 11, true, words, sizeof words), OOM_KILLED);
-    cr_expect_str_eq(words, "out of memory: ended by the kernel's OOM killer (its control group may use 64 MiB)");
+    cr_expect_str_eq(words,
+                     "out of memory: ended by the kernel's OOM killer (its control group may use 64 MiB)");
     cr_expect_eq(oom_watch_ask(&watch, 12, true, words, sizeof words), OOM_KILLED);
     cr_expect_eq(oom_watch_ask(&watch, 13, true, words, sizeof words), OOM_NO, "two were killed, not three");
     oom_watch_end(&watch);

@@ -63,7 +63,8 @@ Test(proto, exited_comes_back_as_it_was)
                                    .words = "w",
                                    .age_ns = 1234567890123,
                                    .oom_kill = 1,
-                                   .detail = { .stderr_tail = "a\nb\n", .traceback = "T\n x", .raised_us = 17 } };
+                                   .detail = {
+                                       .stderr_tail = "a\nb\n", .traceback = "T\n x", .raised_us = 17 } };
     struct proto_exited back;
     char *text = proto_write_exited(&exited);
 

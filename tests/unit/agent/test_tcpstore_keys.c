@@ -71,7 +71,8 @@ static bool wait_for(struct tcpstore_keys *keys, struct client *client, const ch
     return waiting;
 }
 
-#define WAIT(keys, client, ...) wait_for(keys, client, (const char *[]){ __VA_ARGS__, NULL }, &(enum fsdp_status){ 0 })
+#define WAIT(keys, client, ...)                                                                              \
+    wait_for(keys, client, (const char *[]){ __VA_ARGS__, NULL }, &(enum fsdp_status){ 0 })
 
 /* --- claims ------------------------------------------------------------------------------------------------------- */
 
@@ -81,7 +82,8 @@ Test(tcpstore_keys, compare_set_follows_its_four_cases)
     struct tcpstore_text result;
 
     cr_assert_eq(tcpstore_keys_compare_set(keys, text("k"), text("x"), text("y"), &result, NULL), FSDP_OK);
-    cr_assert(reads(result, "x") && value_is(keys, "k", NULL), "missing, something expected: nothing is stored");
+    cr_assert(reads(result, "x") && value_is(keys, "k", NULL),
+              "missing, something expected: nothing is stored");
     tcpstore_keys_compare_set(keys, text("k"), text(""), text("one"), &result, NULL);
     cr_assert(reads(result, "one") && value_is(keys, "k", "one"), "missing, nothing expected: stored");
     tcpstore_keys_compare_set(keys, text("k"), text("two"), text("three"), &result, NULL);
@@ -161,8 +163,8 @@ Test(tcpstore_keys, a_queue_is_not_a_value)
 
     cr_assert(tcpstore_keys_count(keys) == 0 && value_is(keys, "q", NULL) &&
               !tcpstore_keys_delete(keys, text("q")));
-    cr_assert(tcpstore_keys_queue_length(keys, text("q")) == 2 && tcpstore_keys_front(keys, text("q"), &front) &&
-              reads(front, "one"));
+    cr_assert(tcpstore_keys_queue_length(keys, text("q")) == 2 &&
+              tcpstore_keys_front(keys, text("q"), &front) && reads(front, "one"));
     tcpstore_keys_pop(keys, text("q"));
     cr_assert(tcpstore_keys_front(keys, text("q"), &front) && reads(front, "two"));
     tcpstore_keys_pop(keys, text("q"));
@@ -302,8 +304,23 @@ static void model_wait(struct model *model, int client, unsigned wanted)
 static const char *const names[N_KEYS] = { "/a", "/b" };
 
 /* One step, done to both. */
-enum step { SET_A, SET_B, ADD_A, APPEND_A, CAS_A, DELETE_A, PUSH_A, POP_A, WAIT_0_A, WAIT_0_AB, WAIT_1_A, WAIT_1_B,
-            BARRIER_1_A, FORGET_0, N_STEPS };
+enum step {
+    SET_A,
+    SET_B,
+    ADD_A,
+    APPEND_A,
+    CAS_A,
+    DELETE_A,
+    PUSH_A,
+    POP_A,
+    WAIT_0_A,
+    WAIT_0_AB,
+    WAIT_1_A,
+    WAIT_1_B,
+    BARRIER_1_A,
+    FORGET_0,
+    N_STEPS
+};
 
 static void model_set(struct model *model, int key, const char *value)
 {
@@ -394,16 +411,18 @@ static void take_step(enum step step, struct tcpstore_keys *keys, struct client 
     }
 }
 
-static void compare(struct tcpstore_keys *keys, const struct client clients[N_CLIENTS], const struct model *model,
-                    long path)
+static void compare(struct tcpstore_keys *keys, const struct client clients[N_CLIENTS],
+                    const struct model *model, long path)
 {
     for (int k = 0; k < N_KEYS; k++) {
-        cr_assert(value_is(keys, names[k], model->there[k] ? model->values[k] : NULL), "path %ld: key %d", path, k);
-        cr_assert_eq(tcpstore_keys_queue_length(keys, text(names[k])), (size_t)model->queued[k], "path %ld", path);
+        cr_assert(value_is(keys, names[k], model->there[k] ? model->values[k] : NULL), "path %ld: key %d",
+                  path, k);
+        cr_assert_eq(tcpstore_keys_queue_length(keys, text(names[k])), (size_t)model->queued[k], "path %ld",
+                     path);
     }
     for (int i = 0; i < N_CLIENTS; i++)
-        cr_assert_eq(clients[i].n_woken, model->woken[i], "path %ld: client %d woken %d times, want %d", path, i,
-                     clients[i].n_woken, model->woken[i]);
+        cr_assert_eq(clients[i].n_woken, model->woken[i], "path %ld: client %d woken %d times, want %d", path,
+                     i, clients[i].n_woken, model->woken[i]);
     cr_assert_eq(tcpstore_keys_n_waits(keys), (size_t)model->n_waits, "path %ld", path);
     cr_assert_eq(tcpstore_keys_count(keys), (size_t)(model->there[0] + model->there[1]), "path %ld", path);
 }
@@ -457,7 +476,8 @@ static enum fsdp_status change(struct tcpstore_keys *keys, int which, struct cli
     case 2:
         return tcpstore_keys_add(keys, text("/new"), 1, &sum, NULL);
     case 3:
-        return tcpstore_keys_compare_set(keys, text("/k"), text("old"), text("something longer"), &result, NULL);
+        return tcpstore_keys_compare_set(keys, text("/k"), text("old"), text("something longer"), &result,
+                                         NULL);
     case 4:
         return tcpstore_keys_push(keys, text("/q"), text("an element"), NULL);
     case 5:

@@ -16,7 +16,8 @@ struct pair {
 static bool connect_pair(struct pair *pair, const struct sockaddr *address, socklen_t size)
 {
     struct sockaddr_storage at = { 0 };
-    socklen_t at_size = sizeof at, peer_size = sizeof pair->connection.peer, own_size = sizeof pair->connection.own;
+    socklen_t at_size = sizeof at, peer_size = sizeof pair->connection.peer,
+              own_size = sizeof pair->connection.own;
     int listener = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool made = false;
 
@@ -65,7 +66,8 @@ static void check_both_ways(struct pair *pair, bool found, uid_t uid)
         pair->connection.uid = 12345;
         cr_assert_eq(tcpstore_owners_find(&owners, &pair->connection, 1, NULL), FSDP_OK);
         cr_assert_eq(pair->connection.found, found, "way %d", way);
-        cr_assert(!found || pair->connection.uid == uid, "way %d: uid %u", way, (unsigned)pair->connection.uid);
+        cr_assert(!found || pair->connection.uid == uid, "way %d: uid %u", way,
+                  (unsigned)pair->connection.uid);
         tcpstore_owners_close(&owners);
     }
 }
@@ -111,7 +113,8 @@ Test(tcpstore_owner, another_user_is_seen_as_that)
 
     if (geteuid() != 0)
         cr_skip_test("needs root to be somebody else");
-    cr_assert(bind(listener, (const struct sockaddr *)&loopback, sizeof loopback) == 0 && listen(listener, 1) == 0);
+    cr_assert(bind(listener, (const struct sockaddr *)&loopback, sizeof loopback) == 0 &&
+              listen(listener, 1) == 0);
     getsockname(listener, (struct sockaddr *)&at, &at_size);
     cr_assert_eq(pipe(hold), 0);
     child = fork();

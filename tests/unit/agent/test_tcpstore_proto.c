@@ -33,7 +33,8 @@ static void describe(struct tcpstore_request *request, struct wire *words)
 }
 
 /* A copy of the piece alone, so that a look past its end is seen by the address sanitizer. Requests seen. */
-static int feed_piece(struct tcpstore_parser *parser, const unsigned char *piece, size_t n, struct wire *words)
+static int feed_piece(struct tcpstore_parser *parser, const unsigned char *piece, size_t n,
+                      struct wire *words)
 {
     unsigned char *copy = malloc(n > 0 ? n : 1);
     const unsigned char *at = copy;
@@ -150,7 +151,8 @@ Test(tcpstore_proto, an_announced_length_costs_nothing)
 
 struct limit {
     unsigned char op;
-    char shape[4];     /* k and v: a text of `size` bytes at the last of them, of 1 byte before; n: a count of `size` */
+    char shape
+        [4]; /* k and v: a text of `size` bytes at the last of them, of 1 byte before; n: a count of `size` */
     uint64_t size;
     bool good;
     char words[24];

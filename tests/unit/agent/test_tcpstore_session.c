@@ -15,7 +15,8 @@ static struct tcpstore_keys *new_keys(void)
     return tcpstore_keys_create(64 << 20, on_wake, NULL);
 }
 
-static enum fsdp_status feed(struct tcpstore_session *session, const void *bytes, size_t n, struct fsdp_err *err)
+static enum fsdp_status feed(struct tcpstore_session *session, const void *bytes, size_t n,
+                             struct fsdp_err *err)
 {
     const unsigned char *at = bytes;
 
@@ -38,8 +39,8 @@ static void expect_answer(struct tcpstore_session *session, const struct wire *w
     size_t n;
     unsigned char *got = tcpstore_session_take(session, &n);
 
-    cr_assert(n == want->n && (n == 0 || memcmp(got, want->bytes, n) == 0), "%s: %zu bytes are answered, want %zu",
-              when, n, want->n);
+    cr_assert(n == want->n && (n == 0 || memcmp(got, want->bytes, n) == 0),
+              "%s: %zu bytes are answered, want %zu", when, n, want->n);
     free(got);
 }
 

@@ -33,9 +33,12 @@ Test(timers, a_line_of_the_client)
     cr_expect_eq(request.expires_us, 1700000000250000);
     cr_expect_eq(request.signal, SIGKILL);
 
-    cr_assert_eq(parse(&request, "{\"pid\":1,\"scope_id\":\"\",\"expiration_time\":-1,\"signal\":0,\"more\":[]}"), FSDP_OK);
+    cr_assert_eq(
+        parse(&request, "{\"pid\":1,\"scope_id\":\"\",\"expiration_time\":-1,\"signal\":0,\"more\":[]}"),
+        FSDP_OK);
     cr_expect_lt(request.expires_us, 0);
-    cr_assert_eq(parse(&request, "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":0,\"signal\":-15}"), FSDP_OK);
+    cr_assert_eq(parse(&request, "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":0,\"signal\":-15}"),
+                 FSDP_OK);
     cr_expect_eq(request.expires_us, 0);
     cr_expect_eq(request.signal, 0, "none is sent");
 }
@@ -47,16 +50,22 @@ Test(timers, what_is_no_request_is_refused_with_its_key)
         { "{", "no JSON object" },
         { "[1]", "no JSON object" },
         { "{\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}", "its pid is missing or unfit" },
-        { "{\"pid\":0,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}", "its pid is missing or unfit" },
-        { "{\"pid\":-1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}", "its pid is missing or unfit" },
-        { "{\"pid\":1.5,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}", "its pid is missing or unfit" },
-        { "{\"pid\":1e12,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}", "its pid is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":7,\"expiration_time\":1,\"signal\":9}", "its scope_id is missing or unfit" },
+        { "{\"pid\":0,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
+          "its pid is missing or unfit" },
+        { "{\"pid\":-1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
+          "its pid is missing or unfit" },
+        { "{\"pid\":1.5,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
+          "its pid is missing or unfit" },
+        { "{\"pid\":1e12,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
+          "its pid is missing or unfit" },
+        { "{\"pid\":1,\"scope_id\":7,\"expiration_time\":1,\"signal\":9}",
+          "its scope_id is missing or unfit" },
         { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":\"1\",\"signal\":9}",
           "its expiration_time is missing or unfit" },
         { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1e300,\"signal\":9}",
           "its expiration_time is missing or unfit" },
-        { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":65}", "its signal is missing or unfit" },
+        { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":65}",
+          "its signal is missing or unfit" },
         { "{\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1}", "its signal is missing or unfit" },
         { "{\"version\":2,\"pid\":1,\"scope_id\":\"x\",\"expiration_time\":1,\"signal\":9}",
           "its version is missing or unfit" },
@@ -66,7 +75,8 @@ Test(timers, what_is_no_request_is_refused_with_its_key)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct fsdp_err err = { 0 };
 
-        cr_assert_eq(timers_parse(&request, bad[i][0], strlen(bad[i][0]), &err), FSDP_ERR_FORMAT, "%s", bad[i][0]);
+        cr_assert_eq(timers_parse(&request, bad[i][0], strlen(bad[i][0]), &err), FSDP_ERR_FORMAT, "%s",
+                     bad[i][0]);
         cr_assert_str_eq(err.message, bad[i][1], "%s", bad[i][0]);
     }
 }

@@ -15,10 +15,14 @@
 
 #include "agent/world.h"
 
-enum { MAX_CHILDREN = 64, MAX_DEATHS = 64, FIRST_PID = 900000000 /* beyond every pid_max: /proc has none of them */ };
+enum {
+    MAX_CHILDREN = 64,
+    MAX_DEATHS = 64,
+    FIRST_PID = 900000000 /* beyond every pid_max: /proc has none of them */
+};
 
 struct fake_child {
-    int event;      /* our end of its "pidfd": written when it ends */
+    int event; /* our end of its "pidfd": written when it ends */
     bool ended, reaped;
     siginfo_t info; /* how it ended */
     int signals[32], n_signals;
@@ -49,7 +53,8 @@ static void end_child(struct fake_os *os, int i, int code, int status)
     cr_assert_eq(eventfd_write(child->event, 1), 0);
 }
 
-static bool fake_spawn(void *arg, const struct os_spawn *spawn, struct os_child *out, struct os_spawn_failure *failure)
+static bool fake_spawn(void *arg, const struct os_spawn *spawn, struct os_child *out,
+                       struct os_spawn_failure *failure)
 {
     struct fake_os *os = arg;
     struct fake_child *child = &os->children[os->n_children];
@@ -122,7 +127,8 @@ static uv_loop_t loop;
 static char *argv[] = { "/bin/sh", NULL };
 static char *environment[] = { "PATH=/bin", NULL };
 
-static void on_exited(void *arg, int generation, const struct death *death, const struct errors_detail *detail)
+static void on_exited(void *arg, int generation, const struct death *death,
+                      const struct errors_detail *detail)
 {
     (void)arg;
     (void)generation;
@@ -147,7 +153,8 @@ static void on_event(void *arg, int generation, int rank, const char *json, size
     (void)length;
 }
 
-static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved, int manifest_fd)
+static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved,
+                     int manifest_fd)
 {
     (void)arg;
     (void)generation;
@@ -211,7 +218,9 @@ static void begin(int n_workers, int64_t grace_ms)
 
 static void form(int generation)
 {
-    struct world_plan plan = { .generation = generation, .world_size = config.n_workers, .n_nodes = 1, .resume_step = -1 };
+    struct world_plan plan = {
+        .generation = generation, .world_size = config.n_workers, .n_nodes = 1, .resume_step = -1
+    };
 
     world_form(world, &plan);
 }
@@ -297,10 +306,13 @@ Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_lea
 /* Three workers that end in every order, each in every way; what follows is checked against a model of two lines. */
 Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_first, .timeout = 120)
 {
-    static const int orders[6][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 }, { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
+    static const int orders[6][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 },
+                                      { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
     static const struct {
         int code, status;
-    } ways[4] = { { CLD_EXITED, 0 }, { CLD_EXITED, 3 }, { CLD_KILLED, SIGSEGV }, { CLD_EXITED, FSDP_EXIT_PEER } };
+    } ways[4] = {
+        { CLD_EXITED, 0 }, { CLD_EXITED, 3 }, { CLD_KILLED, SIGSEGV }, { CLD_EXITED, FSDP_EXIT_PEER }
+    };
 
     for (int order = 0; order < 6; order++)
         for (int combination = 0; combination < 64; combination++) {
@@ -330,9 +342,11 @@ Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_firs
             else if (combination == 0)
                 cr_assert_eq(cause, -1);
             else
-                cr_assert_eq(told.deaths[cause].code, FSDP_EXIT_PEER, "order %d, ways %d", order, combination);
+                cr_assert_eq(told.deaths[cause].code, FSDP_EXIT_PEER, "order %d, ways %d", order,
+                             combination);
             for (int i = 0; i < 3; i++) /* each rank once */
-                cr_assert_eq((told.deaths[0].rank == i) + (told.deaths[1].rank == i) + (told.deaths[2].rank == i), 1);
+                cr_assert_eq(
+                    (told.deaths[0].rank == i) + (told.deaths[1].rank == i) + (told.deaths[2].rank == i), 1);
             finish();
         }
 }

@@ -28,12 +28,12 @@ static float *numbers(uint64_t seed, size_t n, float std, uint16_t **narrow)
     return x;
 }
 
-static void assert_rounded(const struct row_case *row, const char *what, const uint16_t *got, const float *want,
-                           size_t n)
+static void assert_rounded(const struct row_case *row, const char *what, const uint16_t *got,
+                           const float *want, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        cr_assert(got[i] == bf16_of_f32(want[i]), "%s %s: %s: element %zu of %zu is %a, not %a rounded", row->name,
-                  row->isa, what, i, n, (double)bf16_to_f32(got[i]), (double)want[i]);
+        cr_assert(got[i] == bf16_of_f32(want[i]), "%s %s: %s: element %zu of %zu is %a, not %a rounded",
+                  row->name, row->isa, what, i, n, (double)bf16_to_f32(got[i]), (double)want[i]);
 }
 
 static bool has_bf16(struct numerics *numerics)
@@ -47,7 +47,8 @@ static bool has_bf16(struct numerics *numerics)
 FAST_ROWS_TEST(numerics_bf16, conversions_are_core_s)
 {
     struct numerics numerics;
-    float values[] = { 0, -0.0f, 1, 1.00390625f, 1.01171875f, 3.4e38f, -3.4e38f, 1e-40f, INFINITY, -INFINITY, NAN };
+    float values[] = { 0,        -0.0f,  1,        1.00390625f, 1.01171875f, 3.4e38f,
+                       -3.4e38f, 1e-40f, INFINITY, -INFINITY,   NAN };
     const size_t n = sizeof values / sizeof *values;
     uint16_t *narrow = narrow_of(values, n), zeros[16], out[16];
 
@@ -138,9 +139,10 @@ static void compare_norms(const struct row_case *row, struct numerics *numerics,
     numerics->ops->layer_norm(numerics, NULL, x, w, b, y, mean, rstd, rows, cols, 1e-5f);
     numerics->ops->bf16->layer_norm(numerics, NULL, x16, w16, b16, y16, mean16, rstd16, rows, cols, 1e-5f);
     assert_rounded(row, "layer_norm", y16, y, n);
-    cr_assert(memcmp(mean, mean16, rows * sizeof *mean) == 0 && memcmp(rstd, rstd16, rows * sizeof *rstd) == 0);
-    numerics->ops->layer_norm_backward(numerics, NULL, dy, x, w, mean, rstd, dx, accumulate, dw, db, accumulate,
-                                       scratch, rows, cols);
+    cr_assert(memcmp(mean, mean16, rows * sizeof *mean) == 0 &&
+              memcmp(rstd, rstd16, rows * sizeof *rstd) == 0);
+    numerics->ops->layer_norm_backward(numerics, NULL, dy, x, w, mean, rstd, dx, accumulate, dw, db,
+                                       accumulate, scratch, rows, cols);
     numerics->ops->bf16->layer_norm_backward(numerics, NULL,
                                              &(struct numerics_bf16_norm){ .dy = dy16,
                                                                            .x = x16,
@@ -223,19 +225,21 @@ struct shape {
 
 static void fill(const struct shape *shape, struct matmul_desc *d, enum fsdp_dtype dtype)
 {
-    *d = (struct matmul_desc){ .outer = 1,
-                               .inner = 1,
-                               .m = shape->m,
-                               .n = shape->n,
-                               .k = shape->k,
-                               .a = { 0, 0, shape->a_transposed ? 1 : shape->k, shape->a_transposed ? shape->m : 1 },
-                               .b = { 0, 0, shape->b_transposed ? 1 : shape->n, shape->b_transposed ? shape->k : 1 },
-                               .c = { 0, 0, shape->n, 1 },
-                               .dtype = dtype,
-                               .c_dtype = dtype == FSDP_F32 ? FSDP_F32 : shape->c_dtype,
-                               .bias = shape->bias,
-                               .accumulate = shape->accumulate,
-                               .alpha = 1.0f };
+    *d = (struct matmul_desc){
+        .outer = 1,
+        .inner = 1,
+        .m = shape->m,
+        .n = shape->n,
+        .k = shape->k,
+        .a = { 0, 0, shape->a_transposed ? 1 : shape->k, shape->a_transposed ? shape->m : 1 },
+        .b = { 0, 0, shape->b_transposed ? 1 : shape->n, shape->b_transposed ? shape->k : 1 },
+        .c = { 0, 0, shape->n, 1 },
+        .dtype = dtype,
+        .c_dtype = dtype == FSDP_F32 ? FSDP_F32 : shape->c_dtype,
+        .bias = shape->bias,
+        .accumulate = shape->accumulate,
+        .alpha = 1.0f
+    };
 }
 
 static void multiply(struct numerics *numerics, const struct matmul_desc *d, const void *a, const void *b,
@@ -249,7 +253,8 @@ static void multiply(struct numerics *numerics, const struct matmul_desc *d, con
     cr_assert(numerics->ops->matmul_create(numerics, d, &matmul, &scratch_bytes, &err) == FSDP_OK, "%s",
               err.message);
     scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
-    cr_assert(numerics->ops->matmul_run(matmul, NULL, a, b, bias, c, scratch, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(numerics->ops->matmul_run(matmul, NULL, a, b, bias, c, scratch, &err) == FSDP_OK, "%s",
+              err.message);
     numerics->ops->matmul_destroy(matmul);
     free(scratch);
 }
@@ -274,16 +279,21 @@ static void compare_products(const struct row_case *row, struct numerics *numeri
             wide[i] = bf16_to_f32(c16[i]);
     }
     assert_near(row, "product", wide, want, n, s->c_dtype == FSDP_F32 ? 1e-5 : 0x1p-8, 1e-4);
-    free(a16), free(b16), free(bias16), free(c16), free(a), free(b), free(bias), free(c), free(wide), free(want);
+    free(a16), free(b16), free(bias16), free(c16), free(a), free(b), free(bias), free(c), free(wide),
+        free(want);
 }
 
 FAST_ROWS_TEST(numerics_bf16, products)
 {
     struct shape shapes[] = {
-        { 33, 47, 65, false, true, true, false, FSDP_BF16 },  { 33, 65, 47, false, false, false, false, FSDP_BF16 },
-        { 33, 65, 47, false, false, false, true, FSDP_BF16 }, { 47, 65, 33, true, false, false, false, FSDP_F32 },
-        { 47, 65, 33, true, false, false, true, FSDP_F32 },   { 47, 65, 33, true, false, false, true, FSDP_BF16 },
-        { 1, 1, 1, false, true, true, false, FSDP_BF16 },     { 5, 3, 0, false, true, true, false, FSDP_BF16 },
+        { 33, 47, 65, false, true, true, false, FSDP_BF16 },
+        { 33, 65, 47, false, false, false, false, FSDP_BF16 },
+        { 33, 65, 47, false, false, false, true, FSDP_BF16 },
+        { 47, 65, 33, true, false, false, false, FSDP_F32 },
+        { 47, 65, 33, true, false, false, true, FSDP_F32 },
+        { 47, 65, 33, true, false, false, true, FSDP_BF16 },
+        { 1, 1, 1, false, true, true, false, FSDP_BF16 },
+        { 5, 3, 0, false, true, true, false, FSDP_BF16 },
         { 5, 3, 0, false, true, false, false, FSDP_F32 },
     };
     struct matmul_desc d;
