@@ -84,9 +84,9 @@ check_eq "SIGTERM is passed on, and the status comes back" "143 yes" "$? $(none_
 begin_hanging --shutdown-timeout 600
 kill -INT $client; kill -INT $client; wait $client
 check_eq "so is Ctrl-C, twice" "130 yes" "$? $(none_left && echo yes)"
-"$F" --agent "$S" "$TOY/toy" "catch=10:$WORK/caught" "touch=$WORK/catching" "wait=$WORK/caught" & client=$!
+"$F" --agent "$S" --forward-signals USR1 "$TOY/toy" "catch=10:$WORK/caught" "touch=$WORK/catching" "wait=$WORK/caught" & client=$!
 wait_until 20 test -s "$WORK/catching"; kill -USR1 $client; wait $client
-check_eq "SIGUSR1 reaches the workers" "0 0 10" "$? $(cat "$WORK/caught")"
+check_eq "SIGUSR1 reaches the workers where it is to be forwarded" "0 0 10" "$? $(cat "$WORK/caught")"
 
 in_state() { [ "$(awk '/^State/ {print $2}' "/proc/$1/status")" = "$2" ]; }
 begin_hanging
