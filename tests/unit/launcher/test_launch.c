@@ -44,7 +44,7 @@ static struct surroundings around = {
     .get_env = get_env, .files = &all_there, .own_path = "/opt/bin/fsdprun", .err_is_terminal = true
 };
 
-static char *argv[24];
+static char *argv[64];
 
 static void parse(struct options *options, const char *words)
 {
@@ -54,8 +54,10 @@ static void parse(struct options *options, const char *words)
 
     strcpy(copy, words);
     argv[0] = "fsdprun";
-    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " ")) {
+        cr_assert(lt(int, input.argc, (int)(sizeof argv / sizeof *argv) - 1));
         argv[input.argc++] = word;
+    }
     cr_assert(eq(int, options_read(options, &input, &err), FSDP_OK), "%s", err.message);
 }
 
