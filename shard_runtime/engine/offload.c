@@ -125,6 +125,25 @@ static struct state_span find_span(const struct offload *offload, size_t index, 
                              offload->starts[index / n_states] + first, n_elems);
 }
 
+/* Bytes of a state that are together in the file: the blocks around them, where in the first element they begin. */
+struct stretch {
+    struct range range;
+    size_t skip, n_bytes;
+};
+
+/* As many of `left` bytes from `at` on as are together. A caller's buffer may begin and end within an element. */
+static struct stretch find_stretch(const struct offload *offload, size_t index, uint64_t at, size_t left)
+{
+    const size_t skip = (size_t)(at % sizeof(float));
+    const struct state_span span = find_span(offload, index, (size_t)(at / sizeof(float)),
+                                             (skip + left + sizeof(float) - 1) / sizeof(float));
+    const size_t there = span.n_elems * sizeof(float) - skip;
+
+    return (struct stretch){ .range = blocks_around(&span),
+                             .skip = skip,
+                             .n_bytes = there < left ? there : left };
+}
+
 static enum fsdp_status read_rows(void *user, size_t index, uint64_t offset, void *bytes, size_t size_bytes,
                                   struct fsdp_err *err)
 {
@@ -132,20 +151,13 @@ static enum fsdp_status read_rows(void *user, size_t index, uint64_t offset, voi
     enum fsdp_status status = FSDP_OK;
 
     for (size_t done = 0; done < size_bytes && status == FSDP_OK;) {
-        const uint64_t at = offset + done;
-        /* A caller's buffer may end within an element. */
-        const size_t first = (size_t)(at / sizeof(float)), skip = (size_t)(at % sizeof(float));
-        const size_t wanted = skip + size_bytes - done;
-        const struct state_span span =
-            find_span(offload, index, first, (wanted + sizeof(float) - 1) / sizeof(float));
-        const struct range range = blocks_around(&span);
-        const size_t there = span.n_elems * sizeof(float) - skip;
-        const size_t n = there < size_bytes - done ? there : size_bytes - done;
+        const struct stretch stretch = find_stretch(offload, index, offset + done, size_bytes - done);
+        const struct range range = stretch.range;
 
         status = state_file_read(&offload->file, offload->slots, range.size_bytes, range.begin, err);
         if (status == FSDP_OK)
-            memcpy((char *)bytes + done, offload->slots + range.lead + skip, n);
-        done += n;
+            memcpy((char *)bytes + done, offload->slots + range.lead + stretch.skip, stretch.n_bytes);
+        done += stretch.n_bytes;
     }
     return status;
 }
@@ -157,21 +169,15 @@ static enum fsdp_status write_rows(void *user, size_t index, uint64_t offset, co
     enum fsdp_status status = FSDP_OK;
 
     for (size_t done = 0; done < size_bytes && status == FSDP_OK;) {
-        const uint64_t at = offset + done;
-        const size_t first = (size_t)(at / sizeof(float)), skip = (size_t)(at % sizeof(float));
-        const size_t wanted = skip + size_bytes - done;
-        const struct state_span span =
-            find_span(offload, index, first, (wanted + sizeof(float) - 1) / sizeof(float));
-        const struct range range = blocks_around(&span);
-        const size_t there = span.n_elems * sizeof(float) - skip;
-        const size_t n = there < size_bytes - done ? there : size_bytes - done;
+        const struct stretch stretch = find_stretch(offload, index, offset + done, size_bytes - done);
+        const struct range range = stretch.range;
 
         status = state_file_read(&offload->file, offload->slots, range.size_bytes, range.begin, err);
         if (status == FSDP_OK) {
-            memcpy(offload->slots + range.lead + skip, (const char *)bytes + done, n);
+            memcpy(offload->slots + range.lead + stretch.skip, (const char *)bytes + done, stretch.n_bytes);
             status = state_file_write(&offload->file, offload->slots, range.size_bytes, range.begin, err);
         }
-        done += n;
+        done += stretch.n_bytes;
     }
     return status;
 }
