@@ -5,6 +5,7 @@
 
 #include "shard_runtime/trainer/memory.h"
 #include "shard_runtime/trainer/models.h"
+#include "shard_runtime/trainer/sharding.h"
 #include "shard_runtime/trainer/trainer.h"
 
 enum { MAX_RANKS = 1 << 20 };
@@ -51,7 +52,7 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
     forecast->W = forecast->ranks_per_host * (int)job->launch.nnodes;
     status = job_split_batch(job, forecast->W, &forecast->batch, &forecast->n_micro, err);
     if (status == FSDP_OK)
-        status = models_mesh(&mesh, job, forecast->W, NULL, err);
+        status = sharding_mesh(&mesh, job, forecast->W, NULL, err);
     if (status == FSDP_OK)
         status = models_create(&tree, job, mesh, err);
     if (status == FSDP_OK)

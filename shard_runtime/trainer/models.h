@@ -22,11 +22,4 @@
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
                                struct fsdp_device_mesh *mesh, struct fsdp_err *err);
 
-/**
- * The mesh that job->parallel.replicate asks for in a world of W: (replicate, shard); NULL where it is 1. `context`
- * NULL: for planning. FSDP_ERR_CONFIG: W ranks are no multiple of the copies.
- */
-enum fsdp_status models_mesh(struct fsdp_device_mesh **mesh, const struct job *job, int W,
-                             struct fsdp_context *context, struct fsdp_err *err);
-
 #endif

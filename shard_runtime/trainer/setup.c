@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shard_runtime/trainer/models.h"
+#include "shard_runtime/trainer/sharding.h"
 #include "shard_runtime/trainer/optimizer_groups.h"
 
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
@@ -89,7 +90,7 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
 {
     const struct fsdp_model_options options =
         trainer_model_options(trainer->job, trainer->batch, trainer->n_micro);
-    enum fsdp_status status = models_mesh(&trainer->mesh, trainer->job, trainer->W, trainer->context, err);
+    enum fsdp_status status = sharding_mesh(&trainer->mesh, trainer->job, trainer->W, trainer->context, err);
 
     if (status == FSDP_OK)
         status = models_create(&trainer->tree, trainer->job, trainer->mesh, err);
