@@ -98,6 +98,10 @@ struct numerics_bf16 {
                  size_t n_elems);
     void (*gelu_backward)(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
                           const uint16_t *x, uint16_t *dx, size_t n_elems);
+    void (*gelu_tanh)(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, uint16_t *y,
+                      size_t n_elems);
+    void (*gelu_tanh_backward)(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
+                               const uint16_t *x, uint16_t *dx, size_t n_elems);
     /* out: (cols) of `dtype`, FSDP_F32 or FSDP_BF16 */
     void (*column_sum)(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, void *out,
                        enum fsdp_dtype dtype, size_t rows, size_t cols, bool accumulate);
@@ -166,6 +170,13 @@ struct numerics_ops {
                  size_t n_elems);
     void (*gelu_backward)(struct numerics *numerics, struct device_stream *stream, const float *dy,
                           const float *x, float *dx, size_t n_elems);
+
+    /* GELU by tanh, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): the approximation there, and GPT-2's. y may be
+     * x; dx may be dy. */
+    void (*gelu_tanh)(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                      size_t n_elems);
+    void (*gelu_tanh_backward)(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                               const float *x, float *dx, size_t n_elems);
 
     /* In place: p[row] = softmax(s[row]) of (batch, heads, seq, seq) scores, masked above the diagonal when
      * causal; then, if dropout is on, `dropped` (same shape) = dropout(p), its row being sample * heads * seq

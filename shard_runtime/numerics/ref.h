@@ -32,6 +32,10 @@ void ref_gelu(struct numerics *numerics, struct device_stream *stream, const flo
               size_t n_elems);
 void ref_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
                        const float *x, float *dx, size_t n_elems);
+void ref_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                   size_t n_elems);
+void ref_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                            const float *x, float *dx, size_t n_elems);
 void ref_softmax(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
                  const struct attention_desc *desc, const struct dropout *dropout);
 void ref_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,

@@ -164,6 +164,34 @@ void ref_gelu_backward(struct numerics *numerics, struct device_stream *stream, 
     }
 }
 
+/* x/2 (1 + tanh(u)), the approximation of the same paper. As the logistic function of 2 u its lower tail is exact. */
+static double tanh_cdf(double x)
+{
+    return 1 / (1 + exp(-2 * M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x)));
+}
+
+void ref_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                   size_t n_elems)
+{
+    (void)numerics;
+    (void)stream;
+    for (size_t i = 0; i < n_elems; i++)
+        y[i] = (float)((double)x[i] * tanh_cdf((double)x[i]));
+}
+
+void ref_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                            const float *x, float *dx, size_t n_elems)
+{
+    (void)numerics;
+    (void)stream;
+    for (size_t i = 0; i < n_elems; i++) {
+        const double v = (double)x[i], s = tanh_cdf(v);
+        const double slope = 2 * M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * v * v);
+
+        dx[i] = (float)((double)dy[i] * (s + v * s * (1 - s) * slope));
+    }
+}
+
 void ref_softmax(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
                  const struct attention_desc *desc, const struct dropout *dropout)
 {

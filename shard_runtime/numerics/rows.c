@@ -103,6 +103,38 @@ void rows_gelu_backward(struct numerics *numerics, struct device_stream *stream,
     parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_backward_piece, &w);
 }
 
+static void gelu_tanh_piece(void *context, size_t begin, size_t end)
+{
+    const struct work *w = context;
+
+    w->kernels->gelu_tanh(w->a + begin, w->out + begin, end - begin);
+}
+
+void rows_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                    size_t n_elems)
+{
+    struct work w = { .kernels = kernels_of(numerics), .a = x, .out = y };
+
+    (void)stream;
+    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_piece, &w);
+}
+
+static void gelu_tanh_backward_piece(void *context, size_t begin, size_t end)
+{
+    const struct work *w = context;
+
+    w->kernels->gelu_tanh_backward(w->a + begin, w->b + begin, w->out + begin, end - begin);
+}
+
+void rows_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                             const float *x, float *dx, size_t n_elems)
+{
+    struct work w = { .kernels = kernels_of(numerics), .a = dy, .b = x, .out = dx };
+
+    (void)stream;
+    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_backward_piece, &w);
+}
+
 static void dropout_piece(void *context, size_t begin, size_t end)
 {
     const struct work *w = context;

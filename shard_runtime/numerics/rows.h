@@ -35,6 +35,10 @@ void rows_gelu(struct numerics *numerics, struct device_stream *stream, const fl
                size_t n_elems);
 void rows_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
                         const float *x, float *dx, size_t n_elems);
+void rows_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                    size_t n_elems);
+void rows_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                             const float *x, float *dx, size_t n_elems);
 void rows_softmax(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
                   const struct attention_desc *desc, const struct dropout *dropout);
 void rows_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,
@@ -60,7 +64,8 @@ double rows_sum_squares(struct numerics *numerics, struct device_stream *stream,
 #define ROWS_SLOTS                                                                                           \
     .column_sum = rows_column_sum, .add = rows_add, .dropout = rows_dropout, .layer_norm = rows_layer_norm,  \
     .layer_norm_backward = rows_layer_norm_backward, .layer_norm_scratch = rows_layer_norm_scratch,          \
-    .gelu = rows_gelu, .gelu_backward = rows_gelu_backward, .softmax = rows_softmax,                         \
+    .gelu = rows_gelu, .gelu_backward = rows_gelu_backward, .gelu_tanh = rows_gelu_tanh,                     \
+    .gelu_tanh_backward = rows_gelu_tanh_backward, .softmax = rows_softmax,                                  \
     .softmax_backward = rows_softmax_backward, .embedding = rows_embedding,                                  \
     .embedding_backward = rows_embedding_backward, .cross_entropy = rows_cross_entropy, .adamw = rows_adamw, \
     .sgd = rows_sgd, .sum_powers = ref_sum_powers, .sum_squares = rows_sum_squares, .bf16 = &rows_bf16

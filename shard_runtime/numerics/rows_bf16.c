@@ -100,6 +100,53 @@ static void gelu_backward(struct numerics *numerics, struct device_stream *strea
     parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_backward_piece, &w);
 }
 
+static void gelu_tanh_piece(void *context, size_t begin, size_t end)
+{
+    const struct work *w = context;
+    float x[TILE];
+
+    for (size_t i = begin; i < end; i += TILE) {
+        const size_t n = tile_at(i, end);
+
+        w->kernels->from_bf16(w->a + i, x, n);
+        w->kernels->gelu_tanh(x, x, n);
+        w->kernels->to_bf16(x, w->out + i, n);
+    }
+}
+
+static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, uint16_t *y,
+                      size_t n_elems)
+{
+    struct work w = { .kernels = kernels_of(numerics), .a = x, .out = y };
+
+    (void)stream;
+    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_piece, &w);
+}
+
+static void gelu_tanh_backward_piece(void *context, size_t begin, size_t end)
+{
+    const struct work *w = context;
+    float dy[TILE], x[TILE];
+
+    for (size_t i = begin; i < end; i += TILE) {
+        const size_t n = tile_at(i, end);
+
+        w->kernels->from_bf16(w->a + i, dy, n);
+        w->kernels->from_bf16(w->b + i, x, n);
+        w->kernels->gelu_tanh_backward(dy, x, dy, n);
+        w->kernels->to_bf16(dy, w->out + i, n);
+    }
+}
+
+static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
+                               const uint16_t *x, uint16_t *dx, size_t n_elems)
+{
+    struct work w = { .kernels = kernels_of(numerics), .a = dy, .b = x, .out = dx };
+
+    (void)stream;
+    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_backward_piece, &w);
+}
+
 /* --- sums over rows --- */
 
 struct sum_work {
@@ -392,6 +439,8 @@ const struct numerics_bf16 rows_bf16 = {
     .add = add,
     .gelu = gelu,
     .gelu_backward = gelu_backward,
+    .gelu_tanh = gelu_tanh,
+    .gelu_tanh_backward = gelu_tanh_backward,
     .column_sum = column_sum,
     .layer_norm = layer_norm,
     .layer_norm_backward = layer_norm_backward,

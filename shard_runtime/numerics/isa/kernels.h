@@ -25,6 +25,8 @@ struct row_kernels {
                                 double *dbias, float *run, size_t rows, size_t cols);
     void (*gelu)(const float *x, float *y, size_t n);
     void (*gelu_backward)(const float *dy, const float *x, float *dx, size_t n);
+    void (*gelu_tanh)(const float *x, float *y, size_t n);
+    void (*gelu_tanh_backward)(const float *dy, const float *x, float *dx, size_t n);
     /* Rows begin .. end - 1 of (batch * heads * seq) of a whole tensor whose start is given. */
     void (*softmax)(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
                     const struct dropout *dropout);
@@ -61,6 +63,8 @@ extern const struct row_kernels row_kernels_avx2, row_kernels_avx512;
 #define row_layer_norm_backward ISA_NAME(row_layer_norm_backward)
 #define row_gelu                ISA_NAME(row_gelu)
 #define row_gelu_backward       ISA_NAME(row_gelu_backward)
+#define row_gelu_tanh           ISA_NAME(row_gelu_tanh)
+#define row_gelu_tanh_backward  ISA_NAME(row_gelu_tanh_backward)
 #define row_softmax             ISA_NAME(row_softmax)
 #define row_softmax_backward    ISA_NAME(row_softmax_backward)
 #define row_cross_entropy       ISA_NAME(row_cross_entropy)
@@ -81,6 +85,8 @@ void row_layer_norm_backward(const float *dy, const float *x, const float *weigh
                              float *run, size_t rows, size_t cols);
 void row_gelu(const float *x, float *y, size_t n);
 void row_gelu_backward(const float *dy, const float *x, float *dx, size_t n);
+void row_gelu_tanh(const float *x, float *y, size_t n);
+void row_gelu_tanh_backward(const float *dy, const float *x, float *dx, size_t n);
 void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t seq, bool causal,
                  const struct dropout *dropout);
 void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,

@@ -54,6 +54,8 @@ static inline void every_elementwise(struct every_op *e, struct numerics *n)
     n->ops->dropout(n, NULL, e->x, e->z, EVERY_ROWS, EVERY_COLS, &dropout, true);
     n->ops->gelu(n, NULL, e->z, e->z, EVERY_ELEMS);
     n->ops->gelu_backward(n, NULL, e->z, e->x, e->z, EVERY_ELEMS);
+    n->ops->gelu_tanh(n, NULL, e->z, e->z, EVERY_ELEMS);
+    n->ops->gelu_tanh_backward(n, NULL, e->z, e->x, e->z, EVERY_ELEMS);
     every_keep(e, e->z, EVERY_ELEMS);
     n->ops->column_sum(n, NULL, e->x, e->z, EVERY_ROWS * 3, EVERY_COLS / 3, false);
     every_keep(e, e->z, EVERY_COLS / 3);

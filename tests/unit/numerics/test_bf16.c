@@ -83,6 +83,12 @@ FAST_ROWS_TEST(numerics_bf16, elementwise_is_float32_rounded_once)
         numerics.ops->gelu(&numerics, NULL, a, out, n);
         numerics.ops->bf16->gelu(&numerics, NULL, a16, out16, n);
         assert_rounded(row, "gelu", out16, out, n);
+        numerics.ops->gelu_tanh(&numerics, NULL, a, out, n);
+        numerics.ops->bf16->gelu_tanh(&numerics, NULL, a16, out16, n);
+        assert_rounded(row, "gelu_tanh", out16, out, n);
+        numerics.ops->gelu_tanh_backward(&numerics, NULL, a, b, out, n);
+        numerics.ops->bf16->gelu_tanh_backward(&numerics, NULL, a16, b16, out16, n);
+        assert_rounded(row, "gelu_tanh_backward", out16, out, n);
         numerics.ops->gelu_backward(&numerics, NULL, a, b, out, n);
         numerics.ops->bf16->gelu_backward(&numerics, NULL, a16, b16, a16, n); /* in place */
         assert_rounded(row, "gelu_backward", a16, out, n);

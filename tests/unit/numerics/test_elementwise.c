@@ -163,6 +163,12 @@ static double gelu(double x)
     return x * cdf(x);
 }
 
+/* x/2 (1 + tanh(u)) as x s(2 u): 1 + tanh cancels where u is far below 0. */
+static double gelu_tanh(double x)
+{
+    return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
 enum { GRID = 40001 };
 
 /* -20 to 20, and the smallest steps around 0. */
@@ -173,55 +179,136 @@ static float grid_at(size_t i)
     return (float)(20 * u * u * u);
 }
 
-ROWS_TEST(numerics_elementwise, gelu_is_exact_over_the_whole_range)
+typedef void (*gelu_fn)(struct numerics *, struct device_stream *, const float *, float *, size_t);
+typedef void (*gelu_backward_fn)(struct numerics *, struct device_stream *, const float *, const float *,
+                                 float *, size_t);
+
+/* rounding: what the exponent loses relatively, by x. */
+static void check_gelu(const struct row_case *row, struct numerics *numerics, const char *name, gelu_fn run,
+                       double (*truth)(double), double (*rounding)(double))
 {
-    struct numerics numerics;
     float *x = malloc(GRID * sizeof *x), *y = malloc(GRID * sizeof *y);
     double *want = malloc(GRID * sizeof *want);
 
-    row_open(&numerics, row);
     for (size_t i = 0; i < GRID; i++) {
         x[i] = grid_at(i);
-        want[i] = gelu((double)x[i]);
+        want[i] = truth((double)x[i]);
     }
 
-    numerics.ops->gelu(&numerics, NULL, x, y, GRID);
+    run(numerics, NULL, x, y, GRID);
 
-    /* Relative: some roundings of 6e-8, and that of x^2 / 2 in the exponent, which is 1e-5 at -13 where gelu
-     * is 1e-37. tanh-GELU is 2e-4 off at 2. */
     for (size_t i = 0; i < GRID; i++)
-        assert_near(row, "gelu", y + i, want + i, 1, 5e-7 + 6e-8 * (double)x[i] * (double)x[i], 1e-37);
-    numerics.ops->gelu(&numerics, NULL, x, x, GRID);
+        assert_near(row, name, y + i, want + i, 1, 5e-7 + rounding((double)x[i]),
+                    2e-37); /* no subnormal exp */
+    run(numerics, NULL, x, x, GRID);
     cr_assert_arr_eq(x, y, GRID * sizeof *x, "in place differs");
     free(x);
     free(y);
     free(want);
+}
+
+/* x^2 / 2 in the exponent: 1e-5 at -13 where gelu is 1e-37. */
+static double square_rounding(double x)
+{
+    return 6e-8 * x * x;
+}
+
+/* z of the logistic function, rounded four times with its coefficients: |z| is 87 at -9.6, where gelu is 1e-37. */
+static double cubic_rounding(double x)
+{
+    return 24e-8 * fabs(1.6 * x + 0.0714 * x * x * x);
+}
+
+/* Relative: some roundings of 6e-8. The two are 2e-4 apart at 2. */
+ROWS_TEST(numerics_elementwise, gelu_is_exact_over_the_whole_range)
+{
+    struct numerics numerics;
+
+    row_open(&numerics, row);
+    check_gelu(row, &numerics, "gelu", numerics.ops->gelu, gelu, square_rounding);
     numerics_close(&numerics);
 }
 
-ROWS_TEST(numerics_elementwise, gelu_backward_is_the_slope)
+ROWS_TEST(numerics_elementwise, gelu_by_tanh_is_its_formula_over_the_whole_range)
 {
     struct numerics numerics;
+
+    row_open(&numerics, row);
+    check_gelu(row, &numerics, "gelu_tanh", numerics.ops->gelu_tanh, gelu_tanh, cubic_rounding);
+    numerics_close(&numerics);
+}
+
+static void check_slope(const struct row_case *row, struct numerics *numerics, const char *name,
+                        gelu_backward_fn run, double (*truth)(double))
+{
     float *x = malloc(GRID * sizeof *x), *dy = random_floats(3, GRID, 1.0f), *dx = malloc(GRID * sizeof *dx);
     double *want = malloc(GRID * sizeof *want);
 
-    row_open(&numerics, row);
     for (size_t i = 0; i < GRID; i++) {
         const double u = (double)(x[i] = grid_at(i)), h = 1e-5 * fmax(1, fabs(u));
 
-        want[i] = (double)dy[i] * (gelu(u + h) - gelu(u - h)) / (2 * h);
+        want[i] = (double)dy[i] * (truth(u + h) - truth(u - h)) / (2 * h);
     }
 
-    numerics.ops->gelu_backward(&numerics, NULL, dy, x, dx, GRID);
+    run(numerics, NULL, dy, x, dx, GRID);
 
-    assert_near(row, "gelu_backward", dx, want, GRID, 5e-7, 3e-7); /* the slope passes 0 at -0.75 */
-    numerics.ops->gelu_backward(&numerics, NULL, dy, x, dy, GRID);
+    assert_near(row, name, dx, want, GRID, 5e-7, 3e-7); /* the slope passes 0 at -0.75 */
+    run(numerics, NULL, dy, x, dy, GRID);
     cr_assert_arr_eq(dy, dx, GRID * sizeof *dx, "in place differs");
     free(x);
     free(dy);
     free(dx);
     free(want);
+}
+
+ROWS_TEST(numerics_elementwise, gelu_backward_is_the_slope)
+{
+    struct numerics numerics;
+
+    row_open(&numerics, row);
+    check_slope(row, &numerics, "gelu_backward", numerics.ops->gelu_backward, gelu);
+    check_slope(row, &numerics, "gelu_tanh_backward", numerics.ops->gelu_tanh_backward, gelu_tanh);
     numerics_close(&numerics);
+}
+
+/* The density outruns every power of x: no infinity times 0. */
+ROWS_TEST(numerics_elementwise, gelu_slopes_of_huge_inputs_are_0_and_1)
+{
+    static const float huge[] = { 50, 1e5f, 1e13f, 1e20f, 3e38f };
+    struct numerics numerics;
+    float x[10], dy[10], dx[10];
+
+    row_open(&numerics, row);
+    for (size_t i = 0; i < 10; i++) {
+        x[i] = i < 5 ? huge[i] : -huge[i - 5];
+        dy[i] = 1;
+    }
+
+    numerics.ops->gelu_tanh_backward(&numerics, NULL, dy, x, dx, 10);
+
+    for (size_t i = 0; i < 10; i++)
+        cr_assert(dx[i] == (i < 5 ? 1.0f : 0.0f), "%s %s: the slope at %g is %g", row->name, row->isa,
+                  (double)x[i], (double)dx[i]);
+    numerics_close(&numerics);
+}
+
+static void check_counts(const struct row_case *row, struct numerics *numerics, const char *name, gelu_fn run,
+                         double (*truth)(double), double (*rounding)(double))
+{
+    for (size_t n = 0; n < 70; n++) {
+        float *x = random_floats(n + 1, n, 1.0f), *y = random_floats(2, n + 1, 1.0f);
+        const float behind = y[n];
+
+        run(numerics, NULL, x, y, n);
+        for (size_t i = 0; i < n; i++) {
+            const double want = truth((double)x[i]);
+
+            assert_near(row, name, y + i, &want, 1, 5e-7 + rounding((double)x[i]), 0);
+        }
+        cr_assert(y[n] == behind);
+        free(x);
+        free(y);
+    }
 }
 
 ROWS_TEST(numerics_elementwise, gelu_of_odd_counts_reads_and_writes_nothing_else)
@@ -229,20 +316,8 @@ ROWS_TEST(numerics_elementwise, gelu_of_odd_counts_reads_and_writes_nothing_else
     struct numerics numerics;
 
     row_open(&numerics, row);
-    for (size_t n = 0; n < 70; n++) {
-        float *x = random_floats(n + 1, n, 1.0f), *y = random_floats(2, n + 1, 1.0f);
-        const float behind = y[n];
-
-        numerics.ops->gelu(&numerics, NULL, x, y, n);
-        for (size_t i = 0; i < n; i++) {
-            const double want = gelu((double)x[i]);
-
-            assert_near(row, "gelu", y + i, &want, 1, 5e-7, 0);
-        }
-        cr_assert(y[n] == behind);
-        free(x);
-        free(y);
-    }
+    check_counts(row, &numerics, "gelu", numerics.ops->gelu, gelu, square_rounding);
+    check_counts(row, &numerics, "gelu_tanh", numerics.ops->gelu_tanh, gelu_tanh, cubic_rounding);
     numerics_close(&numerics);
 }
 
