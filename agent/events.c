@@ -5,8 +5,11 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +23,7 @@ struct events {
     int fd;
     bool torn;   /* the last write was cut short: the next line must begin on a line of its own */
     bool failed; /* said once; forgotten when a line is written again */
+    bool owed;   /* the last line is one that is to be on the disk when this is closed */
     char name[64];
 };
 
@@ -49,8 +53,40 @@ void events_close(struct events *events)
 {
     if (events == NULL)
         return;
+    if (events->owed)
+        fsync(events->fd); /* nobody is left to be told that it failed */
     close(events->fd);
     free(events);
+}
+
+static void *sync_and_close(void *arg)
+{
+    const int fd = (int)(intptr_t)arg;
+
+    fsync(fd);
+    close(fd);
+    return NULL;
+}
+
+/*
+ * On a thread of its own, and waited for by nobody: a sync takes as long as it takes to write what others have left
+ * dirty on that file system (after a checkpoint seconds were seen), and meanwhile a new world could have started.
+ */
+static void sync_behind(const struct events *events)
+{
+    const int fd = fcntl(events->fd, F_DUPFD_CLOEXEC, 3);
+    sigset_t all, before;
+    pthread_t thread;
+
+    if (fd < 0)
+        return;
+    sigfillset(&all); /* signals are for the loop's thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, sync_and_close, (void *)(intptr_t)fd) == 0)
+        pthread_detach(thread);
+    else
+        close(fd);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static int64_t now_us(void)
@@ -125,8 +161,7 @@ size_t events_format(char *out, size_t size, int64_t time_us, int generation, co
 }
 
 /* One write: line[0] is a spare byte in front, used to close a torn line. */
-static enum fsdp_status append(struct events *events, char *line, size_t length, bool sync,
-                               struct fsdp_err *err)
+static enum fsdp_status append(struct events *events, char *line, size_t length, struct fsdp_err *err)
 {
     const char *from = events->torn ? line : line + 1;
     const size_t n = events->torn ? length + 1 : length;
@@ -136,8 +171,8 @@ static enum fsdp_status append(struct events *events, char *line, size_t length,
     do
         written = write(events->fd, from, n);
     while (written < 0 && errno == EINTR);
-    if (written == (ssize_t)n && (!sync || fsync(events->fd) == 0 || errno == EINVAL || errno == EROFS)) {
-        events->torn = events->failed = false; /* EINVAL: a device or pipe that cannot be synced */
+    if (written == (ssize_t)n) {
+        events->torn = events->failed = false;
         return FSDP_OK;
     }
     if (written > 0)
@@ -153,6 +188,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
                              const struct events_field *fields, struct fsdp_err *err)
 {
     char line[1 + EVENTS_LINE_BYTES];
+    const bool failure = strcmp(event, "failure") == 0;
+    enum fsdp_status status;
     size_t length;
 
     if (events == NULL)
@@ -160,7 +197,11 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
     length = events_format(line + 1, sizeof line - 1, now_us(), generation, event, fields);
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
-    return append(events, line, length, strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0, err);
+    status = append(events, line, length, err);
+    if (failure)
+        sync_behind(events);
+    events->owed = failure || strcmp(event, "complete") == 0;
+    return status;
 }
 
 /* What stands in the object apart from what the agent itself says (its first `n_ours`), as fields: ", \"step\": 7". */
@@ -223,7 +264,7 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
     }
     status = end == 0 ? fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,
                                   EVENTS_LINE_BYTES)
-                      : append(events, line, end, false, err);
+                      : append(events, line, end, err);
 done:
     cJSON_Delete(object);
     free(clean);

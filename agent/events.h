@@ -3,7 +3,8 @@
  *
  * Every line begins with `time` (a number: seconds since the epoch, microseconds after the point), `event` and
  * `generation`; the event's own keys follow. One line is one write(2) on an O_APPEND descriptor, at most
- * EVENTS_LINE_BYTES, so that a reader never sees half of one. `failure` and `complete` are synced to disk.
+ * EVENTS_LINE_BYTES, so that a reader never sees half of one. A `failure` is synced to disk by a thread, so that
+ * who starts the world again waits for no disk; where it is the last line, or `complete` is, events_close() syncs too.
  * A line that cannot be written is reported once and costs nothing else: events are a record, not a condition.
  *
  *   events_emit(events, generation, "spawn",
