@@ -134,6 +134,8 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->output.bar = around->err_is_terminal && !options_has(options, OPT_QUIET);
     status = set_world(launch, options, around, &world, err);
     if (status == 0)
+        status = launch_check_devices(launch, job, around, err);
+    if (status == 0)
         status = set_trainer(launch, around, err);
     if (status != 0)
         return status;
@@ -256,20 +258,6 @@ static int check_log_dir(const struct options *options, const struct surrounding
     return FSDP_EXIT_USAGE;
 }
 
-/* Not an error: a program may well run several of its workers on a GPU, or none of them. */
-static void note_few_devices(struct launch *launch, const struct surroundings *around)
-{
-    const struct agent_config *config = &launch->config;
-    char why[256];
-    int n = 0;
-
-    if (config->n_workers > 1 && around->count_devices != NULL)
-        n = around->count_devices(around->arg, "auto", config->virtual_local_rank, why, sizeof why);
-    if (n > 0 && config->n_workers > n)
-        launch_note(launch, "%d workers and %d GPU%s: some will have to share", config->n_workers, n,
-                    n == 1 ? "" : "s");
-}
-
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
                    const struct surroundings *around, struct fsdp_err *err)
 {
@@ -295,7 +283,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;
-    note_few_devices(launch, around);
+    launch_note_few_devices(launch, around);
     if (options_has(options, OPT_DRY_RUN))
         return check_log_dir(options, around, err);
     return set_program_dir(launch, options, err);
