@@ -27,6 +27,7 @@
 struct device_stream;
 struct numerics;
 struct matmul;
+struct fused_attention;
 
 /*
  * c[i, j] (+)= alpha * sum_k a[i, k] * b[k, j] (+ bias[j]), for each of `outer` x `inner` batches.
@@ -64,6 +65,45 @@ struct dropout {
 struct attention_desc {
     size_t batch, seq, heads, head_dim;
     bool causal;
+};
+
+/*
+ * Attention that never stores a (seq, seq) matrix: Dao et al., "FlashAttention", NeurIPS 2022, and Milakov and
+ * Gimelshein, "Online normalizer calculation for softmax", 2018. Per sample and head, rows being queries:
+ *   S = scale q k^T    P = softmax(S) over the keys that the query sees    D = dropout(P)    out = D v
+ *   lse_i = log sum_j exp(S_ij), all that backward needs beside q, k, v and out
+ *   P = exp(S - lse)   dD = dout v^T   dP = dropout'(dD)   delta_i = sum_j P_ij dP_ij = sum_e dout_ie out_ie
+ *   dS = P (dP - delta)     dq = scale dS k     dk = scale dS^T q     dv = D^T dout
+ * S, dD, lse, delta and all sums are float32; with bfloat16 the factors D and dS are rounded before their products
+ * (D before or after it is divided by its row's sum), and each result once. The mask of dropout is that of the slot
+ * `softmax`: row (sample * heads + head) * seq + i, element j.
+ *
+ * Element (b, t, h, e) of q, k, v or out lies at (b * seq + t) * stride + h * head_dim + e; a gradient lies as its
+ * tensor does. Strides are at least heads * head_dim elements.
+ */
+struct fused_attention_desc {
+    struct attention_desc shape;
+    enum fsdp_dtype
+        dtype; /* of q, k, v, out and their gradients: FSDP_F32, or FSDP_BF16 where bf16_products */
+    float scale;
+    bool drops; /* the dropout of a run may be on */
+    size_t q_stride, k_stride, v_stride, out_stride;
+};
+
+struct fused_attention_forward {
+    const void *q, *k, *v;
+    void *out;
+    float *lse;                    /* (batch, heads, seq), or NULL: no backward will come */
+    const struct dropout *dropout; /* as for softmax; NULL for none */
+    void *scratch;
+};
+
+struct fused_attention_backward {
+    const void *q, *k, *v, *out, *dout;
+    const float *lse;
+    const struct dropout *dropout;
+    void *dq, *dk, *dv; /* overwritten; NULL: not wanted */
+    void *scratch;
 };
 
 /* In double, as PyTorch holds them: 1 - 0.999f is 1.3e-5 off 0.001. */
@@ -188,6 +228,19 @@ struct numerics_ops {
     void (*softmax_backward)(struct numerics *numerics, struct device_stream *stream, const float *p,
                              const float *dp, float *ds, const struct attention_desc *desc,
                              const struct dropout *dropout);
+
+    /* Optional, all four or none: attention without its matrices. As products: prepared once, run many times;
+     * numerics must outlive it. *forward_scratch and *backward_scratch: bytes, aligned to 64, small beside
+     * (batch, heads, seq, seq). FSDP_ERR_ARG: a stride that is too short; FSDP_ERR_UNSUPPORTED: a dtype this row
+     * has no product for. */
+    enum fsdp_status (*attention_create)(struct numerics *numerics, const struct fused_attention_desc *desc,
+                                         struct fused_attention **out, size_t *forward_scratch,
+                                         size_t *backward_scratch, struct fsdp_err *err);
+    void (*attention_destroy)(struct fused_attention *attention);
+    enum fsdp_status (*attention_forward)(struct fused_attention *attention, struct device_stream *stream,
+                                          const struct fused_attention_forward *run, struct fsdp_err *err);
+    enum fsdp_status (*attention_backward)(struct fused_attention *attention, struct device_stream *stream,
+                                           const struct fused_attention_backward *run, struct fsdp_err *err);
 
     /* out (rows, cols) = table[token[row]] (+ positions[row % seq] when positions is not NULL). */
     void (*embedding)(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,

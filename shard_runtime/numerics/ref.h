@@ -41,6 +41,14 @@ void ref_softmax(struct numerics *numerics, struct device_stream *stream, float 
 void ref_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,
                           const float *dp, float *ds, const struct attention_desc *desc,
                           const struct dropout *dropout);
+enum fsdp_status ref_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
+                                      struct fused_attention **out, size_t *forward_scratch,
+                                      size_t *backward_scratch, struct fsdp_err *err);
+void ref_attention_destroy(struct fused_attention *attention);
+enum fsdp_status ref_attention_forward(struct fused_attention *attention, struct device_stream *stream,
+                                       const struct fused_attention_forward *run, struct fsdp_err *err);
+enum fsdp_status ref_attention_backward(struct fused_attention *attention, struct device_stream *stream,
+                                        const struct fused_attention_backward *run, struct fsdp_err *err);
 void ref_embedding(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
                    const float *table, const float *positions, float *out, size_t rows, size_t cols,
                    size_t seq);

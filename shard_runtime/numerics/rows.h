@@ -44,6 +44,14 @@ void rows_softmax(struct numerics *numerics, struct device_stream *stream, float
 void rows_softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,
                            const float *dp, float *ds, const struct attention_desc *desc,
                            const struct dropout *dropout);
+enum fsdp_status rows_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
+                                       struct fused_attention **out, size_t *forward_scratch,
+                                       size_t *backward_scratch, struct fsdp_err *err);
+void rows_attention_destroy(struct fused_attention *attention);
+enum fsdp_status rows_attention_forward(struct fused_attention *attention, struct device_stream *stream,
+                                        const struct fused_attention_forward *run, struct fsdp_err *err);
+enum fsdp_status rows_attention_backward(struct fused_attention *attention, struct device_stream *stream,
+                                         const struct fused_attention_backward *run, struct fsdp_err *err);
 void rows_embedding(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
                     const float *table, const float *positions, float *out, size_t rows, size_t cols,
                     size_t seq);
@@ -66,7 +74,9 @@ double rows_sum_squares(struct numerics *numerics, struct device_stream *stream,
     .layer_norm_backward = rows_layer_norm_backward, .layer_norm_scratch = rows_layer_norm_scratch,          \
     .gelu = rows_gelu, .gelu_backward = rows_gelu_backward, .gelu_tanh = rows_gelu_tanh,                     \
     .gelu_tanh_backward = rows_gelu_tanh_backward, .softmax = rows_softmax,                                  \
-    .softmax_backward = rows_softmax_backward, .embedding = rows_embedding,                                  \
+    .softmax_backward = rows_softmax_backward, .attention_create = rows_attention_create,                    \
+    .attention_destroy = rows_attention_destroy, .attention_forward = rows_attention_forward,                \
+    .attention_backward = rows_attention_backward, .embedding = rows_embedding,                              \
     .embedding_backward = rows_embedding_backward, .cross_entropy = rows_cross_entropy, .adamw = rows_adamw, \
     .sgd = rows_sgd, .sum_powers = ref_sum_powers, .sum_squares = rows_sum_squares, .bf16 = &rows_bf16
 

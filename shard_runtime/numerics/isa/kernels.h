@@ -32,6 +32,10 @@ struct row_kernels {
                     const struct dropout *dropout);
     void (*softmax_backward)(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
                              bool causal, const struct dropout *dropout);
+    /* One query's scores s, of which it sees n of cols, become its probabilities; returns log sum_j exp(s_j). */
+    float (*attention_softmax)(float *s, size_t n, size_t cols);
+    /* The same, from that sum. */
+    void (*attention_again)(float *s, float lse, size_t n, size_t cols);
     /* One row: the loss, with dlogits (or NULL) = (softmax - onehot) * scale. */
     double (*cross_entropy)(const float *logits, size_t target, float *dlogits, size_t vocab, float scale);
     void (*adamw)(float *param, const float *grad, float *m, float *v, size_t n, const struct adamw *h,
@@ -67,6 +71,8 @@ extern const struct row_kernels row_kernels_avx2, row_kernels_avx512;
 #define row_gelu_tanh_backward  ISA_NAME(row_gelu_tanh_backward)
 #define row_softmax             ISA_NAME(row_softmax)
 #define row_softmax_backward    ISA_NAME(row_softmax_backward)
+#define row_attention_softmax   ISA_NAME(row_attention_softmax)
+#define row_attention_again     ISA_NAME(row_attention_again)
 #define row_cross_entropy       ISA_NAME(row_cross_entropy)
 #define row_adamw               ISA_NAME(row_adamw)
 #define row_sgd                 ISA_NAME(row_sgd)
@@ -91,6 +97,8 @@ void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t
                  const struct dropout *dropout);
 void row_softmax_backward(const float *p, const float *dp, float *ds, size_t begin, size_t end, size_t seq,
                           bool causal, const struct dropout *dropout);
+float row_attention_softmax(float *s, size_t n, size_t cols);
+void row_attention_again(float *s, float lse, size_t n, size_t cols);
 double row_cross_entropy(const float *logits, size_t target, float *dlogits, size_t vocab, float scale);
 void row_adamw(float *param, const float *grad, float *m, float *v, size_t n, const struct adamw *h,
                float grad_scale, uint64_t step);

@@ -18,10 +18,12 @@ static float largest_of(const float *s, size_t n)
     return vf_largest(largest);
 }
 
-static void softmax_row(float *s, size_t n)
+/* Returns log sum_j exp(s_j). */
+static float softmax_row(float *s, size_t n)
 {
     const float largest = largest_of(s, n);
     vf sum = vf_set(0);
+    double total;
     float scale;
     size_t j = 0;
 
@@ -37,11 +39,13 @@ static void softmax_row(float *s, size_t n)
         vf_store_part(s + j, e, n - j);
         sum += e;
     }
-    scale = (float)(1.0 / vf_sum(sum));
+    total = vf_sum(sum);
+    scale = (float)(1.0 / total);
     for (j = 0; j + VL <= n; j += VL)
         vf_store(s + j, vf_load(s + j) * scale);
     if (j < n)
         vf_store_part(s + j, vf_load_part(s + j, n - j, 0) * scale, n - j);
+    return (float)((double)largest + log(total));
 }
 
 static void set_zero(float *x, size_t n)
@@ -56,7 +60,7 @@ void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t
         const size_t n = causal ? i % seq + 1 : seq;
         float *p = scores + i * seq;
 
-        softmax_row(p, n);
+        (void)softmax_row(p, n);
         set_zero(p + n, seq - n);
         if (dropped == NULL)
             continue;
@@ -66,6 +70,25 @@ void row_softmax(float *scores, float *dropped, size_t begin, size_t end, size_t
             memcpy(dropped + i * seq, p, n * sizeof *p);
         set_zero(dropped + i * seq + n, seq - n);
     }
+}
+
+float row_attention_softmax(float *s, size_t n, size_t cols)
+{
+    const float lse = softmax_row(s, n);
+
+    set_zero(s + n, cols - n);
+    return lse;
+}
+
+void row_attention_again(float *s, float lse, size_t n, size_t cols)
+{
+    size_t j = 0;
+
+    for (; j + VL <= n; j += VL)
+        vf_store(s + j, vf_exp(vf_load(s + j) - lse));
+    if (j < n)
+        vf_store_part(s + j, vf_exp(vf_load_part(s + j, n - j, 0) - lse), n - j);
+    set_zero(s + n, cols - n);
 }
 
 static double dot(const float *a, const float *b, size_t n)

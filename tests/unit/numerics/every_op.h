@@ -98,6 +98,59 @@ static inline void every_attention(struct every_op *e, struct numerics *n)
     free(dropped);
 }
 
+static inline void every_fused_attention(struct every_op *e, struct numerics *n)
+{
+    const struct fused_attention_desc desc = {
+        .shape = { .batch = 3, .seq = EVERY_SEQ, .heads = EVERY_HEADS, .head_dim = 8, .causal = true },
+        .dtype = FSDP_F32,
+        .scale = 0.35f,
+        .drops = true,
+        .q_stride = 96,
+        .k_stride = 96,
+        .v_stride = 96,
+        .out_stride = 96
+    };
+    const struct dropout dropout = { .p = 0.2f, .key = 12, .first_row = 77 };
+    const size_t elems = 3 * EVERY_SEQ * 96, rows = 3 * EVERY_HEADS * EVERY_SEQ;
+    float *out = every_floats(9, 4 * elems), *lse = every_floats(10, rows);
+    struct fused_attention *attention;
+    size_t forward, backward;
+    void *scratch;
+
+    if (n->ops->attention_create(n, &desc, &attention, &forward, &backward, NULL) != FSDP_OK)
+        abort();
+    scratch = aligned_alloc(64, (backward + 64) / 64 * 64);
+    if (n->ops->attention_forward(attention, NULL,
+                                  &(struct fused_attention_forward){ .q = e->x,
+                                                                     .k = e->y,
+                                                                     .v = e->x + 100,
+                                                                     .out = out,
+                                                                     .lse = lse,
+                                                                     .dropout = &dropout,
+                                                                     .scratch = scratch },
+                                  NULL) != FSDP_OK ||
+        n->ops->attention_backward(attention, NULL,
+                                   &(struct fused_attention_backward){ .q = e->x,
+                                                                       .k = e->y,
+                                                                       .v = e->x + 100,
+                                                                       .out = out,
+                                                                       .dout = e->y + 100,
+                                                                       .lse = lse,
+                                                                       .dropout = &dropout,
+                                                                       .dq = out + elems,
+                                                                       .dk = out + 2 * elems,
+                                                                       .dv = out + 3 * elems,
+                                                                       .scratch = scratch },
+                                   NULL) != FSDP_OK)
+        abort();
+    every_keep(e, out, 4 * elems);
+    every_keep(e, lse, rows);
+    n->ops->attention_destroy(attention);
+    free(out);
+    free(lse);
+    free(scratch);
+}
+
 static inline void every_end(struct every_op *e, struct numerics *n)
 {
     const struct adamw adamw = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1 };
@@ -184,6 +237,7 @@ static inline float *every_op_run(struct numerics *numerics, size_t *n_out)
     every_elementwise(&e, numerics);
     every_norm(&e, numerics);
     every_attention(&e, numerics);
+    every_fused_attention(&e, numerics);
     every_end(&e, numerics);
     free(e.x);
     free(e.y);
