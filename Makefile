@@ -161,19 +161,40 @@ $(BUILD)/test/%: tests/support/%.c $(BUILD)/lib/libfsdp.a
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $< -o $@ $(LDFLAGS) \
 	  $(if $(shell head -n1 $< | grep -w libfsdp),$(BUILD)/lib/libfsdp.a $(RUNTIME_LIBS))
 
-.PHONY: test unit system tests-build
-tests-build: all $(BUILD)/test/unit $(SUPPORT_BIN)
+# The kernels of the CUDA plug-in, compiled for the host over tests/emulation, and their tests: no GPU, no nvcc.
+KERNEL_SRC    := $(wildcard shard_runtime/cuda/kernels/*.cu)
+EMULATED_SRC  := $(KERNEL_SRC) $(wildcard tests/emulation/*.cu)
+EMULATED_OBJ  := $(patsubst %.cu,$(BUILD)/obj/%.host.o,$(EMULATED_SRC))
+EMULATION_OBJ := $(call obj,$(call src,tests/emulation))
+CXX           ?= g++
+ifeq ($(origin CXX),default)
+CXX           := g++
+endif
+# -ffp-contract=off: what the kernels want fused they fuse by name, so that the host's bits are the GPU's.
+EMULATED_FLAGS := -std=c++17 -O2 -g -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) $(SANFLAGS) -ffp-contract=off
+$(BUILD)/obj/%.host.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) -x c++ -I. -Ishard_runtime/include -Itests $(EMULATED_FLAGS) -MMD -MP -c $< -o $@
+$(EMULATION_OBJ): CPPFLAGS += $(shell pkg-config --cflags criterion)
+$(BUILD)/test/emulation: $(EMULATION_OBJ) $(EMULATED_OBJ) $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $(OPENMP) $^ -o $@ $(RUNTIME_LIBS) $(shell pkg-config --libs criterion) -lm
+
+.PHONY: test unit emulation system tests-build
+tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(SUPPORT_BIN)
 test: tests-build
-	BUILD=$(BUILD) tests/run unit system parity
+	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit
 	BUILD=$(BUILD) tests/run unit
+emulation: $(BUILD)/test/emulation
+	BUILD=$(BUILD) tests/run emulation
 system: tests-build
 	BUILD=$(BUILD) tests/run system
 
 # The long campaigns, of which `make test` takes a sample, the sanitizers over the system tests, and fuzzing.
 .PHONY: nightly
 nightly: tests-build
-	FSDP_NIGHTLY=1 FSDP_TEST_TIMEOUT_S=7200 BUILD=$(BUILD) tests/run unit system parity
+	FSDP_NIGHTLY=1 FSDP_TEST_TIMEOUT_S=7200 BUILD=$(BUILD) tests/run unit emulation system parity
 	FSDP_TEST_TIMEOUT_S=3600 $(MAKE) asan
 	$(MAKE) tsan
 	$(MAKE) fuzz FUZZ_RUNS=2000000
@@ -229,7 +250,7 @@ tsan:
 asan:
 	$(MAKE) BUILD=build/asan SAN=address,undefined test
 asan-unit:
-	$(MAKE) BUILD=build/asan SAN=address,undefined unit
+	$(MAKE) BUILD=build/asan SAN=address,undefined unit emulation
 
 # Each tests/fuzz/fuzz_<name>.c is a libFuzzer target over what launcher, agent and job are made of, with its words in
 # <name>.dict and seeds in seeds/<name>/ where they are there. `make fuzz FUZZ_RUNS=10000000` for a longer campaign,

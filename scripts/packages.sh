@@ -3,7 +3,7 @@
 packages_run="libuv1 libyaml-0-2 libcjson1 libdnnl2 libssl3 libxxhash0 libgomp1"
 packages_build="gcc libc6-dev make pkg-config git ca-certificates libuv1-dev libyaml-dev libcjson-dev libdnnl-dev libssl-dev libxxhash-dev"
 packages_data="bible-kjv"
-packages_test="libcriterion-dev strace nftables iproute2 procps clang-14 libclang-rt-14-dev libomp-14-dev util-linux"
+packages_test="libcriterion-dev g++ strace nftables iproute2 procps clang-14 libclang-rt-14-dev libomp-14-dev util-linux"
 packages_pytorch="python3 python3-venv" # scripts/test-pytorch.sh; .ci/run alone installs them
 packages_lint="clang-tidy-14 clang-format-14 cppcheck" # make lint and make format; no script installs them
 

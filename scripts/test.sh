@@ -23,7 +23,8 @@ suite() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 asan_units() {
-  make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit && BUILD=build/asan tests/run unit
+  make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit build/asan/test/emulation &&
+    BUILD=build/asan tests/run unit emulation
 }
 # What anybody who reaches the store may send to it: a minute of it here, longer ones by `make fuzz FUZZ_SECONDS=600`.
 fuzz_store() {
@@ -33,8 +34,8 @@ fuzz_store() {
 
 echo "== build"
 make -s -j"$jobs" WERROR="$werror" tests-build || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
-suite "unit, system and parity tests" tests/run unit system parity conformance
-suite "unit tests under ASan and UBSan" asan_units
+suite "unit, emulated-GPU, system and parity tests" tests/run unit emulation system parity conformance
+suite "unit and emulated-GPU tests under ASan and UBSan" asan_units
 suite "threads under TSan" make -s -j"$jobs" tsan
 suite "the store's protocol, fuzzed for a minute" fuzz_store
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -1,0 +1,266 @@
+/*
+ * The kernels of libfsdp_cuda.so, as C calls them: one launcher an operation. The mathematics, the rounding points
+ * and the order of sums are those of shard_runtime/numerics/numerics.h; here is what a GPU adds.
+ *
+ * A launcher checks its shapes, queues its kernels on `stream` and returns before they ran. It returns a
+ * cudaError_t: 0 when everything was queued, 1 (cudaErrorInvalidValue) for what it does not take, and then nothing
+ * was queued; else what the launch said. Sizes of 0 queue nothing and are no error. Every pointer is device memory
+ * unless a line says host; host structs are read before the call returns. dtype is FSDP_F32 or FSDP_BF16 unless
+ * said; bfloat16 is widened, computed on in float32 and rounded once, to nearest even.
+ *
+ * Alignment: that of the element. Where a row's first byte and its length are multiples of 16 bytes the loads are of
+ * 16 bytes; otherwise they are of one element. Both give the same bits where a line does not say otherwise.
+ *
+ * Determinism: no kernel adds floats by atomics; the cut of a sum is a function of the shapes alone, never of the
+ * device's size. Same inputs, same bits, on every run and every schedule of blocks. There is no other mode.
+ *
+ * Tolerances are against the ref row of numerics.h on the same inputs; u is the unit roundoff of the output's dtype
+ * (6e-8 for float32, 3.9e-3 for bfloat16, whose one rounding is then nearly all of the error).
+ *
+ * Thread: the one whose current device `stream` belongs to. No launcher allocates, frees or waits.
+ */
+#ifndef CUDA_KERNELS_KERNELS_H
+#define CUDA_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <fsdp/dtype.h>
+
+#include "shard_runtime/numerics/numerics.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st; /* what cudaStream_t points to */
+
+/* --- elementwise ---------------------------------------------------------------------------------------------- */
+
+/** to[0 .. size_bytes) = 0, with stores of 16 bytes where `to` allows. */
+int kernel_fill_zero(struct CUstream_st *stream, void *to, size_t size_bytes);
+
+/** out = a + b; out may be a or b. One rounding: exact against ref. */
+int kernel_add(struct CUstream_st *stream, const void *a, const void *b, void *out, size_t n_elems,
+               enum fsdp_dtype dtype);
+
+enum kernel_gelu { KERNEL_GELU_EXACT, KERNEL_GELU_TANH };
+
+/** y = gelu(x); y may be x. Tolerance 4u of the larger of |x| and 1: erff and tanhf are within 2 units. */
+int kernel_gelu(struct CUstream_st *stream, const void *x, void *y, size_t n_elems, enum kernel_gelu form,
+                enum fsdp_dtype dtype);
+/** dx = dy * gelu'(x); dx may be dy. Tolerance 8u * |dy|. */
+int kernel_gelu_backward(struct CUstream_st *stream, const void *dy, const void *x, void *dx, size_t n_elems,
+                         enum kernel_gelu form, enum fsdp_dtype dtype);
+
+/**
+ * out (rows, cols) (+)= dropout(x) with the mask of struct dropout, which is the cpu's bit for bit; out may be x.
+ * `dropout` (host) NULL or of p 0: a copy, or a sum with accumulate. Exact against ref in float32.
+ */
+int kernel_dropout(struct CUstream_st *stream, const void *x, void *out, size_t rows, size_t cols,
+                   const struct dropout *dropout, bool accumulate, enum fsdp_dtype dtype);
+
+/* --- norms over rows ------------------------------------------------------------------------------------------- */
+
+/**
+ * LayerNorm. x, y: (rows, cols); weight, bias: (cols), all of `dtype`; mean, rstd: (rows) float32. bias may be NULL.
+ * A warp a row: each lane sums every 32nd element (or pack) in float32, the lanes are added in double. Tolerance 8u
+ * of the row's largest |y|: the lanes' sums are of cols / 32 terms.
+ */
+int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias, void *y,
+                      float *mean, float *rstd, size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
+/** sum = a + b, rounded to `dtype`, then LayerNorm of sum. sum may be a or b; y may be none of them. */
+int kernel_add_layer_norm(struct CUstream_st *stream, const void *a, const void *b, void *sum, const void *weight,
+                          const void *bias, void *y, float *mean, float *rstd, size_t rows, size_t cols, float eps,
+                          enum fsdp_dtype dtype);
+/** RMSNorm (Zhang and Sennrich, 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). */
+int kernel_rms_norm(struct CUstream_st *stream, const void *x, const void *weight, void *y, float *rstd,
+                    size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
+
+/** Backward of LayerNorm, and of RMSNorm when mean is NULL (dbias is then NULL too). Host struct. */
+struct kernel_norm_backward_args {
+    enum fsdp_dtype dtype;        /* of dy, x, weight and dx */
+    const void *dy, *x, *weight;  /* (rows, cols), (rows, cols), (cols) */
+    const float *mean, *rstd;     /* (rows), as forward left them */
+    void *dx;                     /* (rows, cols), or NULL: not wanted; may be dy */
+    bool accumulate_dx;
+    void *dweight, *dbias;        /* (cols), or NULL */
+    enum fsdp_dtype dweight_dtype, dbias_dtype;
+    bool accumulate_dweight, accumulate_dbias;
+    size_t rows, cols;
+};
+/** Bytes of scratch, aligned to 16; nobody's between calls. */
+size_t kernel_norm_backward_scratch(size_t rows, size_t cols);
+/**
+ * dx: a warp a row, as forward; tolerance 16u of the row's largest term. dweight, dbias: every warp sums its rows in
+ * float32 in row order, the warps are then added in double in order; tolerance 16u of the sum of |terms|.
+ */
+int kernel_norm_backward(struct CUstream_st *stream, const struct kernel_norm_backward_args *norm, void *scratch);
+
+/** out[j] (+)= sum_i x[i, j], out of out_dtype: the gradient of a bias. Summed in double: tolerance u. */
+int kernel_column_sum(struct CUstream_st *stream, const void *x, enum fsdp_dtype dtype, void *out,
+                      enum fsdp_dtype out_dtype, size_t rows, size_t cols, bool accumulate, void *scratch);
+size_t kernel_column_sum_scratch(size_t rows, size_t cols);
+
+/* --- attention ------------------------------------------------------------------------------------------------- */
+
+/**
+ * out = softmax(scale * q k^T [+ causal mask]) v for each sample and head, no (seq, seq) matrix in memory. Host
+ * struct. A tensor is (batch, seq, heads, head_dim): token t of sample b starts at (b * seq + t) * its row_stride
+ * elements, head h at h * head_dim from there; so q, k and v may lie in one packed (batch, seq, 3, dim) buffer.
+ *
+ * FSDP_BF16 with head_dim 64 or 128, pointers aligned to 16 bytes and row strides multiples of 8: products by
+ * mma m16n8k16 with float32 sums, P and dS rounded to bfloat16 before their products. Everything else, head_dim 1 to
+ * 512: plain float32 FMA.
+ * Tolerance: plain, 32u of the largest |v| (sums of seq terms in float32); mma, 3 bfloat16 roundings (P, O and the
+ * inputs' products): 2e-2 of the largest |v|.
+ */
+struct kernel_attention_args {
+    struct attention_desc desc;
+    enum fsdp_dtype dtype;
+    float scale;                    /* usually 1 / sqrt(head_dim) */
+    bool plain;                     /* no mma even where it would serve: for comparisons */
+    const struct dropout *dropout;  /* host; of the probabilities, as numerics_ops.softmax keys it; NULL for none */
+    const void *q, *k, *v;
+    size_t q_stride, k_stride, v_stride; /* row strides, in elements; at least heads * head_dim */
+    void *out;
+    size_t out_stride;
+    float *lse;                     /* (batch, heads, seq): log of the sum of exp of the scaled scores */
+};
+int kernel_attention(struct CUstream_st *stream, const struct kernel_attention_args *attention);
+
+/**
+ * The gradients of q, k and v, written over. Two passes beside the row sums of dout * out: one owns rows of dk and
+ * dv, one owns rows of dq; each recomputes the probabilities from lse. No atomics. `forward` is what forward was
+ * given. scratch: kernel_attention_backward_scratch() bytes, aligned to 16. Tolerances: forward's, with the largest
+ * term of each sum in the place of |v|.
+ */
+struct kernel_attention_backward_args {
+    struct kernel_attention_args forward; /* out and lse hold what forward left */
+    const void *dout;
+    size_t dout_stride;
+    void *dq, *dk, *dv;
+    size_t dq_stride, dk_stride, dv_stride;
+};
+int kernel_attention_backward(struct CUstream_st *stream, const struct kernel_attention_backward_args *attention,
+                              void *scratch);
+size_t kernel_attention_backward_scratch(const struct attention_desc *desc);
+
+/** Unfused: in place, scores become probabilities; then `dropped`. As numerics_ops.softmax. Tolerance 4u. */
+int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped, const struct attention_desc *desc,
+                   const struct dropout *dropout);
+/** As numerics_bf16.softmax: p = softmax(scores) rounded to bfloat16; the scores' content is then nobody's. */
+int kernel_softmax_bf16(struct CUstream_st *stream, float *scores, uint16_t *p, const struct attention_desc *desc);
+/** As numerics_ops.softmax_backward. ds may be dp. Tolerance 8u of the row's largest |p * dp|. */
+int kernel_softmax_backward(struct CUstream_st *stream, const float *p, const float *dp, float *ds,
+                            const struct attention_desc *desc, const struct dropout *dropout);
+/** As numerics_bf16.softmax_backward: p becomes ds. */
+int kernel_softmax_backward_bf16(struct CUstream_st *stream, uint16_t *p_ds, const float *dp,
+                                 const struct attention_desc *desc);
+
+/* --- tokens ---------------------------------------------------------------------------------------------------- */
+
+/** out (rows, cols) = table[token[row]] (+ positions[row % seq] when not NULL), all of `dtype`. Exact. */
+int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const void *table, const void *positions,
+                     void *out, size_t rows, size_t cols, size_t seq, enum fsdp_dtype dtype);
+/**
+ * dtable[token[row]] += dout[row] in row order: the rows are sorted by (token, row), then each run of one token has
+ * one owner. dpositions[t] += the sum over samples, in double in order. Either may be NULL. In float32 the bits are
+ * ref's; a bfloat16 gradient is summed in float32 and rounded once. rows below 2^31.
+ */
+int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens, const void *dout,
+                              enum fsdp_dtype dtype, void *dtable, void *dpositions, enum fsdp_dtype grad_dtype,
+                              size_t rows, size_t cols, size_t seq, void *scratch);
+size_t kernel_embedding_backward_scratch(size_t rows);
+
+/**
+ * Per row: the loss log(sum exp(logits)) - logits[target]; *loss_sum += their sum, in row order within 1024 fixed
+ * runs and then over the runs, in double; *n_targets += rows whose target is not -100. dlogits, when not NULL, gets
+ * (softmax - onehot) * scale, zeros for ignored rows; it may be logits: no copy of them is made. Targets are -100 or
+ * in [0, vocab). Tolerance: loss 1e-6 of the row's loss plus 1 (expf, sums of vocab / 1024 terms in float32);
+ * dlogits 4u * scale.
+ */
+int kernel_cross_entropy(struct CUstream_st *stream, const void *logits, enum fsdp_dtype dtype,
+                         const int32_t *targets, void *dlogits, size_t rows, size_t vocab, float scale,
+                         double *loss_sum, uint64_t *n_targets, void *scratch);
+size_t kernel_cross_entropy_scratch(size_t rows);
+
+/* --- lists of tensors: a group's shards in one launch (in as many as the list needs) --------------------------- */
+
+/** One tensor's shard. Host array; the pointers in it are device memory. */
+struct kernel_adamw_tensor {
+    float *param;          /* the master, float32 */
+    const void *grad;
+    float *m, *v;
+    uint16_t *copy;        /* bfloat16 of the new param, or NULL */
+    size_t n_elems;
+    uint64_t first;        /* global index of element 0: what keys stochastic rounding */
+    uint64_t key;          /* rng_key(seed, "round:<name>") */
+    enum fsdp_dtype grad_dtype;
+};
+
+struct kernel_step {
+    float grad_scale;               /* the clipping coefficient */
+    const float *grad_scale_device; /* multiplied into it where it lies in device memory; or NULL */
+    uint64_t step;                  /* from 1 */
+    bool stochastic_rounding;       /* of `copy`: by rng_philox(key, step, i / 4)[i % 4], i the global index */
+};
+
+/** As numerics_ops.adamw for each; the bits are ref's (no product is fused with a sum). */
+int kernel_adamw(struct CUstream_st *stream, const struct kernel_adamw_tensor *tensors, size_t n_tensors,
+                 const struct adamw *h, const struct kernel_step *step);
+/** As numerics_ops.sgd for each, m being the momentum buffer (NULL: none) and v unused. The bits are ref's. */
+int kernel_sgd(struct CUstream_st *stream, const struct kernel_adamw_tensor *tensors, size_t n_tensors,
+               const struct sgd *h, const struct kernel_step *step);
+
+/** to[i] = (accumulate ? to[i] : 0) + scale * from[i], in float32, rounded once. Exact against device_ops.cast. */
+struct kernel_cast_entry {
+    void *to;
+    const void *from;
+    size_t n_elems;
+    enum fsdp_dtype to_dtype, from_dtype;
+};
+int kernel_cast(struct CUstream_st *stream, const struct kernel_cast_entry *casts, size_t n_casts, float scale,
+                bool accumulate);
+
+/** One tensor whose norm is wanted. */
+struct kernel_span {
+    const void *data;
+    size_t n_elems;
+    enum fsdp_dtype dtype;
+};
+/**
+ * *out = sum over all spans of |x|^p in double; of p infinite the largest |x|. NaN if any x is. Each chunk of 16384
+ * elements is summed by one block, the chunks in order by one more. p is at least 1. Tolerance 1e-13 relative:
+ * another order of sums in double.
+ */
+int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *spans, size_t n_spans, double p,
+                      double *out, void *scratch);
+size_t kernel_sum_powers_scratch(const struct kernel_span *spans, size_t n_spans);
+/**
+ * The clipping coefficient without a word to the host: *norm = *powers ^ (1/p) (or *powers, p infinite) and
+ * *coefficient = min(1, max_norm / (*norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. norm may be NULL.
+ */
+int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, double p, double max_norm,
+                            float *coefficient, float *norm);
+
+/* --- float8 (e4m3, no infinity, largest 448), one scale a tensor ----------------------------------------------- */
+
+/** *amax = max(*amax, largest |x|): the caller zeroes it first. NaN stays NaN. Exact. */
+int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype, float *amax);
+/**
+ * out[i] = e4m3(x[i] / *scale), to nearest even, beyond 448 clamped (NaN stays NaN); *scale = *amax / 448, or 1
+ * where amax is 0, is written too. Exact.
+ */
+int kernel_fp8_quantise(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype,
+                        const float *amax, float *scale, uint8_t *out);
+/** out[i] = x[i] * *scale, of `dtype`. Exact. */
+int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *scale,
+                          void *out, enum fsdp_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

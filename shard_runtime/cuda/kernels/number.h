@@ -1,0 +1,140 @@
+/*
+ * Numbers as the kernels see them: elements of a dtype, 16 bytes of them at once, and float32 arithmetic that is never
+ * fused. bfloat16 is the upper half of a float32, as core/bf16.h; only its conversion is here, nothing computes in it.
+ */
+#ifndef CUDA_KERNELS_NUMBER_H
+#define CUDA_KERNELS_NUMBER_H
+
+#include <string.h>
+
+#include "shard_runtime/cuda/kernels/launch.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#else
+#include "shard_runtime/core/bf16.h"
+#endif
+
+struct bf16 {
+    uint16_t bits;
+};
+
+__device__ __forceinline__ float widen(float value)
+{
+    return value;
+}
+
+__device__ __forceinline__ float widen(bf16 value)
+{
+#ifdef __CUDACC__
+    return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+#else
+    return bf16_to_f32(value.bits);
+#endif
+}
+
+__device__ __forceinline__ void narrow(float value, float *to)
+{
+    *to = value;
+}
+
+/* To nearest, ties to even. A NaN stays one: the GPU's is always 7fff, the host's keeps its upper bits. */
+__device__ __forceinline__ void narrow(float value, bf16 *to)
+{
+#ifdef __CUDACC__
+    to->bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
+    to->bits = bf16_of_f32(value);
+#endif
+}
+
+__device__ __forceinline__ unsigned bits_of(float value)
+{
+#ifdef __CUDACC__
+    return __float_as_uint(value);
+#else
+    unsigned bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+#endif
+}
+
+__device__ __forceinline__ float float_of(unsigned bits)
+{
+#ifdef __CUDACC__
+    return __uint_as_float(bits);
+#else
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+#endif
+}
+
+/* The compiler fuses a product and a sum into one rounding where it may; these it may not. */
+__device__ __forceinline__ float times(float a, float b)
+{
+#ifdef __CUDACC__
+    return __fmul_rn(a, b);
+#else
+    return a * b; /* the host build has -ffp-contract=off */
+#endif
+}
+
+__device__ __forceinline__ float plus(float a, float b)
+{
+#ifdef __CUDACC__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+/* 16 bytes of elements, read and written at once. */
+template <class T>
+struct alignas(16) pack {
+    static constexpr int N = 16 / sizeof(T);
+    T at[N];
+};
+
+template <class T>
+__device__ __forceinline__ pack<T> load_pack(const T *from)
+{
+#ifdef __CUDACC__
+    return *reinterpret_cast<const pack<T> *>(from);
+#else
+    pack<T> to;
+
+    memcpy(&to, __builtin_assume_aligned(from, 16), sizeof to);
+    return to;
+#endif
+}
+
+template <class T>
+__device__ __forceinline__ void store_pack(T *to, const pack<T> &from)
+{
+#ifdef __CUDACC__
+    *reinterpret_cast<pack<T> *>(to) = from;
+#else
+    memcpy(__builtin_assume_aligned(to, 16), &from, sizeof from);
+#endif
+}
+
+static inline bool is_packed(const void *p)
+{
+    return (reinterpret_cast<uintptr_t>(p) & 15) == 0; /* NULL too: it is not read */
+}
+
+/* Call f(T()) with the type of `dtype`. */
+template <class F>
+int by_dtype(enum fsdp_dtype dtype, F f)
+{
+    if (dtype == FSDP_F32)
+        return f(float());
+    if (dtype == FSDP_BF16)
+        return f(bf16());
+    return KERNEL_INVALID;
+}
+
+#endif

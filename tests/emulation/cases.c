@@ -1,0 +1,144 @@
+#include "tests/emulation/cases.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/bf16.h"
+#include "shard_runtime/core/rng.h"
+#include "tests/emulation/emulate.h"
+
+enum { MAX_BUFFERS = 8192 };
+
+static void *buffers[MAX_BUFFERS];
+static size_t n_buffers;
+
+void *case_bytes(size_t size_bytes)
+{
+    void *memory;
+
+    cr_assert(n_buffers < MAX_BUFFERS && posix_memalign(&memory, 16, size_bytes) == 0);
+    memset(memory, 0xff, size_bytes);
+    buffers[n_buffers++] = memory;
+    return memory;
+}
+
+float *case_floats(size_t n_elems)
+{
+    return case_bytes(n_elems * sizeof(float));
+}
+
+void cases_end(void)
+{
+    while (n_buffers > 0)
+        free(buffers[--n_buffers]);
+}
+
+static size_t size_of(const struct operand *operand)
+{
+    return operand->n_elems * fsdp_dtype_size(operand->dtype);
+}
+
+struct operand operand_empty(enum fsdp_dtype dtype, size_t n_elems)
+{
+    struct operand operand = { .dtype = dtype, .n_elems = n_elems };
+
+    operand.data = case_bytes(size_of(&operand));
+    operand.values = case_floats(n_elems);
+    return operand;
+}
+
+struct operand operand_random(enum fsdp_dtype dtype, size_t n_elems, uint64_t seed, float scale)
+{
+    struct operand operand = operand_empty(dtype, n_elems);
+
+    rng_fill_normal(rng_key(seed, "case"), 0, operand.values, n_elems, scale);
+    if (dtype == FSDP_F32)
+        memcpy(operand.data, operand.values, size_of(&operand));
+    for (size_t i = 0; dtype == FSDP_BF16 && i < n_elems; i++)
+        ((uint16_t *)operand.data)[i] = bf16_of_f32(operand.values[i]);
+    operand_read(&operand);
+    return operand;
+}
+
+struct operand operand_copy(const struct operand *from)
+{
+    struct operand to = operand_empty(from->dtype, from->n_elems);
+
+    memcpy(to.data, from->data, size_of(from));
+    operand_read(&to);
+    return to;
+}
+
+void operand_read(struct operand *operand)
+{
+    if (operand->dtype == FSDP_F32)
+        memcpy(operand->values, operand->data, size_of(operand));
+    for (size_t i = 0; operand->dtype == FSDP_BF16 && i < operand->n_elems; i++)
+        operand->values[i] = bf16_to_f32(((const uint16_t *)operand->data)[i]);
+}
+
+void under_schedules(void (*run)(void *context), void *context, struct operand **outputs, size_t n_outputs)
+{
+    static const struct {
+        enum emulate_order order;
+        uint64_t seed;
+    } schedules[] = { { EMULATE_FORWARD, 0 }, { EMULATE_REVERSE, 0 }, { EMULATE_SEEDED, 1 }, { EMULATE_SEEDED, 2 } };
+    struct operand before[16], first[16];
+
+    cr_assert(n_outputs <= 16);
+    for (size_t i = 0; i < n_outputs; i++)
+        before[i] = operand_copy(outputs[i]);
+    for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
+        for (size_t i = 0; i < n_outputs; i++)
+            memcpy(outputs[i]->data, before[i].data, size_of(outputs[i]));
+        emulate_schedule(schedules[s].order, schedules[s].seed);
+        run(context);
+        for (size_t i = 0; s == 0 && i < n_outputs; i++)
+            first[i] = operand_copy(outputs[i]);
+        for (size_t i = 0; i < n_outputs; i++)
+            cr_assert(memcmp(outputs[i]->data, first[i].data, size_of(outputs[i])) == 0,
+                      "output %zu: other bits under schedule %zu", i, s);
+    }
+    emulate_schedule(EMULATE_FORWARD, 0);
+    for (size_t i = 0; i < n_outputs; i++)
+        operand_read(outputs[i]);
+}
+
+float roundoff(enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_BF16 ? 0x1p-8f : 0x1p-24f;
+}
+
+void expect_close(const struct operand *got, const float *expected, double tolerance, const char *what)
+{
+    for (size_t i = 0; i < got->n_elems; i++) {
+        const double error = fabs((double)got->values[i] - (double)expected[i]);
+
+        if (isnan(expected[i]) && isnan(got->values[i]))
+            continue;
+        cr_assert(error <= tolerance, "%s: element %zu is %.9g, not %.9g: off by %.3g, more than %.3g", what, i,
+                  (double)got->values[i], (double)expected[i], error, tolerance);
+    }
+}
+
+void expect_exact(const struct operand *got, const float *expected, const char *what)
+{
+    for (size_t i = 0; i < got->n_elems; i++) {
+        const float want = got->dtype == FSDP_BF16 ? bf16_to_f32(bf16_of_f32(expected[i])) : expected[i];
+
+        cr_assert(memcmp(&got->values[i], &want, sizeof want) == 0, "%s: element %zu is %.9g, not %.9g", what, i,
+                  (double)got->values[i], (double)want);
+    }
+}
+
+double largest_of(const float *values, size_t n_elems)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < n_elems; i++)
+        largest = fmax(largest, fabs((double)values[i]));
+    return largest;
+}

@@ -1,0 +1,72 @@
+/*
+ * A GPU's execution model on one host thread: a grid's blocks run one after the other, a block's threads are fibers
+ * that run until they need each other. Nothing of it is in the product.
+ *
+ * A kernel that relies on an order that the model does not promise is caught in one of three ways: the schedules
+ * (forward, reverse, seeded) change which thread and block runs first; shared memory is filled with bytes ff (NaN, -1)
+ * before every block, and ends exactly where it was asked to, so that the address sanitizer sees what lies beyond; a
+ * barrier or shuffle that not all threads concerned reach at the same line ends the program with SIGABRT and one line
+ * on stderr:
+ *   emulation: kernel NAME block (0,0,0) thread 3: WHAT
+ */
+#ifndef EMULATION_EMULATE_H
+#define EMULATION_EMULATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum emulate_order { EMULATE_FORWARD, EMULATE_REVERSE, EMULATE_SEEDED };
+
+/** The order of blocks and threads from now on. `seed` is the seeded order's. */
+void emulate_schedule(enum emulate_order order, uint64_t seed);
+
+struct emulate_size {
+    unsigned x, y, z;
+};
+
+/** Where the running thread stands; NULL between launches. */
+struct emulate_place {
+    struct emulate_size thread, block, block_size, grid_size;
+};
+extern const struct emulate_place *emulate_place;
+
+enum {
+    EMULATE_WARP = 32,
+    EMULATE_SLOT_BYTES = 64, /* what a lane may show its warp at once */
+    EMULATE_MAX_THREADS = 1024,
+    EMULATE_MAX_SHARED_BYTES = 163 * 1024, /* what a block of sm_80 may ask for */
+    EMULATE_MAX_ARGUMENT_BYTES = 4096,
+};
+
+/**
+ * Run `body(argument)` once for each thread of the grid; done when it returns. A grid, block or size that no sm_80
+ * would take ends the program, as a divergence does. Returns 0, as cudaLaunchKernel does.
+ */
+int emulate_launch(const char *kernel, struct emulate_size grid, struct emulate_size block, size_t shared_bytes,
+                   size_t argument_bytes, void (*body)(const void *argument), const void *argument);
+
+/** How many kernels have been launched so far, and how many switches of threads that took. */
+uint64_t emulate_launches(void);
+uint64_t emulate_switches(void);
+
+/* --- called by the running thread --- */
+
+/** The block's dynamic shared memory. */
+void *emulate_shared(void);
+void emulate_barrier(const char *file, int line);
+/**
+ * Show `size` bytes to the warp and wait for all its lanes; the slot of lane i is at i * EMULATE_SLOT_BYTES from what
+ * is returned, and stays until this lane's next call.
+ */
+const unsigned char *emulate_warp(const void *data, size_t size, const char *file, int line);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

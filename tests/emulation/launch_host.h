@@ -1,0 +1,100 @@
+/*
+ * What shard_runtime/cuda/kernels/launch.h is without nvcc: CUDA's words over emulate.h, for C++17.
+ */
+#ifndef EMULATION_LAUNCH_HOST_H
+#define EMULATION_LAUNCH_HOST_H
+
+#include <string.h>
+
+#include <tuple>
+
+#include "tests/emulation/emulate.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+#define threadIdx (emulate_place->thread)
+#define blockIdx  (emulate_place->block)
+#define blockDim  (emulate_place->block_size)
+#define gridDim   (emulate_place->grid_size)
+
+template <class T>
+T *block_shared()
+{
+    return static_cast<T *>(emulate_shared());
+}
+
+/* The caller's place in the source tells two barriers apart. */
+inline void block_barrier(const char *file = __builtin_FILE(), int line = __builtin_LINE())
+{
+    emulate_barrier(file, line);
+}
+
+inline void warp_barrier(const char *file = __builtin_FILE(), int line = __builtin_LINE())
+{
+    emulate_warp("", 1, file, line);
+}
+
+template <class T>
+T warp_from(T value, int lane, const char *file = __builtin_FILE(), int line = __builtin_LINE())
+{
+    const unsigned char *slots = emulate_warp(&value, sizeof value, file, line);
+    T other;
+
+    memcpy(&other, slots + lane % EMULATE_WARP * EMULATE_SLOT_BYTES, sizeof other);
+    return other;
+}
+
+template <class T>
+T warp_xor(T value, int mask, const char *file = __builtin_FILE(), int line = __builtin_LINE())
+{
+    return warp_from(value, static_cast<int>(threadIdx.x % EMULATE_WARP) ^ mask, file, line);
+}
+
+template <class T>
+void atomic_add(T *to, T value)
+{
+    *to += value;
+}
+
+inline void atomic_max(unsigned *to, unsigned value)
+{
+    *to = *to > value ? *to : value;
+}
+
+/* One launch's kernel and arguments; a thread's body is a call with them. */
+template <class... P>
+struct emulated_call {
+    void (*kernel)(P...);
+    std::tuple<P...> arguments;
+
+    static void run(const void *self)
+    {
+        const emulated_call *call = static_cast<const emulated_call *>(self);
+
+        std::apply(call->kernel, call->arguments);
+    }
+};
+
+template <class... P, class... A>
+int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+                  struct CUstream_st *, const A &...arguments)
+{
+    const emulated_call<P...> call = { kernel, std::tuple<P...>(static_cast<P>(arguments)...) };
+
+    return emulate_launch(name, { grid.x, grid.y, grid.z }, { block.x, block.y, block.z }, shared_bytes,
+                          sizeof call.arguments, emulated_call<P...>::run, &call);
+}
+
+#endif
