@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shard_runtime/job/rules.h"
-
 struct checking {
     job_misfit *report;
     void *context;
@@ -47,6 +45,9 @@ static void check_optimizer(const struct job *job, struct checking *checking)
                job->train.steps);
     if (job->optimizer.kind == JOB_ADAMW && job->optimizer.momentum != 0)
         misfit(checking, "optimizer.momentum|optimizer.kind", "is sgd's: adamw has betas");
+    if (job->optimizer.in_backward && job->train.clip_norm != 0)
+        misfit(checking, "optimizer.in_backward|train.clip_norm",
+               "needs train.clip_norm: 0: weights are updated before the whole gradient's norm is known");
 }
 
 static void check_batch(const struct job *job, struct checking *checking)
@@ -73,21 +74,6 @@ static void check_parallel(const struct job *job, struct checking *checking)
         misfit(checking, "parallel.offload_dir|parallel.offload", "is for parallel.offload: nvme");
 }
 
-/* Rules are read here for their words alone: which names there are is known when the model is made. */
-static void check_rules(const struct job *job, const char *section, const char *text,
-                        struct checking *checking)
-{
-    struct fsdp_err err = { 0 };
-    struct job_rule rule;
-    bool there = true;
-
-    while (text != NULL && there)
-        if (job_rule_next(job, section, &text, &rule, &there, &err) != FSDP_OK) {
-            misfit(checking, section[0] == 'p' ? "parallel.groups" : "optimizer.groups", "%s", err.message);
-            return;
-        }
-}
-
 size_t job_check(const struct job *job, job_misfit *report, void *context)
 {
     struct checking checking = { .report = report, .context = context };
@@ -96,7 +82,5 @@ size_t job_check(const struct job *job, job_misfit *report, void *context)
     check_batch(job, &checking);
     check_optimizer(job, &checking);
     check_parallel(job, &checking);
-    check_rules(job, "parallel", job->parallel.groups, &checking);
-    check_rules(job, "optimizer", job->optimizer.groups, &checking);
     return checking.n;
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/value.h"
 
 /* "a|b|c" as "a, b, c" */
@@ -51,6 +52,12 @@ const char *job_key_takes(const struct job_key *key, char *out, size_t size)
                  : key->is_name ? "directory name"
                                 : "text");
         break;
+    case JOB_NAMES:
+        snprintf(out, size, "%sa name or a list of names", key->zero == NULL ? "" : "null, or ");
+        break;
+    case JOB_RULES:
+        snprintf(out, size, "%slist of maps, below", key->zero == NULL ? "" : "null, or ");
+        break;
     default:
         if (key->is_number_too)
             snprintf(words + strlen(words), sizeof words - strlen(words), ", or whole number, %s to %s", low,
@@ -97,6 +104,27 @@ void job_docs_help(FILE *out)
     }
 }
 
+/* The fields of each list of maps. */
+static void put_rules_markdown(FILE *out)
+{
+    char path[JOB_KEY_PATH_BYTES], takes[512];
+
+    for (size_t i = 0; i < job_schema_size; i++) {
+        const struct job_key *key = &job_schema[i], *field;
+
+        if (key->type != JOB_RULES)
+            continue;
+        job_key_path(key, path);
+        fprintf(out,
+                "\n## Rules of `%s`\n\nEach is a map; `%s` must be given. In a job file, or as `--set`, for "
+                "example `%s`.\n\n| field | takes | example | what it does |\n|---|---|---|---|\n",
+                path, job_rule_field(path, 0)->name, key->example);
+        for (size_t f = 0; (field = job_rule_field(path, f)) != NULL; f++)
+            fprintf(out, "| `%s` | %s | `%s` | %s |\n", field->name,
+                    job_key_takes(field, takes, sizeof takes), field->example, field->help);
+    }
+}
+
 void job_docs_markdown(FILE *out)
 {
     const char *section = "";
@@ -135,6 +163,7 @@ void job_docs_markdown(FILE *out)
                 key->fallback == NULL ? "must be given" : key->fallback, key->fallback == NULL ? "" : "`",
                 job_key_takes(key, takes, sizeof takes), key->help);
     }
+    put_rules_markdown(out);
     fputs("\n## Example\n\n```yaml\n", out);
     section = "";
     for (size_t i = 0; i < job_schema_size; i++) {
@@ -166,6 +195,22 @@ static void put_roff(FILE *out, const char *text)
     }
 }
 
+static void put_rules_man(FILE *out, const struct job_key *key)
+{
+    char path[JOB_KEY_PATH_BYTES], takes[512];
+    const struct job_key *field;
+
+    fputs("Fields of each map:\n.RS\n", out);
+    for (size_t f = 0; (field = job_rule_field(job_key_path(key, path), f)) != NULL; f++) {
+        fprintf(out, ".TP\n.B %s\n", field->name);
+        put_roff(out, field->help);
+        fputs("\nTakes: ", out);
+        put_roff(out, job_key_takes(field, takes, sizeof takes));
+        fputs(".\n", out);
+    }
+    fputs(".RE\n", out);
+}
+
 void job_docs_man(FILE *out)
 {
     const char *section = "";
@@ -192,5 +237,7 @@ void job_docs_man(FILE *out)
         fputs(key->fallback == NULL ? "Must be given" : "Default: ", out);
         put_roff(out, key->fallback == NULL ? "" : key->fallback);
         fputs(".\n", out);
+        if (key->type == JOB_RULES)
+            put_rules_man(out, key);
     }
 }

@@ -29,7 +29,11 @@ enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
 enum job_output_dtype { JOB_OUTPUT_AS_IS, JOB_OUTPUT_FLOAT32, JOB_OUTPUT_BFLOAT16 };
 enum job_activation_checkpoint { JOB_CHECKPOINT_NONE, JOB_CHECKPOINT_FULL, JOB_CHECKPOINT_SELECTIVE };
 enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
+enum { JOB_NORM_INF = 0 };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
+
+struct job_names; /* lists, of rules.h; NULL: none */
+struct job_rules;
 
 struct job {
     struct {
@@ -58,6 +62,7 @@ struct job {
         bool tied;
         char *weights; /* initial ones, absolute once resolved; "": random */
         bool weights_strict;
+        struct job_names *frozen; /* parameters without gradient */
     } model;
     struct {
         uint64_t steps;
@@ -65,6 +70,7 @@ struct job {
         uint64_t grad_accumulation; /* micro-steps a step */
         uint64_t global_batch;      /* sequences a step; 0: batch * W * grad_accumulation */
         double clip_norm;           /* 0: no clipping */
+        int clip_norm_type;         /* JOB_NORM_INF, or JOB_CHOICE_NUMBER + p */
     } train;
     struct {
         enum job_optimizer_kind kind;
@@ -72,11 +78,17 @@ struct job {
         enum job_decay decay;
         enum job_schedule schedule;
         uint64_t warmup_steps;
-        char *groups; /* "": none */
+        struct job_rules *groups;
+        bool in_backward;
     } optimizer;
     struct {
         enum job_reshard reshard_after_forward;
-        char *groups; /* "": none */
+        struct job_rules *groups, *placement;
+        struct job_names *ignored;
+        double gradient_divide_factor; /* 0: the number of ranks */
+        bool force_sum_reduction, separate_reduce_scatter_group;
+        uint64_t reduce_scatter_max_input_buffers;
+        uint64_t forward_prefetch, backward_prefetch; /* 0: as without */
         enum job_offload offload;
         char *offload_dir; /* absolute once resolved; "": offload in the run directory */
         uint64_t replicate;

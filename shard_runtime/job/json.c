@@ -11,6 +11,7 @@
 
 #include "shard_runtime/job/check.h"
 #include "shard_runtime/job/job.h"
+#include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/job/value.h"
 
@@ -79,6 +80,46 @@ static bool atom_from_json(const cJSON *item, struct job_atom *atom, char text[J
     return true;
 }
 
+static void keep_first_problem(void *context, const struct tree_node *at, const char *path, const char *words)
+{
+    struct fsdp_err *first = context;
+
+    (void)at;
+    if (first->status == FSDP_OK)
+        fsdp_fail(first, FSDP_ERR_FORMAT, "%s: %s", path, words);
+}
+
+/* JSON is YAML: a list goes through the reader that job files go through. */
+static enum fsdp_status read_list(struct job *job, const struct job_key *key, const cJSON *item,
+                                  struct fsdp_err *err)
+{
+    char *text = cJSON_PrintUnformatted(item);
+    struct fsdp_err first = { 0 };
+    struct job_report report;
+    struct tree tree = { 0 };
+    enum fsdp_status status = FSDP_ERR_NOMEM;
+    void *list = NULL;
+
+    job_report_init(&report);
+    if (text != NULL && tree_read(&tree, "job", text, strlen(text), &report) == FSDP_OK) {
+        status = report.n_found > 0 || tree.root == NULL
+                     ? fsdp_fail(&first, FSDP_ERR_FORMAT, "%s.%s: must not be such a list", key->section,
+                                 key->name)
+                     : job_list_read(key, tree.root, keep_first_problem, &first, &list);
+        if (status == FSDP_OK)
+            status = job_value_store(key, &(struct job_value){ .list = list }, job);
+    }
+    if (status == FSDP_ERR_NOMEM)
+        (void)fsdp_fail(err, status, "no memory for the job");
+    else if (status != FSDP_OK)
+        status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s", first.message);
+    free(list);
+    tree_fini(&tree);
+    job_report_fini(&report);
+    cJSON_free(text);
+    return status;
+}
+
 static enum fsdp_status read_item(struct job *job, const struct job_key *key, const cJSON *item,
                                   struct fsdp_err *err)
 {
@@ -89,6 +130,8 @@ static enum fsdp_status read_item(struct job *job, const struct job_key *key, co
     size_t n = 0;
     enum fsdp_status status;
 
+    if (key->type == JOB_NAMES || key->type == JOB_RULES)
+        return read_list(job, key, item, err);
     job_key_path(key, path);
     for (child = cJSON_IsArray(item) ? item->child : NULL; child != NULL; child = child->next) {
         if (n == 2 || !atom_from_json(child, &atoms[n], texts[n]))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/job/check.h"
+#include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/tree.h"
 #include "shard_runtime/job/utf8.h"
 #include "shard_runtime/job/value.h"
@@ -49,6 +50,51 @@ static void spoil(struct resolving *r, const struct job_key *key, struct job_pla
     r->origins->of[job_key_index(key)] = place;
 }
 
+static bool is_list_key(const struct job_key *key)
+{
+    return key->type == JOB_NAMES || key->type == JOB_RULES;
+}
+
+/* A problem inside a list, where its own node stands; of a setting, where the setting does. */
+struct list_reading {
+    struct resolving *r;
+    struct job_place place;
+};
+
+static void report_in_list(void *context, const struct tree_node *at, const char *path, const char *words)
+{
+    const struct list_reading *reading = context;
+    struct job_place place = reading->place;
+
+    if (place.line > 0) {
+        place.line = at->line;
+        place.column = at->column;
+    }
+    job_report_add(reading->r->report, place, path, "%s", words);
+}
+
+static void read_list(struct resolving *r, const struct job_key *key, const struct tree_node *node,
+                      struct job_place place)
+{
+    struct list_reading reading = { r, place };
+    struct job_value value = { 0 };
+    void *list = NULL;
+
+    switch (job_list_read(key, node, report_in_list, &reading, &list)) {
+    case FSDP_OK:
+        value.list = list;
+        keep(r, key, &value, place);
+        free(list);
+        break;
+    case FSDP_ERR_NOMEM:
+        r->status = FSDP_ERR_NOMEM;
+        break;
+    default:
+        r->bad[job_key_index(key)] = true;
+        r->origins->of[job_key_index(key)] = place;
+    }
+}
+
 static void read_node(struct resolving *r, const struct job_key *key, const struct tree_node *node,
                       struct job_place place)
 {
@@ -60,6 +106,10 @@ static void read_node(struct resolving *r, const struct job_key *key, const stru
 
     if (node->kind == TREE_BAD) {
         r->bad[job_key_index(key)] = true;
+        return;
+    }
+    if (is_list_key(key)) {
+        read_list(r, key, node, place);
         return;
     }
     for (; child != NULL && n < 4; child = node->kind == TREE_LIST ? child->next : NULL) {
@@ -243,6 +293,14 @@ static void read_setting_value(struct resolving *r, const struct job_key *key,
                 key->zero != NULL && strcmp(value, key->zero) == 0; /* as it stands in a file: none */
             read_node(r, key, &as_it_is, place);
         }
+        return;
+    }
+    /* One name as it stands, stars and all. */
+    if (key->type == JOB_NAMES && value[0] != '[' && strcmp(value, "null") != 0) {
+        if (utf8_prefix(value, strlen(value)) != strlen(value))
+            spoil(r, key, place, "is not UTF-8 text");
+        else
+            read_list(r, key, &as_it_is, place);
         return;
     }
     job_report_init(&ignored);

@@ -2,125 +2,109 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/job/value.h"
+#define AT(field) offsetof(struct job_rule, field)
 
-/* What may be set for some modules or parameters alone. */
-static const char *const settable[][2] = {
-    { "parallel", "reshard_after_forward" },
-    { "parallel", "reshard_after_backward" },
-    { "parallel", "param_dtype" },
-    { "parallel", "reduce_dtype" },
-    { "parallel", "output_dtype" },
-    { "parallel", "cast_forward_inputs" },
-    { "parallel", "gradient_sync" },
-    { "parallel", "all_reduce" },
-    { "optimizer", "lr" },
-    { "optimizer", "weight_decay" },
+/* What a rule says that is no key of its section. The first of each list names what it is about. */
+/* clang-format off */
+static const struct job_key own_fields[] = {
+    { "parallel.groups", "modules", JOB_NAMES, AT(names), .example = "layers.*",
+      .help = "A pattern: each module of such a name is a group. A list of them: all that they match are one." },
+    { "parallel.groups", "unshard_in_backward", JOB_BOOL, JOB_NO_FIELD, .fallback = "true", .example = "false",
+      .help = "false: not gathered for backward, which must not read the weights (an embedding's does not)." },
+    { "parallel.groups", "modules_to_forward_prefetch", JOB_NAMES, AT(modules_to_forward_prefetch),
+      .zero = "null", .fallback = "null", .example = "[layers.1, layers.2]",
+      .help = "Groups gathered as soon as this one's weights are there in forward." },
+    { "parallel.groups", "modules_to_backward_prefetch", JOB_NAMES, AT(modules_to_backward_prefetch),
+      .zero = "null", .fallback = "null", .example = "[layers.0]",
+      .help = "The same in backward, in place of the group before it." },
+    { "parallel.placement", "parameters", JOB_NAMES, AT(names), .example = "\"*.w2.weight\"",
+      .help = "Patterns of parameters; a star crosses dots. The first rule that matches one holds." },
+    { "parallel.placement", "dim", JOB_COUNT, JOB_NO_FIELD, 0, 3, .example = "1",
+      .help = "The dimension they are cut along. Others than 0 must be divided evenly by the ranks that shard." },
+    { "optimizer.groups", "parameters", JOB_NAMES, AT(names), .example = "\"*.bias\"",
+      .help = "Patterns of parameters; a star crosses dots. The first rule that matches one holds." },
+};
+/* clang-format on */
+
+/* Keys of the section that a rule may set. */
+static const struct {
+    const char *rules, *key;
+} shared_fields[] = {
+    { "parallel.groups", "reshard_after_forward" },
+    { "parallel.groups", "reshard_after_backward" },
+    { "parallel.groups", "param_dtype" },
+    { "parallel.groups", "reduce_dtype" },
+    { "parallel.groups", "output_dtype" },
+    { "parallel.groups", "cast_forward_inputs" },
+    { "parallel.groups", "gradient_sync" },
+    { "parallel.groups", "all_reduce" },
+    { "parallel.groups", "gradient_divide_factor" },
+    { "parallel.groups", "force_sum_reduction" },
+    { "parallel.groups", "forward_prefetch" },
+    { "parallel.groups", "backward_prefetch" },
+    { "parallel.groups", "activation_checkpoint" },
+    { "optimizer.groups", "lr" },
+    { "optimizer.groups", "weight_decay" },
 };
 
-bool job_rule_sets(const struct job_rule *rule, const char *name)
+const struct job_key *job_rule_field(const char *rules, size_t index)
+{
+    const size_t section = strcspn(rules, ".");
+    char name[JOB_KEY_PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof own_fields / sizeof *own_fields; i++)
+        if (strcmp(own_fields[i].section, rules) == 0 && index-- == 0)
+            return &own_fields[i];
+    snprintf(name, sizeof name, "%.*s", (int)section, rules);
+    for (size_t i = 0; i < sizeof shared_fields / sizeof *shared_fields; i++)
+        if (strcmp(shared_fields[i].rules, rules) == 0 && index-- == 0)
+            return job_key_find(name, shared_fields[i].key);
+    return NULL;
+}
+
+const struct job_value *job_rule_value(const struct job_rule *rule, const char *name)
 {
     for (size_t i = 0; i < rule->n_set; i++)
-        if (strcmp(rule->set[i], name) == 0)
-            return true;
-    return false;
+        if (strcmp(rule->set[i].key->name, name) == 0)
+            return &rule->set[i].value;
+    return NULL;
 }
 
-/* The next piece up to one of `ends`, without the blanks around it; *at is left on the end. */
-static bool take(const char **at, const char *ends, char *out, size_t size)
+void job_rule_apply(const struct job_rule *rule, const struct job *base, struct job *out)
 {
-    const char *from = *at + strspn(*at, " ");
-    size_t n = strcspn(from, ends);
-
-    *at = from + n;
-    while (n > 0 && from[n - 1] == ' ')
-        n--;
-    if (n == 0 || n >= size)
-        return false;
-    memcpy(out, from, n);
-    out[n] = '\0';
-    return true;
+    *out = *base;
+    for (size_t i = 0; i < rule->n_set; i++)
+        (void)job_value_store(rule->set[i].key, &rule->set[i].value, out); /* no text, no list: cannot fail */
 }
 
-static enum fsdp_status set(struct job_rule *rule, const char *section, const char *name, const char *text,
-                            struct fsdp_err *err)
+static size_t list_bytes(const struct job_key *key, const void *list)
 {
-    const struct job_key *key = NULL;
-    struct fsdp_err why = { 0 };
-    struct job_value value;
-    struct job_atom atom;
+    const struct job_rules *rules = list;
 
-    for (size_t i = 0; i < sizeof settable / sizeof *settable; i++)
-        if (strcmp(settable[i][0], section) == 0 && strcmp(settable[i][1], name) == 0)
-            key = job_key_find(section, name);
-    if (key == NULL)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%.64s cannot be set for %.64s alone", name,
-                         rule->patterns[0]);
-    job_atom_plain(&atom, text);
-    if (job_value_read(key, &atom, 1, false, &value, &why) != FSDP_OK)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%.64s of %.64s %.200s", name, rule->patterns[0], why.message);
-    if (job_rule_sets(rule, name) || rule->n_set == JOB_RULE_SETTINGS)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "%.64s of %.64s is set twice", name, rule->patterns[0]);
-    rule->set[rule->n_set++] = key->name;
-    return job_value_store(key, &value, &rule->job); /* none of the settable keys is a text */
+    return key->type == JOB_NAMES ? sizeof(struct job_names)
+                                  : sizeof *rules + rules->n * sizeof(struct job_rule);
 }
 
-static enum fsdp_status read_settings(struct job_rule *rule, const char *section, const char **at,
-                                      struct fsdp_err *err)
+enum fsdp_status job_list_copy(const struct job_key *key, const void *list, void **out)
 {
-    while (**at != '\0' && **at != ';') {
-        char name[JOB_KEY_PATH_BYTES], text[JOB_KEY_PATH_BYTES];
-        enum fsdp_status status;
+    const size_t bytes = list == NULL ? 0 : list_bytes(key, list);
 
-        if (!take(at, "= ;", name, sizeof name) || **at != '=')
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "behind %.64s: something like key=value is missing",
-                             rule->patterns[0]);
-        ++*at;
-        if (!take(at, " ;", text, sizeof text))
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "%.64s of %.64s has no value", name, rule->patterns[0]);
-        status = set(rule, section, name, text, err);
-        if (status != FSDP_OK)
-            return status;
-        *at += strspn(*at, " ");
-    }
+    *out = NULL;
+    if (list == NULL)
+        return FSDP_OK;
+    *out = malloc(bytes);
+    if (*out == NULL)
+        return FSDP_ERR_NOMEM;
+    memcpy(*out, list, bytes);
     return FSDP_OK;
 }
 
-enum fsdp_status job_rule_next(const struct job *job, const char *section, const char **at,
-                               struct job_rule *rule, bool *there, struct fsdp_err *err)
+bool job_module_matches(const char *pattern, const char *name)
 {
-    enum fsdp_status status = FSDP_OK;
-
-    rule->n_patterns = rule->n_set = 0;
-    rule->job = *job;
-    *at += strspn(*at, " ;");
-    *there = **at != '\0';
-    if (!*there)
-        return FSDP_OK;
-    do {
-        if (**at == '+')
-            ++*at;
-        if (rule->n_patterns == JOB_RULE_PATTERNS ||
-            !take(at, "+:;", rule->patterns[rule->n_patterns], JOB_RULE_PATTERN_BYTES) ||
-            strpbrk(rule->patterns[rule->n_patterns], " =") != NULL)
-            return fsdp_fail(err, FSDP_ERR_CONFIG,
-                             "rule %.40s: a name is missing, or has a blank or = in it, or is the %dth", *at,
-                             JOB_RULE_PATTERNS + 1);
-        rule->n_patterns++;
-    } while (**at == '+');
-    if (**at == ':') {
-        ++*at;
-        *at += strspn(*at, " ");
-        status = read_settings(rule, section, at, err);
-    }
-    return status;
-}
-
-bool job_rule_matches(const char *pattern, const char *name)
-{
-    char parts[2][4 * JOB_RULE_PATTERN_BYTES];
+    char parts[2][4 * JOB_NAME_BYTES];
     const char *texts[] = { pattern, name };
 
     /* fnmatch keeps '*' within a path component: dots become slashes for it. */
@@ -131,4 +115,17 @@ bool job_rule_matches(const char *pattern, const char *name)
             *c = *c == '.' ? '/' : *c;
     }
     return fnmatch(parts[0], parts[1], FNM_PATHNAME) == 0;
+}
+
+bool job_parameter_matches(const char *pattern, const char *name)
+{
+    return fnmatch(pattern, name, 0) == 0;
+}
+
+bool job_names_match_parameter(const struct job_names *names, const char *name)
+{
+    for (size_t i = 0; names != NULL && i < names->n; i++)
+        if (job_parameter_matches(names->list[i], name))
+            return true;
+    return false;
 }

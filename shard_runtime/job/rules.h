@@ -1,11 +1,13 @@
 /*
- * Rules by name pattern, as parallel.groups and optimizer.groups have them, in one text:
+ * Lists in a job file. Names: patterns of modules or parameters. Rules: maps of such names and of what holds for them,
  *
- *     tok_embeddings + output: reshard_after_forward=false; layers.*: param_dtype=bfloat16 reduce_dtype=float32; norm
+ *     groups:
+ *       - {modules: [tok_embeddings, output], reshard_after_forward: false}
+ *       - modules: layers.*
+ *         param_dtype: bfloat16
  *
- * Rules are parted by ';'. Each names one pattern, or several with '+' between, and what is set for them: keys of the
- * section that the text stands in. A pattern of modules matches part by part between dots: "layers.*" is the blocks and
- * not what is in them. A pattern of parameters is the optimizer's affair. Pure.
+ * A rule's own fields stand in a table here; beside them it may set some keys of the section it stands in, which then
+ * hold for what it names. A list is one block of memory, so that a job frees it as it frees a text.
  */
 #ifndef JOB_RULES_H
 #define JOB_RULES_H
@@ -16,28 +18,61 @@
 #include <fsdp/status.h>
 
 #include "shard_runtime/job/job.h"
+#include "shard_runtime/job/tree.h"
+#include "shard_runtime/job/value.h"
 
-enum { JOB_RULE_PATTERNS = 8, JOB_RULE_PATTERN_BYTES = 128, JOB_RULE_SETTINGS = 16 };
+enum { JOB_NAMES_MAX = 32, JOB_NAME_BYTES = 128, JOB_RULES_MAX = 64, JOB_RULE_SETTINGS = 24 };
 
-struct job_rule {
-    char patterns[JOB_RULE_PATTERNS][JOB_RULE_PATTERN_BYTES];
-    size_t n_patterns;
-    const char *set[JOB_RULE_SETTINGS]; /* keys that it sets */
-    size_t n_set;
-    struct job job; /* the whole job with the rule's settings in place; its texts are the job's own */
+struct job_names {
+    size_t n;
+    char list[JOB_NAMES_MAX][JOB_NAME_BYTES];
 };
 
+struct job_rule {
+    struct job_names names; /* what it is about: modules or parameters; one at least */
+    struct job_names modules_to_forward_prefetch, modules_to_backward_prefetch;
+    struct job_rule_setting {
+        const struct job_key *key;
+        struct job_value value; /* of keys that are no lists and no texts */
+    } set[JOB_RULE_SETTINGS];
+    size_t n_set;
+};
+
+struct job_rules {
+    size_t n;
+    struct job_rule list[];
+};
+
+/** Field `index` of the rules of a key ("parallel.groups"), those of its own first; NULL past the last. */
+const struct job_key *job_rule_field(const char *rules, size_t index);
+
+/* What is wrong at a node: `path` is the key's with indexes, "parallel.groups[2].modules". */
+typedef void job_list_problem(void *context, const struct tree_node *at, const char *path, const char *words);
+
 /**
- * Read the rule at *at of a text that stands in `section` of `job`, and move *at behind it; *there is false at the end.
- * FSDP_ERR_CONFIG: what is wrong with it, naming no key path.
+ * Read a node as the list that `key` takes. *out  allocated; NULL for null and for an empty list. Every problem is reported, and then
+ * FSDP_ERR_CONFIG returned; a node that is bad already is not reported again. FSDP_ERR_NOMEM.
  */
-enum fsdp_status job_rule_next(const struct job *job, const char *section, const char **at,
-                               struct job_rule *rule, bool *there, struct fsdp_err *err);
+enum fsdp_status job_list_read(const struct job_key *key, const struct tree_node *node,
+                               job_list_problem *report, void *context, void **out);
+/** One name as a list of names; NULL: no memory, or it is no name. */
+void *job_list_of_name(const char *name);
+/** A copy; *out NULL for NULL. FSDP_ERR_NOMEM. */
+enum fsdp_status job_list_copy(const struct job_key *key, const void *list, void **out);
+/** As it stands in YAML or in JSON, in one line. Allocated; NULL when memory is out. */
+char *job_list_text(const struct job_key *key, const void *list, bool json);
 
-/** Does the rule set this key? */
-bool job_rule_sets(const struct job_rule *rule, const char *name);
+/** What the rule sets for this key; NULL: nothing. */
+const struct job_value *job_rule_value(const struct job_rule *rule, const char *name);
+/** `base` with the rule's settings in place. A shallow copy: lists and texts stay the base's. */
+void job_rule_apply(const struct job_rule *rule, const struct job *base, struct job *out);
 
-/** Does `pattern` match the whole of a module's `name`? */
-bool job_rule_matches(const char *pattern, const char *name);
+/** Does `pattern` match the whole of a module's `name`, part by part between dots: "layers.*" is the blocks and not what is
+ * in them. */
+bool job_module_matches(const char *pattern, const char *name);
+/** Does `pattern` match the whole of a parameter's `name`? A star crosses dots: "*.bias". */
+bool job_parameter_matches(const char *pattern, const char *name);
+/** Does one of `names` (NULL: none)? */
+bool job_names_match_parameter(const struct job_names *names, const char *name);
 
 #endif

@@ -18,6 +18,8 @@ enum job_type {
     JOB_TEXT,   /* char * */
     JOB_WORD,   /* one of `choices`, kept as char * */
     JOB_CHOICE, /* one of `choices`, kept as an enum that counts them in this order */
+    JOB_NAMES,  /* a list of names by pattern, kept as struct job_names * (rules.h) */
+    JOB_RULES,  /* a list of maps, kept as struct job_rules * */
 };
 
 enum { JOB_CHOICE_NUMBER = 1000 }; /* what a number among choices begins at */
@@ -33,7 +35,8 @@ struct job_key {
     bool is_path;       /* text: an input file, relative to the job file it stands in */
     bool is_name;       /* text: becomes the name of a directory */
     bool is_number_too; /* choices: a whole number from low to high as well, kept as JOB_CHOICE_NUMBER + it */
-    const char *zero; /* counts: the word for 0, where 0 itself may not be written; text: "null", for none */
+    const char *
+        zero; /* counts: the word for 0, where 0 itself may not be written; text and lists: "null", for none */
     const char *choices; /* words parted by '|'; true, false and null are typed as YAML types them */
     const char *later; /* known, not built: words parted by '|', "*" any, "<int>" an integer; numbers: all but
                           the default */

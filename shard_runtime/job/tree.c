@@ -220,7 +220,7 @@ static void read_alias(struct reader *reader, const yaml_event_t *event)
 
     if (node == NULL)
         return;
-    problem(reader, event->start_mark, "aliases (*) are not allowed");
+    problem(reader, event->start_mark, "aliases (*) are not allowed: a name that begins with * needs quotes");
     attach(reader, node, event->start_mark);
 }
 
@@ -303,6 +303,8 @@ static const struct {
     { "did not find expected key", "the indentation does not fit the lines above" },
     { "did not find expected <document start>", "nothing may follow the job" },
     { "found character that cannot start any token", "no value starts with this character: use quotes" },
+    { "did not find expected alphabetic or numeric character",
+      "a value that begins with * or & needs quotes" },
     { "found undefined tag handle", "tags (!) are not allowed" },
 };
 

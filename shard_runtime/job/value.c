@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shard_runtime/job/job.h"
+#include "shard_runtime/job/rules.h"
 
 /* Atoms: YAML 1.2 core schema, less what people misread (octal, hex, .inf, yes, on, 1_000). */
 
@@ -258,6 +259,10 @@ enum fsdp_status job_value_read(const struct job_key *key, const struct job_atom
     }
     if (is_list)
         return fsdp_fail(why, FSDP_ERR_CONFIG, "must be one value, not a list");
+    if (key->type == JOB_NAMES || key->type == JOB_RULES) /* the list is job_list_read()'s */
+        return atoms->kind == ATOM_NULL
+                   ? FSDP_OK
+                   : fsdp_fail(why, FSDP_ERR_CONFIG, "must be a list, like %s", key->example);
     switch (key->type) {
     case JOB_BOOL:
         out->flag = atoms->flag;
@@ -326,6 +331,16 @@ enum fsdp_status job_value_store(const struct job_key *key, const struct job_val
     case JOB_CHOICE:
         memcpy(field, &value->choice, sizeof value->choice);
         break;
+    case JOB_NAMES:
+    case JOB_RULES: {
+        void *list;
+
+        if (job_list_copy(key, value->list, &list) != FSDP_OK)
+            return FSDP_ERR_NOMEM;
+        free(*(void **)(void *)field);
+        memcpy(field, &list, sizeof list);
+        break;
+    }
     default:
         if (key->type == JOB_WORD) {
             char word[JOB_KEY_PATH_BYTES];
@@ -367,6 +382,10 @@ void job_value_load(const struct job_key *key, const struct job *job, struct job
         break;
     case JOB_CHOICE:
         memcpy(&out->choice, field, sizeof out->choice);
+        break;
+    case JOB_NAMES:
+    case JOB_RULES:
+        memcpy(&out->list, field, sizeof out->list);
         break;
     default:
         memcpy(&out->text, field, sizeof out->text);

@@ -33,6 +33,7 @@ struct job_value {
     double number[2];
     const char *text; /* text keys; borrowed */
     int choice;       /* words and choices: index among the key's */
+    const void *list; /* names and rules; borrowed; NULL: none */
 };
 
 enum { JOB_VALUE_TEXT_BYTES = 64 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/value.h"
 
 const char *job_limit_text(double limit, char out[JOB_VALUE_TEXT_BYTES])
@@ -90,6 +91,9 @@ char *job_value_text(const struct job_key *key, const struct job_value *value, b
         if (value->text[0] == '\0' && key->zero != NULL)
             return strdup(key->zero);
         return !json && is_plain_text(value->text) ? strdup(value->text) : quoted(value->text);
+    case JOB_NAMES:
+    case JOB_RULES:
+        return job_list_text(key, value->list, json);
     default:
         if (key->is_number_too && value->choice >= JOB_CHOICE_NUMBER)
             return asprintf(&text, "%d", value->choice - JOB_CHOICE_NUMBER) < 0 ? NULL : text;

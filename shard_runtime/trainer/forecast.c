@@ -33,6 +33,7 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
                                                .threads = threads_of(job),
                                                .n_micro = forecast->n_micro };
 
+    trainer_hook_optimizer(tree, job, NULL);
     forecast->n_parameters = fsdp_module_n_elems(tree);
     return fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
 }

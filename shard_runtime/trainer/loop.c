@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shard_runtime/job/schema.h"
 #include "shard_runtime/trainer/batch.h"
 #include "shard_runtime/trainer/memory.h"
 #include "shard_runtime/trainer/metrics.h"
@@ -53,6 +54,12 @@ static void on_phase(enum fsdp_phase phase, void *user)
         sample_memory(user);
 }
 
+static double norm_type(const struct job *job)
+{
+    return job->train.clip_norm_type == JOB_NORM_INF ? (double)INFINITY
+                                                     : job->train.clip_norm_type - JOB_CHOICE_NUMBER;
+}
+
 static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct fsdp_err *err)
 {
     struct trainer *t = loop->trainer;
@@ -69,7 +76,8 @@ static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct f
     loop->grad_norm = 0;
     loop->lr = fsdp_optimizer_lr(t->optimizer);
     if (loop->loss.n_targets > 0) {
-        status = fsdp_clip_grad_norm(t->model, t->job->train.clip_norm, &loop->grad_norm, err);
+        status = fsdp_clip_grad_norm_of(t->model, t->job->train.clip_norm, norm_type(t->job),
+                                        &loop->grad_norm, err);
         if (status != FSDP_OK)
             return status;
         *diverged = !isfinite(loop->loss.mean) || !isfinite(loop->grad_norm);

@@ -1,31 +1,28 @@
 #include "shard_runtime/trainer/optimizer_groups.h"
 
-#include <string.h>
+/* A negative number: as without the rule. */
+static double number_of(const struct job_rule *rule, const char *name)
+{
+    const struct job_value *value = job_rule_value(rule, name);
+
+    return value == NULL ? -1 : value->number[0];
+}
 
 enum fsdp_status optimizer_groups_read(struct optimizer_groups *groups, const struct job *job,
                                        struct fsdp_err *err)
 {
-    const char *at = job->optimizer.groups != NULL ? job->optimizer.groups : "";
-    enum fsdp_status status;
-    struct job_rule rule;
-    bool there;
+    const struct job_rules *rules = job->optimizer.groups;
 
     groups->n = 0;
-    do {
-        status = job_rule_next(job, "optimizer", &at, &rule, &there, err);
-        for (size_t p = 0; p < rule.n_patterns && there && status == FSDP_OK; p++) {
-            struct fsdp_optimizer_group *group = &groups->list[groups->n];
-
+    for (size_t i = 0; rules != NULL && i < rules->n; i++)
+        for (size_t p = 0; p < rules->list[i].names.n; p++) {
             if (groups->n == MAX_OPTIMIZER_GROUPS)
                 return fsdp_fail(err, FSDP_ERR_CONFIG, "optimizer.groups: more than %d patterns",
-                                 MAX_OPTIMIZER_GROUPS);
-            memcpy(groups->patterns[groups->n], rule.patterns[p], sizeof rule.patterns[p]);
-            group->pattern = groups->patterns[groups->n++];
-            group->lr = job_rule_sets(&rule, "lr") ? rule.job.optimizer.lr : -1;
-            group->weight_decay = job_rule_sets(&rule, "weight_decay") ? rule.job.optimizer.weight_decay : -1;
+                                 (int)MAX_OPTIMIZER_GROUPS);
+            groups->list[groups->n++] =
+                (struct fsdp_optimizer_group){ .pattern = rules->list[i].names.list[p],
+                                               .lr = number_of(&rules->list[i], "lr"),
+                                               .weight_decay = number_of(&rules->list[i], "weight_decay") };
         }
-    } while (status == FSDP_OK && there);
-    if (status != FSDP_OK)
-        fsdp_wrap(err, "optimizer.groups");
-    return status;
+    return FSDP_OK;
 }

@@ -8,15 +8,14 @@
 
 #include "shard_runtime/job/rules.h"
 
-enum { MAX_OPTIMIZER_GROUPS = 64 };
+enum { MAX_OPTIMIZER_GROUPS = 256 };
 
 struct optimizer_groups {
     struct fsdp_optimizer_group list[MAX_OPTIMIZER_GROUPS];
-    char patterns[MAX_OPTIMIZER_GROUPS][JOB_RULE_PATTERN_BYTES];
     size_t n;
 };
 
-/** FSDP_ERR_CONFIG names the key and what is wrong with it. Patterns point into *groups, which is not to be moved. */
+/** FSDP_ERR_CONFIG names the key and what is wrong with it. Patterns are the job's. */
 enum fsdp_status optimizer_groups_read(struct optimizer_groups *groups, const struct job *job,
                                        struct fsdp_err *err);
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "shard_runtime/trainer/models.h"
-#include "shard_runtime/trainer/sharding.h"
 #include "shard_runtime/trainer/optimizer_groups.h"
+#include "shard_runtime/trainer/sharding.h"
 
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
 {
@@ -86,6 +86,21 @@ struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t 
     };
 }
 
+/* optimizer.in_backward: a group's gradients are final. */
+static enum fsdp_status update_group(struct fsdp_model *model, int group, void *user, struct fsdp_err *err)
+{
+    const struct trainer *trainer = user;
+
+    (void)model;
+    return fsdp_optimizer_step_group(trainer->optimizer, group, err);
+}
+
+void trainer_hook_optimizer(struct fsdp_module *tree, const struct job *job, struct trainer *trainer)
+{
+    if (tree != NULL && job->optimizer.in_backward)
+        fsdp_module_register_post_accumulate_grad_hook(tree, update_group, trainer, true);
+}
+
 static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *err)
 {
     const struct fsdp_model_options options =
@@ -95,6 +110,7 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
     if (status == FSDP_OK)
         status = models_create(&trainer->tree, trainer->job, trainer->mesh, err);
 
+    trainer_hook_optimizer(trainer->tree, trainer->job, trainer);
     if (status == FSDP_OK)
         status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);
     if (status ==

@@ -2,12 +2,20 @@
 
 #include <inttypes.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "shard_runtime/core/module.h"
 #include "shard_runtime/job/rules.h"
+#include "shard_runtime/trainer/sharding_prefetch.h"
 
 enum { MAX_LISTED = 64 }; /* modules of one list */
+
+static const enum fsdp_activation_checkpoint checkpoint_modes[] = {
+    [JOB_CHECKPOINT_NONE] = FSDP_CHECKPOINT_NONE,
+    [JOB_CHECKPOINT_FULL] = FSDP_CHECKPOINT_FULL,
+    [JOB_CHECKPOINT_SELECTIVE] = FSDP_CHECKPOINT_SELECTIVE,
+};
 
 static enum fsdp_reshard reshard_of(enum job_reshard reshard)
 {
@@ -39,28 +47,13 @@ static struct fsdp_mixed_precision_policy precision_of(const struct job *job)
     };
 }
 
-/* One group of these modules, as `job` says: all of its settings, some of them a rule's own. */
-static enum fsdp_status shard_group(struct fsdp_module *const *modules, size_t n, const struct job *job,
-                                    struct fsdp_device_mesh *mesh, struct fsdp_err *err)
-{
-    const struct fsdp_mixed_precision_policy precision = precision_of(job);
-    const enum job_reshard reshard = job->parallel.reshard_after_forward;
-    const struct fsdp_fully_shard_options options = {
-        .reshard_after_forward = reshard_of(reshard),
-        .reshard_size = reshard >= JOB_RESHARD_TO ? (int)reshard - JOB_RESHARD_TO : 0,
-        .mp_policy = &precision,
-        .mesh = mesh,
-        .offload_policy = job->parallel.offload == JOB_OFFLOAD_CPU ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE,
-    };
-    const enum fsdp_status status = fsdp_fully_shard_modules(modules, n, &options, err);
-
-    if (status != FSDP_OK)
-        return status;
-    fsdp_module_set_reshard_after_backward(modules[0], job->parallel.reshard_after_backward, false);
-    fsdp_module_set_requires_all_reduce(modules[0], job->parallel.all_reduce != JOB_ALL_REDUCE_LAST, false);
-    fsdp_module_set_requires_gradient_sync(modules[0], job->parallel.gradient_sync == JOB_SYNC_EVERY, false);
-    return FSDP_OK;
-}
+/* Some modules that become one group, and what is said about it. */
+struct group {
+    struct fsdp_module *modules[MAX_LISTED];
+    size_t n;
+    const struct job_rule *rule; /* NULL: none of its own */
+    struct job job;              /* with the rule's settings in place */
+};
 
 /* The module behind `module` in the tree, parents before children; NULL: the first, the root. */
 static struct fsdp_module *next_module(struct fsdp_module *root, struct fsdp_module *module)
@@ -70,64 +63,218 @@ static struct fsdp_module *next_module(struct fsdp_module *root, struct fsdp_mod
     return (struct fsdp_module *)(uintptr_t)next; /* the tree is ours */
 }
 
+/* parallel.placement: the dimension of the first rule that matches. */
+static int place(const char *name, int n_dims, const size_t *shape, void *user)
+{
+    const struct job_rules *rules = user;
+
+    (void)n_dims;
+    (void)shape;
+    for (size_t i = 0; i < rules->n; i++)
+        if (job_names_match_parameter(&rules->list[i].names, name)) {
+            const struct job_value *dim = job_rule_value(&rules->list[i], "dim");
+
+            return dim == NULL ? 0 : (int)dim->count;
+        }
+    return 0;
+}
+
+/* Names of the ignored parameters among those that will be the group's, allocated; *n counts them. */
+static enum fsdp_status list_ignored(const struct group *group, const char ***names, size_t *n,
+                                     struct fsdp_err *err)
+{
+    const struct job_names *ignored = group->job.parallel.ignored;
+    size_t room = 0;
+
+    *names = NULL;
+    *n = 0;
+    for (size_t i = 0; i < group->n && ignored != NULL; i++)
+        for (struct fsdp_module *m = group->modules[i]; m != NULL; m = next_module(group->modules[i], m))
+            room += m->n_parameters;
+    if (room == 0)
+        return FSDP_OK;
+    *names = malloc(room * sizeof **names);
+    if (*names == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for names of parameters");
+    for (size_t i = 0; i < group->n; i++) {
+        const struct fsdp_module *unit = module_unit(group->modules[i]);
+
+        for (struct fsdp_module *m = group->modules[i]; m != NULL; m = next_module(group->modules[i], m))
+            for (size_t p = 0; p < m->n_parameters && module_unit(m) == unit; p++)
+                if (job_names_match_parameter(ignored, m->parameters[p]->name))
+                    (*names)[(*n)++] = m->parameters[p]->name;
+    }
+    return FSDP_OK;
+}
+
+/* The setters of a group that is there. */
+static enum fsdp_status set_policy(const struct group *group, struct fsdp_err *err)
+{
+    const struct job *job = &group->job;
+    const struct job_value *unshard =
+        group->rule == NULL ? NULL : job_rule_value(group->rule, "unshard_in_backward");
+    struct fsdp_module *module = group->modules[0];
+
+    fsdp_module_set_reshard_after_backward(module, job->parallel.reshard_after_backward, false);
+    fsdp_module_set_requires_all_reduce(module, job->parallel.all_reduce != JOB_ALL_REDUCE_LAST, false);
+    fsdp_module_set_requires_gradient_sync(module, job->parallel.gradient_sync == JOB_SYNC_EVERY, false);
+    fsdp_module_set_gradient_divide_factor(module, job->parallel.gradient_divide_factor, false);
+    fsdp_module_set_force_sum_reduction_for_comms(module, job->parallel.force_sum_reduction, false);
+    fsdp_module_set_separate_reduce_scatter_group(module, job->parallel.separate_reduce_scatter_group, false);
+    if (unshard != NULL)
+        fsdp_module_set_unshard_in_backward(module, unshard->flag);
+    if (job->parallel.reduce_scatter_max_input_buffers <= 1)
+        return FSDP_OK;
+    return fsdp_module_set_reduce_scatter_max_input_buffers(
+        module, (int)job->parallel.reduce_scatter_max_input_buffers, false, err);
+}
+
+static enum fsdp_status shard_group(const struct group *group, struct fsdp_device_mesh *mesh,
+                                    struct fsdp_err *err)
+{
+    const struct job *job = &group->job;
+    const struct fsdp_mixed_precision_policy precision = precision_of(job);
+    const enum job_reshard reshard = job->parallel.reshard_after_forward;
+    struct fsdp_fully_shard_options options = {
+        .reshard_after_forward = reshard_of(reshard),
+        .reshard_size = reshard >= JOB_RESHARD_TO ? (int)reshard - JOB_RESHARD_TO : 0,
+        .mp_policy = &precision,
+        .mesh = mesh,
+        .shard_placement_fn = job->parallel.placement == NULL ? NULL : place,
+        .placement_user = job->parallel.placement,
+        .offload_policy = job->parallel.offload == JOB_OFFLOAD_CPU ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE,
+    };
+    const char **ignored;
+    enum fsdp_status status = list_ignored(group, &ignored, &options.n_ignored_params, err);
+
+    options.ignored_params = ignored;
+    if (status == FSDP_OK)
+        status = fsdp_fully_shard_modules(group->modules, group->n, &options, err);
+    free(ignored);
+    return status == FSDP_OK ? set_policy(group, err) : status;
+}
+
+/* Activation checkpointing that a rule asks for stands over that of the blocks. */
+static void wrap_for_rule(struct fsdp_module *module, const struct job_rule *rule)
+{
+    const struct job_value *mode = job_rule_value(rule, "activation_checkpoint");
+
+    if (mode != NULL)
+        fsdp_checkpoint_wrapper(module, checkpoint_modes[mode->choice]);
+}
+
 /* One pattern: every module of such a name is a group. Several: all that they match are one. */
 static enum fsdp_status apply_rule(struct fsdp_module *root, const struct job_rule *rule,
-                                   struct fsdp_device_mesh *mesh, struct fsdp_err *err)
+                                   const struct job *job, struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
-    struct fsdp_module *listed[MAX_LISTED];
+    struct group group = { .rule = rule };
     enum fsdp_status status = FSDP_OK;
 
-    for (size_t p = 0, n = 0, found = 0; p < rule->n_patterns && status == FSDP_OK; p++, found = 0) {
+    job_rule_apply(rule, job, &group.job);
+    for (size_t p = 0; p < rule->names.n && status == FSDP_OK; p++) {
+        size_t found = 0;
+
         for (struct fsdp_module *m = next_module(root, NULL); m != NULL && status == FSDP_OK;
              m = next_module(root, m)) {
-            if (m == root || !job_rule_matches(rule->patterns[p], fsdp_module_path(m)))
+            if (m == root || !job_module_matches(rule->names.list[p], fsdp_module_path(m)))
                 continue;
             found++;
-            if (rule->n_patterns == 1)
-                status = shard_group(&m, 1, &rule->job, mesh, err);
-            else if (n < MAX_LISTED)
-                listed[n++] = m;
+            wrap_for_rule(m, rule);
+            if (group.n == MAX_LISTED)
+                return fsdp_fail(err, FSDP_ERR_CONFIG, "parallel.groups: more than %d modules in one group",
+                                 (int)MAX_LISTED);
+            group.modules[group.n++] = m;
+            if (rule->names.n == 1) {
+                status = shard_group(&group, mesh, err);
+                group.n = 0;
+            }
         }
-        if (status == FSDP_OK && (found == 0 || n == MAX_LISTED))
-            return fsdp_fail(err, FSDP_ERR_CONFIG, "parallel.groups: %s module is called %s",
-                             found == 0 ? "no" : "more than one list can hold", rule->patterns[p]);
-        if (status == FSDP_OK && rule->n_patterns > 1 && p + 1 == rule->n_patterns)
-            status = shard_group(listed, n, &rule->job, mesh, err);
+        if (status == FSDP_OK && found == 0)
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "parallel.groups: no module is called %s",
+                             rule->names.list[p]);
     }
+    return status == FSDP_OK && group.n > 0 ? shard_group(&group, mesh, err) : status;
+}
+
+/* What each block is without rules: a group. */
+static enum fsdp_status apply_blocks(struct fsdp_module *root, const struct job *job,
+                                     struct fsdp_device_mesh *mesh, struct fsdp_err *err)
+{
+    static const struct job_rule blocks = { .names = { .n = 1, .list = { "layers.*" } } };
+
+    return apply_rule(root, &blocks, job, mesh, err);
+}
+
+/* A pattern that means nothing is a mistake in it. */
+static enum fsdp_status check_names(const struct fsdp_module *root, const char *key,
+                                    const struct job_names *names, struct fsdp_err *err)
+{
+    for (size_t i = 0; names != NULL && i < names->n; i++) {
+        bool found = false;
+
+        for (const struct fsdp_module *m = root; m != NULL && !found; m = module_next(root, m))
+            for (size_t p = 0; p < m->n_parameters && !found; p++)
+                found = job_parameter_matches(names->list[i], m->parameters[p]->name);
+        if (!found)
+            return fsdp_fail(err, FSDP_ERR_CONFIG, "%s: no parameter is called %s", key, names->list[i]);
+    }
+    return FSDP_OK;
+}
+
+/* model.frozen, and that what is ignored is among it: nothing sums its gradients, so that ranks would part. */
+static enum fsdp_status freeze(struct fsdp_module *root, const struct job *job, struct fsdp_err *err)
+{
+    enum fsdp_status status = check_names(root, "model.frozen", job->model.frozen, err);
+
+    if (status == FSDP_OK)
+        status = check_names(root, "parallel.ignored", job->parallel.ignored, err);
+    for (size_t i = 0; job->parallel.placement != NULL && i < job->parallel.placement->n; i++)
+        if (status == FSDP_OK)
+            status = check_names(root, "parallel.placement", &job->parallel.placement->list[i].names, err);
+    for (struct fsdp_module *m = root; m != NULL && status == FSDP_OK; m = next_module(root, m))
+        for (size_t p = 0; p < m->n_parameters && status == FSDP_OK; p++) {
+            const char *name = m->parameters[p]->name;
+
+            if (job_names_match_parameter(job->model.frozen, name))
+                status = fsdp_parameter_set_requires_grad(m, strrchr(name, '.') + 1, false, err);
+            else if (job_names_match_parameter(job->parallel.ignored, name))
+                status = fsdp_fail(err, FSDP_ERR_CONFIG,
+                                   "parallel.ignored: %s learns, and nothing sums its gradients over the "
+                                   "ranks: name it in model.frozen too",
+                                   name);
+        }
     return status;
 }
 
 enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
                                 struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
-    const char *at =
-        job->parallel.groups != NULL && job->parallel.groups[0] != '\0' ? job->parallel.groups : "layers.*";
-    enum fsdp_status status;
-    struct job_rule rule;
-    bool there;
+    const struct job_rules *rules = job->parallel.groups;
+    struct group rest = { .modules = { root }, .n = 1, .job = *job };
+    enum fsdp_status status = freeze(root, job, err);
 
-    do {
-        status = job_rule_next(job, "parallel", &at, &rule, &there, err);
-        if (status == FSDP_OK && there)
-            status = apply_rule(root, &rule, mesh, err);
-        if (status == FSDP_ERR_ARG) /* the rules ask for it, not we */
-            status = fsdp_fail(err, FSDP_ERR_CONFIG, "parallel.groups: %s", err != NULL ? err->message : "");
-    } while (status == FSDP_OK && there);
-    return status == FSDP_OK ? shard_group(&root, 1, job, mesh, err) : status;
+    if (status == FSDP_OK && rules == NULL)
+        status = apply_blocks(root, job, mesh, err);
+    for (size_t i = 0; rules != NULL && i < rules->n && status == FSDP_OK; i++)
+        status = apply_rule(root, &rules->list[i], job, mesh, err);
+    if (status == FSDP_OK)
+        status = shard_group(&rest, mesh, err);
+    if (status == FSDP_OK)
+        status = sharding_prefetch(root, job, err);
+    if (status == FSDP_ERR_ARG) /* the job asks for it, not we */
+        status = fsdp_fail(err, FSDP_ERR_CONFIG, "parallel: %s", err != NULL ? err->message : "");
+    return status;
 }
 
 /* The first of every so many blocks. */
 void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job)
 {
-    static const enum fsdp_activation_checkpoint modes[] = { [JOB_CHECKPOINT_NONE] = FSDP_CHECKPOINT_NONE,
-                                                             [JOB_CHECKPOINT_FULL] = FSDP_CHECKPOINT_FULL,
-                                                             [JOB_CHECKPOINT_SELECTIVE] =
-                                                                 FSDP_CHECKPOINT_SELECTIVE };
     const uint64_t every = job->parallel.activation_checkpoint_every;
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
 
     for (size_t i = 0; i<fsdp_module_child_count(layers); i += every> 0 ? every : 1)
-        fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i), modes[job->parallel.activation_checkpoint]);
+        fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i),
+                                checkpoint_modes[job->parallel.activation_checkpoint]);
 }
 
 enum fsdp_status sharding_mesh(struct fsdp_device_mesh **mesh, const struct job *job, int W,

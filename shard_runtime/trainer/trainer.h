@@ -62,6 +62,10 @@ void trainer_close(struct trainer *trainer);
 struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro);
 struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job);
 
+/** optimizer.in_backward: hook the optimizer into the tree's groups, which changes the plan. `trainer` has the optimizer
+ * when a step runs; NULL: for planning. Before the model. */
+void trainer_hook_optimizer(struct fsdp_module *tree, const struct job *job, struct trainer *trainer);
+
 /** The files: open the data; the run directory of a process without an agent. Part of trainer_open(). */
 enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *err);
 void trainer_close_files(struct trainer *trainer);

@@ -37,7 +37,7 @@ mode hsdp-accumulate-all-reduce-last 4 parallel.replicate=2 parallel.gradient_sy
 mode reshard-2 4 parallel.reshard_after_forward=2
 mode reshard-true 3 parallel.reshard_after_forward=true
 mode reshard-false 3 parallel.reshard_after_forward=false parallel.reshard_after_backward=false train.batch=2
-mode groups 3 "parallel.groups=layers.*.feed_forward; layers.*: reshard_after_forward=false; tok_embeddings + norm + output"
+mode groups 3 "parallel.groups=[{modules: layers.*.feed_forward}, {modules: layers.*, reshard_after_forward: false}, {modules: [tok_embeddings, norm, output]}]"
 mode offload 2 parallel.offload=cpu
 
 # A checkpoint of one mesh is another's: 10 steps over 2 x 2, the rest over 3 ranks, against the same reference.

@@ -103,14 +103,14 @@ static const struct broken {
       "t.yaml:1:1: a job file is a map of sections" },
     { "anchor and alias", DATA "model: {dim: &d 64, heads: *d}\n",
       "t.yaml:2:14: model.dim: anchors (&) are not allowed\n"
-      "t.yaml:2:28: model.heads: aliases (*) are not allowed" },
+      "t.yaml:2:28: model.heads: aliases (*) are not allowed: a name that begins with * needs quotes" },
     { "alias bomb", "a: &a [x, x]\nb: &b [*a, *a]\ndata: {path: d}\n",
       "t.yaml:1:1: a: is no section of a job file\n"
       "t.yaml:1:4: a: anchors (&) are not allowed\n"
       "t.yaml:2:1: b: is no section of a job file\n"
       "t.yaml:2:4: b: anchors (&) are not allowed\n"
-      "t.yaml:2:8: b[0]: aliases (*) are not allowed\n"
-      "t.yaml:2:12: b[1]: aliases (*) are not allowed" },
+      "t.yaml:2:8: b[0]: aliases (*) are not allowed: a name that begins with * needs quotes\n"
+      "t.yaml:2:12: b[1]: aliases (*) are not allowed: a name that begins with * needs quotes" },
     { "merge key", DATA "model:\n  <<: {dim: 64}\n",
       "t.yaml:3:3: model.<<: merge keys are not allowed: write the keys out" },
     { "tag", DATA "model: {dim: !!int 64}\n",
@@ -189,13 +189,38 @@ static const struct broken {
       "t.yaml:2:21: parallel.offload: must be none, cpu or nvme, not disk" },
     { "nothing to put there", DATA "parallel: {offload: cpu, offload_dir: /scratch}\n",
       "t.yaml:2:39: parallel.offload_dir: is for parallel.offload: nvme" },
-    { "rules", DATA "parallel: {groups: \"layers.*: lr=1\"}\noptimizer: {groups: \"*.bias: lr\"}\n",
-      "t.yaml:2:20: parallel.groups: lr cannot be set for layers.* alone\n"
-      "t.yaml:3:21: optimizer.groups: behind *.bias: something like key=value is missing" },
-    { "rules of nothing", DATA "parallel: {groups: \"layers.* + : param_dtype=bfloat16\"}\n"
-      "optimizer: {groups: \"a: lr=x\"}\n",
-      "t.yaml:2:20: parallel.groups: rule : param_dtype=bfloat16: a name is missing, or has a blank or = in it, or is the 9th\n"
-      "t.yaml:3:21: optimizer.groups: lr of a must be a number from 0 to 1000000, not x" },
+    { "rules that are a text", DATA "parallel: {groups: \"layers.*\"}\noptimizer: {groups: 4}\n",
+      "t.yaml:2:20: parallel.groups: must be a list of at most 64 maps, like [{modules: layers.*}, {modules: [tok_embeddings, output], reshard_after_forward: false}]\n"
+      "t.yaml:3:21: optimizer.groups: must be a list of at most 64 maps, like [{parameters: [\"*.bias\", \"*norm.*\"], weight_decay: 0.0}, {parameters: \"tok_embeddings.*\", lr: 1.0e-4}]" },
+    { "rules each with its place", DATA "parallel:\n  groups:\n    - modules: layers.*\n      lr: 1\n"
+      "    - {modules: [a, 4 b], param_dtype: float64}\n    - layers.*\n    - reshard_after_foward: true\n      unshard_in_backward: 1\n"
+      "    - {param_dtype: bfloat16}\n    - {modules: {}}\n    - {modules: a, offload: cpu}\n",
+      "t.yaml:5:7: parallel.groups[0].lr: is nothing that a rule can set\n"
+      "t.yaml:6:21: parallel.groups[1].modules[1]: must be a name or a pattern, like layers.* or \"*.bias\"\n"
+      "t.yaml:6:40: parallel.groups[1].param_dtype: must be float32 or bfloat16, not float64\n"
+      "t.yaml:7:7: parallel.groups[2]: must be a map, like {modules: layers.*}\n"
+      "t.yaml:8:7: parallel.groups[3].reshard_after_foward: is nothing that a rule can set; did you mean reshard_after_forward?\n"
+      "t.yaml:8:7: parallel.groups[3]: modules must be given, like {modules: layers.*}\n"
+      "t.yaml:9:28: parallel.groups[3].unshard_in_backward: must be true or false, not 1\n"
+      "t.yaml:10:7: parallel.groups[4]: modules must be given, like {modules: layers.*}\n"
+      "t.yaml:11:17: parallel.groups[5].modules: must be a name or a pattern, like layers.* or \"*.bias\"\n"
+      "t.yaml:12:20: parallel.groups[6].offload: is nothing that a rule can set" },
+    { "rules of the optimizer", DATA "optimizer:\n  groups: [{parameters: \"*.bias\", weight_decay: -1}, {parameters: a, lr: [1]}, {parameters: {a: b}}]\n",
+      "t.yaml:3:49: optimizer.groups[0].weight_decay: must be a number from 0 to 1000000, not -1\n"
+      "t.yaml:3:74: optimizer.groups[1].lr: must be one value\n"
+      "t.yaml:3:93: optimizer.groups[2].parameters: must be a name or a pattern, like layers.* or \"*.bias\"" },
+    { "a placement that is none", DATA "parallel: {placement: [{parameters: a, dim: 4}]}\n",
+      "t.yaml:2:45: parallel.placement[0].dim: must be a whole number from 0 to 3, not 4" },
+    { "stars without quotes", DATA "model: {frozen: [*.bias]}\n",
+      "t.yaml:2:19: a value that begins with * or & needs quotes" },
+    { "names that are none", DATA "model: {frozen: [a, \"\", {b: c}]}\nparallel: {ignored: {a: b}}\n",
+      "t.yaml:2:21: model.frozen[1]: must be a name or a pattern, like layers.* or \"*.bias\"\n"
+      "t.yaml:2:25: model.frozen[2]: must be a name or a pattern, like layers.* or \"*.bias\"\n"
+      "t.yaml:3:21: parallel.ignored: must be a name or a pattern, like layers.* or \"*.bias\"" },
+    { "a norm that is none", DATA "train: {clip_norm_type: 4}\n",
+      "t.yaml:2:25: train.clip_norm_type: must be inf, or a whole number from 1 to 3, not 4" },
+    { "an early optimizer that clips", DATA "optimizer: {in_backward: true}\n",
+      "t.yaml:2:26: optimizer.in_backward: needs train.clip_norm: 0: weights are updated before the whole gradient's norm is known" },
     { "a recomputation that is none", DATA "parallel: {activation_checkpoint: 2, activation_checkpoint_every: 0}\n",
       "t.yaml:2:35: parallel.activation_checkpoint: must be none, full or selective, not 2\n"
       "t.yaml:2:67: parallel.activation_checkpoint_every: must be a whole number from 1 to 10000, not 0" },
