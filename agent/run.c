@@ -1,52 +1,13 @@
 #include "agent/run.h"
 
-#include <cjson/cJSON.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "agent/console.h"
-#include "agent/coordinator.h"
-#include "agent/error_file.h"
-#include "agent/errors.h"
-#include "agent/events.h"
-#include "agent/logs.h"
-#include "agent/nodes.h"
-#include "agent/rundir.h"
-#include "agent/uplink.h"
-#include "agent/worker_env.h"
-#include "agent/world.h"
+#include "agent/run_impl.h"
 
-enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20, LINE_BYTES = 1024, ACCOUNT_BYTES = 16384 };
-
-struct run {
-    uv_loop_t *loop;
-    const struct agent_config *config;
-    void (*done)(void *arg, int status, bool stuck);
-    void *done_arg;
-
-    struct rundir *rundir;
-    struct events *events;
-    struct console *console;
-    struct logs *logs;
-    const struct os_baseline *baseline;
-    struct uplink *uplink; /* of several nodes: we meet, or are a member; NULL: we are the coordinator */
-    struct coordinator *coordinator; /* NULL unless we are */
-    struct nodes *nodes;             /* the other nodes, on the coordinator's; NULL where there are none */
-    struct world *world;             /* NULL while it is open who coordinates */
-    uv_signal_t children;
-    uv_timer_t disk;
-    int n_handles;
-    int disk_waited_ms;
-    bool job_written, stuck, captured, closing;
-    int n_interrupts;
-    int node_rank; /* of this node in the last generation; -1: it was in none */
-    int status;
-    char line[LINE_BYTES];
-    char account[ACCOUNT_BYTES]; /* what is shown above the line */
-};
+enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20 };
 
 int run_start_status(enum fsdp_status status)
 {
@@ -63,222 +24,6 @@ int run_start_status(enum fsdp_status status)
     default:
         return FSDP_EXIT_BUG;
     }
-}
-
-/* --- job.json ----------------------------------------------------------------------------------------------------- */
-
-/* What a program's run was, for whoever finds its directory. */
-static char *describe_program(const struct agent_config *config)
-{
-    cJSON *root = cJSON_CreateObject(), *program = cJSON_AddObjectToObject(root, "program"),
-          *argv = cJSON_AddArrayToObject(program, "argv"), *launch = cJSON_AddObjectToObject(root, "launch");
-    char *text;
-
-    for (char *const *arg = config->argv; *arg != NULL; arg++)
-        cJSON_AddItemToArray(argv, cJSON_CreateString(*arg));
-    cJSON_AddStringToObject(launch, "run_id", config->run_id);
-    cJSON_AddNumberToObject(launch, "nproc_per_node", config->n_workers);
-    cJSON_AddNumberToObject(launch, "nnodes", config->n_nodes);
-    cJSON_AddNumberToObject(launch, "max_restarts", config->max_restarts);
-    text = cJSON_Print(root);
-    cJSON_Delete(root);
-    return text;
-}
-
-/* With the first generation, and not before: a run that is refused leaves the directory as it was. */
-static void write_job(struct run *run)
-{
-    struct fsdp_err err = { 0 };
-    char *text = NULL;
-    const char *job = run->config->job_json;
-
-    if (run->job_written || run->rundir == NULL || run->coordinator == NULL)
-        return;
-    run->job_written = true;
-    if (job == NULL)
-        job = text = describe_program(run->config);
-    if (job != NULL && rundir_write(run->rundir, "job.json", job, strlen(job), &err) != FSDP_OK)
-        console_say(run->console, "fsdprun: %s", err.message);
-    free(text);
-}
-
-/* --- the coordinator's member on this node ------------------------------------------------------------------------ */
-
-static enum fsdp_status open_as_member(struct run *run, struct fsdp_err *err);
-static void on_world_ended(void *arg);
-
-/* What is needed to run anything cannot be had here: the first rank fails, for everybody to hear. */
-static void report_unfit(struct run *run, const struct world_plan *plan, enum fsdp_status status,
-                         const char *words)
-{
-    struct death death = { .kind = DEATH_SPAWN,
-                           .rank = plan->first_rank,
-                           .local_rank = 0,
-                           .code = run_start_status(status),
-                           .step = -1,
-                           .phase = -1 };
-
-    gethostname(death.host, sizeof death.host - 1);
-    snprintf(death.words, sizeof death.words, "%.200s", words);
-    uplink_exited(run->uplink, plan->generation, &death, NULL);
-    uplink_stopped(run->uplink, plan->generation);
-}
-
-static void member_form(void *member, const struct world_plan *plan)
-{
-    struct run *run = member;
-    struct fsdp_err err = { 0 };
-    enum fsdp_status status = run->world != NULL ? FSDP_OK : open_as_member(run, &err);
-
-    if (status != FSDP_OK) {
-        report_unfit(run, plan, status, err.message);
-        return;
-    }
-    run->node_rank = plan->node_rank;
-    world_form(run->world, plan);
-    write_job(run); /* after the start: it waits for the disk */
-}
-
-static void member_stop(void *member, int signal, bool now)
-{
-    struct run *run = member;
-
-    world_stop(run->world, signal, now);
-}
-
-static void member_forward(void *member, int signal)
-{
-    struct run *run = member;
-
-    world_forward(run->world, signal);
-}
-
-static void member_notify(void *member, const struct fsdp_link_notice *notice)
-{
-    struct run *run = member;
-
-    world_notify(run->world, notice);
-}
-
-static void member_publish(void *member, const struct fsdp_link_published *published)
-{
-    struct run *run = member;
-
-    world_publish(run->world, published);
-}
-
-static void member_put(void *member, int generation, const char *key, const void *value, size_t size_bytes)
-{
-    struct run *run = member;
-
-    world_put(run->world, generation, key, value, size_bytes);
-}
-
-/* Whoever started us as a worker of theirs is told in their error file what ended us, as torchrun does. */
-static void pass_error_on(const struct run *run, const struct coordinator_end *end)
-{
-    const struct agent_config *config = run->config;
-    const char *to = config->environment != NULL
-                         ? worker_env_find(config->environment, "TORCHELASTIC_ERROR_FILE")
-                         : getenv("TORCHELASTIC_ERROR_FILE");
-    const char *from = end->node == run->node_rank && end->detail != NULL ? end->detail->error_file : NULL;
-    struct fsdp_err err = { 0 };
-
-    if (to == NULL || to[0] == '\0' || end->detail == NULL || end->detail->error_file[0] == '\0')
-        return; /* nobody asked, or there is no error file */
-    if (error_file_pass_on(from, to, end->detail, end->code, &err) != FSDP_OK)
-        console_say(run->console, "fsdprun: TORCHELASTIC_ERROR_FILE: %s", err.message);
-}
-
-static void member_finish(void *member, const struct coordinator_end *end)
-{
-    struct run *run = member;
-
-    run->status = end->status;
-    snprintf(run->line, sizeof run->line, "%s", end->line);
-    errors_account(end->detail, run->account, sizeof run->account);
-    pass_error_on(run, end);
-    if (run->world != NULL)
-        world_end(run->world);
-    else
-        on_world_ended(run);
-}
-
-static const struct coordinator_member local_member = {
-    .form = member_form,
-    .stop = member_stop,
-    .forward = member_forward,
-    .notify = member_notify,
-    .publish = member_publish,
-    .put = member_put,
-    .finish = member_finish,
-};
-
-/* --- the world's listener ----------------------------------------------------------------------------------------- */
-
-static void on_exited(void *arg, int generation, const struct death *death,
-                      const struct errors_detail *detail)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_exited(run->uplink, generation, death, detail);
-    else
-        coordinator_exited(run->coordinator, COORDINATOR_SELF, generation, death, detail);
-}
-
-static void on_stopped(void *arg, int generation)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_stopped(run->uplink, generation);
-    else
-        coordinator_stopped(run->coordinator, COORDINATOR_SELF, generation);
-}
-
-static void on_event(void *arg, int generation, int rank, const char *json, size_t length)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_event(run->uplink, generation, rank, json, length);
-    else
-        coordinator_event(run->coordinator, COORDINATOR_SELF, generation, rank, json, length);
-}
-
-static void on_saved(void *arg, int generation, int rank, const struct fsdp_link_saved *saved,
-                     int manifest_fd)
-{
-    struct run *run = arg;
-
-    if (run->uplink == NULL) {
-        coordinator_saved(run->coordinator, COORDINATOR_SELF, generation, rank, saved, manifest_fd);
-        return;
-    }
-    if (manifest_fd >= 0)
-        close(manifest_fd); /* the head is rank 0's, and rank 0 lives with the coordinator */
-    uplink_saved(run->uplink, generation, rank, saved);
-}
-
-static void on_put(void *arg, int generation, const char *key, const void *value, size_t size_bytes)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_put(run->uplink, generation, key, value, size_bytes);
-    else
-        coordinator_put(run->coordinator, COORDINATOR_SELF, generation, key, value, size_bytes);
-}
-
-static void on_record(void *arg, int generation, const char *event, const struct events_field *fields)
-{
-    struct run *run = arg;
-
-    if (run->uplink != NULL)
-        uplink_record(run->uplink, generation, event, fields);
-    else
-        coordinator_record(run->coordinator, COORDINATOR_SELF, generation, event, fields);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -367,7 +112,7 @@ static void on_drained(void *arg)
     uv_timer_start(&run->disk, on_disk, 0, DISK_LOOK_MS);
 }
 
-static void on_world_ended(void *arg)
+void run_world_ended(void *arg)
 {
     struct run *run = arg;
 
@@ -506,20 +251,12 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
                                              .rundir = run->rundir,
                                              .logs = run->logs,
                                              .console = run->console };
-    const struct world_listener listener = { .arg = run,
-                                             .exited = on_exited,
-                                             .stopped = on_stopped,
-                                             .event = on_event,
-                                             .saved = on_saved,
-                                             .record = on_record,
-                                             .put = run->config->n_nodes > 1 ? on_put : NULL,
-                                             .ended = on_world_ended };
+    const struct world_listener listener = run_world_listener(run);
 
     return world_create(&run->world, run->config, &services, &listener, err);
 }
 
-/* For each generation until it succeeds: what an earlier try opened is kept. */
-static enum fsdp_status open_as_member(struct run *run, struct fsdp_err *err)
+enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)
 {
     enum fsdp_status status = run->rundir != NULL ? FSDP_OK : open_directory(run, false, err);
 
@@ -571,14 +308,14 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
     if (status != FSDP_OK) {
         run->status = run_start_status(status);
         snprintf(run->line, sizeof run->line, "%s", err.message);
-        on_world_ended(run);
+        run_world_ended(run);
         return;
     }
     if (!run->config->quiet) {
         snprintf(words, sizeof words, "this node hosts, at %s; waiting for the others", where);
         on_note(run, words);
     }
-    coordinator_attach(run->coordinator, COORDINATOR_SELF, &local_member, run);
+    coordinator_attach(run->coordinator, COORDINATOR_SELF, &run_member, run);
 }
 
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
@@ -599,7 +336,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     run->done = done;
     run->done_arg = arg;
     if (config->n_nodes > 1)
-        status = uplink_create(&run->uplink, loop, config, &local_member, &handlers, run, err);
+        status = uplink_create(&run->uplink, loop, config, &run_member, &handlers, run, err);
     else
         status = open_as_coordinator(run, NULL, err);
     if (status != FSDP_OK) {
@@ -620,6 +357,6 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     uv_signal_start(&run->children, on_child, SIGCHLD);
     *out = run;
     if (run->coordinator != NULL)
-        coordinator_attach(run->coordinator, COORDINATOR_SELF, &local_member, run);
+        coordinator_attach(run->coordinator, COORDINATOR_SELF, &run_member, run);
     return FSDP_OK;
 }

@@ -1,0 +1,62 @@
+/*
+ * Inside agent/run: run.c opens a run, passes signals on and ends it; run_member.c stands between its coordinator and
+ * the world of this node.
+ */
+#ifndef AGENT_RUN_IMPL_H
+#define AGENT_RUN_IMPL_H
+
+#include "agent/console.h"
+#include "agent/coordinator.h"
+#include "agent/errors.h"
+#include "agent/events.h"
+#include "agent/logs.h"
+#include "agent/nodes.h"
+#include "agent/run.h"
+#include "agent/rundir.h"
+#include "agent/uplink.h"
+#include "agent/world.h"
+
+enum { RUN_LINE_BYTES = 1024, RUN_ACCOUNT_BYTES = 16384 };
+
+struct run {
+    uv_loop_t *loop;
+    const struct agent_config *config;
+    void (*done)(void *arg, int status, bool stuck);
+    void *done_arg;
+
+    struct rundir *rundir;
+    struct events *events;
+    struct console *console;
+    struct logs *logs;
+    const struct os_baseline *baseline;
+    struct uplink *uplink; /* of several nodes: we meet, or are a member; NULL: we are the coordinator */
+    struct coordinator *coordinator; /* NULL unless we are */
+    struct nodes *nodes;             /* the other nodes, on the coordinator's; NULL where there are none */
+    struct world *world;             /* NULL while it is open who coordinates */
+    uv_signal_t children;
+    uv_timer_t disk;
+    int n_handles;
+    int disk_waited_ms;
+    bool job_written, stuck, captured, closing;
+    int n_interrupts;
+    int node_rank; /* of this node in the last generation; -1: it was in none */
+    int status;
+    char line[RUN_LINE_BYTES];
+    char account[RUN_ACCOUNT_BYTES]; /* what is shown above the line */
+};
+
+/* --- run_member.c --- */
+
+/** This node as a member of its coordinator's world; the member is the struct run. */
+extern const struct coordinator_member run_member;
+/** What the world tells, on its way to the coordinator. */
+struct world_listener run_world_listener(struct run *run);
+
+/* --- run.c --- */
+
+/** For each generation until it succeeds: what an earlier try opened is kept. */
+enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err);
+/** The world is over, or there is none: drain what was written, and end. `arg` is the struct run. */
+void run_world_ended(void *arg);
+
+#endif
