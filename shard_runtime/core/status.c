@@ -35,14 +35,16 @@ void fsdp_err_clear(struct fsdp_err *err)
 
 enum fsdp_status fsdp_fail(struct fsdp_err *err, enum fsdp_status status, const char *format, ...)
 {
+    char message[FSDP_ERR_MESSAGE_BYTES]; /* the words may be made of those that stand there */
     va_list args;
 
     if (err == NULL)
         return status;
-    err->status = status;
     va_start(args, format);
-    (void)vsnprintf(err->message, sizeof err->message, format, args);
+    (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    err->status = status;
+    memcpy(err->message, message, strlen(message) + 1);
     return status;
 }
 

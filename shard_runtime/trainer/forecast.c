@@ -32,10 +32,13 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
                                                .ranks_per_host = forecast->ranks_per_host,
                                                .threads = threads_of(job),
                                                .n_micro = forecast->n_micro };
+    enum fsdp_status status;
 
     trainer_hook_optimizer(tree, job, NULL);
     forecast->n_parameters = fsdp_module_n_elems(tree);
-    return fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
+    status = fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
+    /* Groups that cannot be, which only the model itself tells: the job's fault. */
+    return status == FSDP_ERR_ARG ? fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message) : status;
 }
 
 enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)

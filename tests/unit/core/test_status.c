@@ -14,6 +14,17 @@ Test(status, fail_records_status_and_words)
     cr_assert(eq(str, err.message, "open x: 5"));
 }
 
+Test(status, words_may_be_made_of_those_that_stand_there)
+{
+    struct fsdp_err err = { 0 };
+
+    fsdp_fail(&err, FSDP_ERR_ARG, "first");
+    fsdp_fail(&err, FSDP_ERR_CONFIG, "again: %s", err.message);
+
+    cr_assert(eq(str, err.message, "again: first"));
+    cr_assert(eq(int, err.status, FSDP_ERR_CONFIG));
+}
+
 Test(status, wrap_puts_words_in_front)
 {
     struct fsdp_err err = { 0 };
