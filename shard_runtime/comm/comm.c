@@ -261,7 +261,7 @@ struct open_call {
 
 /* Count the call and show it to the agent. */
 static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const struct flight_note *call,
-                              struct open_call *open, struct fsdp_err *err)
+                              struct device_stream *stream, struct open_call *open, struct fsdp_err *err)
 {
     struct fsdp_progress *page = link_progress(comm->link);
     struct flight_note note = *call;
@@ -270,6 +270,7 @@ static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const
     if (comm->broken.status != FSDP_OK)
         return fsdp_fail(err, comm->broken.status, "%s", comm->broken.message);
     comm->sequence++;
+    comm->stream = stream;
     note.group = comm->name;
     note.kind = kind_name(kind);
     note.sequence = comm->sequence;
@@ -338,13 +339,12 @@ enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void 
     struct fsdp_err own = { 0 };
     struct open_call open;
 
-    (void)stream; /* host memory: everything queued before is done, and this is done when it returns */
     if (status == FSDP_OK)
         status = begin(comm, COMM_ALL_GATHER,
                        &(struct flight_note){ .dtype = fsdp_dtype_name(dtype),
                                               .size_bytes = n_elems * fsdp_dtype_size(dtype),
                                               .root = -1 },
-                       &open, err);
+                       stream, &open, err);
     if (status != FSDP_OK)
         return status;
     return end(comm, &open, comm->ops->all_gather(comm, send, recv, n_elems, dtype, &own), &own, err);
@@ -358,7 +358,6 @@ enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, v
     struct fsdp_err own = { 0 };
     struct open_call open;
 
-    (void)stream;
     if (status == FSDP_OK && ((dtype != FSDP_F32 && dtype != FSDP_BF16) || (unsigned)op > FSDP_MAX))
         status = fsdp_fail(err, FSDP_ERR_ARG, "reduce_scatter sums float32 and bfloat16, not %s",
                            fsdp_dtype_name(dtype));
@@ -368,7 +367,7 @@ enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, v
                                               .op = op_name(op),
                                               .size_bytes = n_elems * fsdp_dtype_size(dtype),
                                               .root = -1 },
-                       &open, err);
+                       stream, &open, err);
     if (status != FSDP_OK)
         return status;
     return end(comm, &open, comm->ops->reduce_scatter(comm, send, recv, n_elems, dtype, op, &own), &own, err);
@@ -382,7 +381,6 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
     struct open_call open;
     size_t bytes;
 
-    (void)stream;
     if (comm == NULL || (buffer == NULL && n_elems > 0) || (unsigned)op > FSDP_MAX ||
         (dtype != FSDP_F32 && dtype != FSDP_BF16 && dtype != FSDP_F64 && dtype != FSDP_I64))
         return fsdp_fail(err, FSDP_ERR_ARG,
@@ -394,7 +392,7 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
     status = begin(comm, COMM_ALL_REDUCE,
                    &(struct flight_note){
                        .dtype = fsdp_dtype_name(dtype), .op = op_name(op), .size_bytes = bytes, .root = -1 },
-                   &open, err);
+                   stream, &open, err);
     if (status != FSDP_OK)
         return status;
     return end(comm, &open, comm->ops->all_reduce(comm, buffer, n_elems, dtype, op, &own), &own, err);
@@ -407,11 +405,10 @@ enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t siz
     enum fsdp_status status;
     struct open_call open;
 
-    (void)stream;
     if (comm == NULL || (buffer == NULL && size_bytes > 0) || root < 0 || root >= comm->size)
         return fsdp_fail(err, FSDP_ERR_ARG, "broadcast from rank %d: no such rank, or no buffer", root);
     status = begin(comm, COMM_BROADCAST, &(struct flight_note){ .size_bytes = size_bytes, .root = root },
-                   &open, err);
+                   stream, &open, err);
     if (status != FSDP_OK)
         return status;
     return end(comm, &open, comm->ops->broadcast(comm, buffer, size_bytes, root, &own), &own, err);
@@ -425,7 +422,8 @@ enum fsdp_status fsdp_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
 
     if (comm == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "no group");
-    status = begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, &open, err);
+    status = begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, NULL,
+                   &open, err);
     if (status != FSDP_OK)
         return status;
     return end(comm, &open, comm->ops->barrier(comm, &own), &own, err);

@@ -114,9 +114,10 @@ static void cpu_free(struct device *device, void *memory, size_t size_bytes)
     (void)munmap(memory, rounded);
 }
 
-static enum fsdp_status cpu_stream_create(struct device *device, struct device_stream **out,
+static enum fsdp_status cpu_stream_create(struct device *device, struct device_stream **out, bool urgent,
                                           struct fsdp_err *err)
 {
+    (void)urgent;
     *out = calloc(1, sizeof **out);
     if (*out == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "device cpu: no memory for a stream");

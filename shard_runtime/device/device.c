@@ -2,25 +2,61 @@
 
 #include <string.h>
 
-static const struct device_ops *const back_ends[] = { &device_cpu_ops };
+#include "shard_runtime/device/plugin.h"
 
-enum fsdp_status device_open(struct device *device, const char *name, int local_rank, struct fsdp_err *err)
+static enum fsdp_status open_cuda(struct device *device, const struct device_config *config,
+                                  struct fsdp_err *err)
 {
-    *device = (struct device){ .local_rank = local_rank };
-    if (local_rank < 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "device %s: local rank %d is below 0", name, local_rank);
-    if (strcmp(name, "auto") == 0)
-        name = device_cpu_ops.name; /* the only back end of this build; a plug-in found comes before it */
-    if (strcmp(name, "cuda") == 0)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "device cuda: this build has no CUDA plug-in; use cpu or auto");
-    for (size_t i = 0; i < sizeof back_ends / sizeof *back_ends; i++) {
-        if (strcmp(back_ends[i]->name, name) != 0)
-            continue;
-        device->ops = back_ends[i];
-        return device->ops->open(device, local_rank, err);
-    }
-    return fsdp_fail(err, FSDP_ERR_CONFIG, "device %s: not one of cpu, cuda, auto", name);
+    const struct plugin *plugin;
+    enum fsdp_status status = plugin_open(&plugin, err);
+
+    if (status == FSDP_ERR_NOT_FOUND)
+        return status;
+    if (status == FSDP_OK && plugin->device_ops_bytes != sizeof *device->ops)
+        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "the CUDA plug-in is of another build");
+    if (status != FSDP_OK)
+        return status;
+    device->ops = plugin->device;
+    status = device->ops->open(device, config->local_rank, err);
+    if (status != FSDP_OK)
+        device->ops = NULL;
+    else if (config->plugin != NULL)
+        *config->plugin = plugin;
+    return status;
+}
+
+static enum fsdp_status open_cpu(struct device *device, const struct device_config *config,
+                                 struct fsdp_err *err)
+{
+    device->ops = &device_cpu_ops;
+    return device->ops->open(device, config->local_rank, err);
+}
+
+enum fsdp_status device_open(struct device *device, const struct device_config *config, struct fsdp_err *err)
+{
+    const bool automatic = strcmp(config->name, "auto") == 0;
+    struct fsdp_err refusal = { 0 };
+    enum fsdp_status status;
+
+    *device = (struct device){ .local_rank = config->local_rank };
+    if (config->plugin != NULL)
+        *config->plugin = NULL;
+    fsdp_err_clear(config->refusal);
+    if (config->local_rank < 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "device %s: local rank %d is below 0", config->name,
+                         config->local_rank);
+    if (strcmp(config->name, "cpu") == 0)
+        return open_cpu(device, config, err);
+    if (!automatic && strcmp(config->name, "cuda") != 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "device %s: not one of cpu, cuda, auto", config->name);
+    status = open_cuda(device, config, &refusal);
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    if (!automatic)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "device cuda: %s", refusal.message);
+    if (status != FSDP_ERR_NOT_FOUND)
+        fsdp_fail(config->refusal, status, "device auto takes the cpu: %s", refusal.message);
+    return open_cpu(device, config, err);
 }
 
 void device_close(struct device *device)

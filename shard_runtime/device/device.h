@@ -19,7 +19,13 @@ struct device;
 struct device_stream;
 struct device_event;
 
+/* To the device from the host, from it, or within. The host's buffer is borrowed until the stream has passed the copy. */
 enum device_copy { DEVICE_COPY_TO, DEVICE_COPY_FROM, DEVICE_COPY_WITHIN };
+
+/** Is waiting in vain? Asked every few milliseconds while synchronize() waits; never blocks. */
+typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
+
+enum { DEVICE_ID_BYTES = 64 };
 
 struct device_ops {
     const char *name; /* as in a job file: "cpu" */
@@ -30,7 +36,8 @@ struct device_ops {
     enum fsdp_status (*alloc)(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err);
     void (*free)(struct device *device, void *memory, size_t size_bytes);
 
-    enum fsdp_status (*stream_create)(struct device *device, struct device_stream **out,
+    /** `urgent`: what is queued on it goes before others' where both could run. */
+    enum fsdp_status (*stream_create)(struct device *device, struct device_stream **out, bool urgent,
                                       struct fsdp_err *err);
     void (*stream_destroy)(struct device_stream *stream);
     enum fsdp_status (*event_create)(struct device *device, struct device_event **out, struct fsdp_err *err);
@@ -53,6 +60,24 @@ struct device_ops {
      */
     void (*cast)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
                  enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate);
+
+    /* What follows is for devices whose memory is not the host's, where all of it is there; NULL: host and device
+     * memory are one. */
+
+    /** Is this address in the device's memory? */
+    bool (*owns)(const struct device *device, const void *memory);
+    /** Host memory that copies reach without a detour (page-locked), zeroed; 0 gives NULL. */
+    enum fsdp_status (*alloc_host)(struct device *device, size_t size_bytes, void **out,
+                                   struct fsdp_err *err);
+    void (*free_host)(struct device *device, void *memory, size_t size_bytes);
+    /** Ask `watch` while waiting; what it fails with is what synchronize() returns. NULL: ask nobody. */
+    void (*set_watch)(struct device *device, device_watch_fn watch, void *user);
+    /** What tells this device from the others of the host: ranks with the same words share it. */
+    void (*identify)(const struct device *device, char id[DEVICE_ID_BYTES]);
+    /** Its name and the version of what drives it, for manifests and --version. */
+    void (*describe)(const struct device *device, char *buffer, size_t size);
+    /** Bytes of device memory that this process has allocated now, and the most it had. */
+    void (*usage)(const struct device *device, size_t *now_bytes, size_t *most_bytes);
 };
 
 struct device {
@@ -61,10 +86,29 @@ struct device {
     void *state; /* the back end's own */
 };
 
-/** Open the back end called `name` ("cpu", "auto"); "cuda" needs its plug-in. *device is the caller's
- * storage. */
-enum fsdp_status device_open(struct device *device, const char *name, int local_rank, struct fsdp_err *err);
+struct plugin;
+
+struct device_config {
+    const char *name; /* "cpu", "cuda" or "auto": cuda where its plug-in opens, else cpu */
+    int local_rank, local_world_size;
+    const struct plugin **plugin; /* receives what the device came from, NULL when from no plug-in; may be NULL */
+    /* Why "auto" did not take a GPU that there may be; "" where there is none, or it was taken. May be NULL. */
+    struct fsdp_err *refusal;
+};
+
+/**
+ * Open a device. *device is the caller's storage.
+ *   FSDP_ERR_UNSUPPORTED  cuda was asked for, and there is no driver, no plug-in, or it refused
+ *   FSDP_ERR_CONFIG       no such device
+ */
+enum fsdp_status device_open(struct device *device, const struct device_config *config, struct fsdp_err *err);
 void device_close(struct device *device);
+
+/** Is host memory not the device's? */
+static inline bool device_is_separate(const struct device *device)
+{
+    return device->ops->owns != NULL;
+}
 
 extern const struct device_ops device_cpu_ops;
 

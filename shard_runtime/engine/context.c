@@ -28,32 +28,16 @@ static int choose_threads(const struct fsdp_context_options *options, const stru
     return 1;
 }
 
-static enum fsdp_status open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
-                                    struct fsdp_err *err)
-{
-    const struct numerics_config config = { .threads = context->threads,
-                                            .name = options->numerics != NULL ? options->numerics : "auto" };
-    enum fsdp_status status =
-        device_open(&context->device, options->device != NULL ? options->device : "auto",
-                    fsdp_context_local_rank(context), err);
-
-    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
-        status = context->device.ops->stream_create(&context->device, &context->streams[s], err);
-    if (status == FSDP_OK)
-        status = numerics_open(&context->numerics, &config, err);
-    return status;
-}
-
 enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_context_options *options,
                                    struct link *link, struct fsdp_comm *comm, struct fsdp_err *err)
 {
-    static const struct fsdp_context_options defaults = { 0 };
+    struct fsdp_context_options chosen = { 0 };
     struct fsdp_context *context = alloc_array(1, sizeof *context);
     enum fsdp_status status;
 
     *out = NULL;
-    if (options == NULL)
-        options = &defaults;
+    if (options != NULL)
+        chosen = *options;
     if (context == NULL) {
         fsdp_comm_destroy(comm);
         link_close(link);
@@ -64,9 +48,15 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
     context->progress = link_progress(link);
     context->rank = fsdp_comm_rank(comm);
     context->W = fsdp_comm_size(comm);
-    context->threads = choose_threads(options, link);
+    if (chosen.configure != NULL) {
+        size_t length = 0;
+        const char *job = link_job(link, &length);
+
+        chosen.configure(&chosen, job, length, chosen.configure_user);
+    }
+    context->threads = choose_threads(&chosen, link);
     context->loaded_step = -1;
-    status = open_device(context, options, err);
+    status = context_open_device(context, &chosen, err);
     if (status != FSDP_OK) {
         fsdp_context_destroy(context);
         return status;
@@ -105,13 +95,7 @@ void fsdp_context_destroy(struct fsdp_context *context)
 {
     if (context == NULL)
         return;
-    numerics_close(&context->numerics);
-    for (int s = 0; s < PLAN_N_STREAMS; s++)
-        if (context->streams[s] != NULL)
-            context->device.ops->stream_destroy(context->streams[s]);
-    if (context->device.ops != NULL)
-        device_close(&context->device);
-    fsdp_comm_destroy(context->comm);
+    context_close_device(context);
     link_close(context->link);
     free(context);
 }
@@ -175,10 +159,13 @@ struct fsdp_comm *fsdp_context_comm(const struct fsdp_context *context)
 
 const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size)
 {
-    char numerics[200];
+    char numerics[200], device[200] = "";
 
     numerics_describe(&context->numerics, numerics, sizeof numerics);
-    snprintf(buffer, size, "%s, %s", context->device.ops->name, numerics);
+    if (context->device.ops->describe != NULL)
+        context->device.ops->describe(&context->device, device, sizeof device);
+    snprintf(buffer, size, "%s%s%s, %s", context->device.ops->name, device[0] != '\0' ? " " : "", device,
+             numerics);
     return buffer;
 }
 

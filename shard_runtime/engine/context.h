@@ -9,6 +9,7 @@
 #include "shard_runtime/comm/comm.h"
 #include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/device/device.h"
+#include "shard_runtime/engine/device_comm.h"
 #include "shard_runtime/numerics/numerics.h"
 #include "shard_runtime/plan/plan.h"
 
@@ -16,6 +17,9 @@ struct fsdp_context {
     struct link *link;
     struct fsdp_comm *comm;
     struct device device;
+    const struct plugin *plugin; /* that the device came from; NULL: the cpu */
+    struct fsdp_err refusal;     /* why "auto" took the cpu where there may be a GPU; "" otherwise */
+    struct device_comms comms;   /* what the groups for device memory share */
     struct device_stream *streams[PLAN_N_STREAMS];
     struct numerics numerics;
     struct fsdp_progress *progress; /* of the link */
@@ -31,6 +35,12 @@ struct fsdp_context {
  * failure. */
 enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_context_options *options,
                                    struct link *link, struct fsdp_comm *comm, struct fsdp_err *err);
+
+/** Choose and open device, streams, collectives and numerics; collective over context->comm, which is wrapped where tensors
+ * are not in host memory. After a failure, too, context_close_device() is to be called; it destroys context->comm. */
+enum fsdp_status context_open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
+                                     struct fsdp_err *err);
+void context_close_device(struct fsdp_context *context);
 
 /** The context's end of the link to the agent: for saving and for notices. Borrowed. */
 struct link *context_link(const struct fsdp_context *context);

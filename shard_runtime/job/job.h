@@ -40,8 +40,8 @@ struct job {
         char *name, *dir;
         uint64_t seed;
         uint64_t log_every;
-        char *device;      /* auto | cpu */
-        char *collectives; /* auto | cpu */
+        char *device;      /* auto | cpu | cuda */
+        char *collectives; /* auto | cpu | nccl */
     } run;
     struct {
         uint64_t nproc_per_node, nnodes, max_restarts;

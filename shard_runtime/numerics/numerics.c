@@ -32,7 +32,7 @@ enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_
     *numerics = (struct numerics){ 0 };
     if (config->threads < 1)
         return fsdp_fail(err, FSDP_ERR_ARG, "numerics: %d threads", config->threads);
-    if (strcmp(name, "auto") == 0) {
+    if (config->row == NULL && strcmp(name, "auto") == 0) {
         const char *wanted = getenv("FSDP_NUMERICS");
 
         if (wanted != NULL && wanted[0] != '\0' && strcmp(wanted, "auto") != 0) {
@@ -42,11 +42,12 @@ enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_
             name = rows[0]->name;
         }
     }
-    numerics->ops = find_row(name);
+    numerics->ops = config->row != NULL ? config->row : find_row(name);
     if (numerics->ops == NULL)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "numerics %s%s: not one of auto, onednn, plain, ref in this build", name, from);
     numerics->threads = config->threads;
+    numerics->device = config->device;
     parallel_set_threads(config->threads);
     status = numerics->ops->open(numerics, err);
     if (status != FSDP_OK)

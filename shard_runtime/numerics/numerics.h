@@ -24,6 +24,7 @@
 #include <fsdp/dtype.h>
 #include <fsdp/status.h>
 
+struct device;
 struct device_stream;
 struct numerics;
 struct matmul;
@@ -254,7 +255,8 @@ struct numerics_ops {
 
     /* Per row: loss = log(sum exp(logits)) - logits[target]; *loss_sum += its sum over rows (nats),
      * *n_targets += rows whose target is not -100 (other targets are in [0, vocab)). When dlogits is not NULL
-     * it gets (softmax - onehot) * scale, zero for ignored rows; dlogits may be logits. */
+     * it gets (softmax - onehot) * scale, zero for ignored rows; dlogits may be logits. The two sums are the host's:
+     * they are added to when the stream has passed, at the latest in its synchronize(). */
     void (*cross_entropy)(struct numerics *numerics, struct device_stream *stream, const float *logits,
                           const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
                           double *loss_sum, uint64_t *n_targets);
@@ -282,10 +284,13 @@ struct numerics_ops {
 struct numerics_config {
     int threads;      /* at least 1; sets OpenMP's number for the process */
     const char *name; /* "auto", "ref", "plain", "onednn" */
+    const struct numerics_ops *row; /* a device's own, in place of a name; NULL: by name */
+    struct device *device;          /* what the row works on; NULL: the host. Outlives the numerics */
 };
 
 struct numerics {
     const struct numerics_ops *ops;
+    struct device *device; /* NULL: the host */
     int threads;
     bool bf16_products; /* matmul_create takes FSDP_BF16, and it pays */
     void *state;        /* the row's own */

@@ -42,7 +42,9 @@ static void sample_memory(struct loop *loop)
 
     if (loop->trainer->rank != 0)
         return;
-    now = memory_now();
+    now = fsdp_context_device_memory(loop->trainer->context); /* where tensors are is what a plan speaks of */
+    if (now == 0)
+        now = memory_now();
     if (now > loop->memory_bytes)
         loop->memory_bytes = now;
 }

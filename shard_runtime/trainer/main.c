@@ -89,12 +89,37 @@ static enum fsdp_status read_job(struct fsdp_context *context, const struct opti
     return parse_job(job, *json, length, options->job_path, err);
 }
 
+/* What of a job must be known before its process has a place to compute. A job that cannot be read is refused later. */
+struct settings {
+    const struct options *options;
+    struct job job;
+};
+
+static void configure(struct fsdp_context_options *chosen, const char *json, size_t length, void *user)
+{
+    struct settings *settings = user;
+    const char *path = settings->options->job_path;
+    struct fsdp_err ignored = { 0 };
+    char *owned = NULL;
+
+    if (json == NULL && path != NULL &&
+        io_read_file(&io_posix, path, JOB_FILE_MAX_BYTES, &owned, &length, &ignored) == FSDP_OK)
+        json = owned;
+    if (json != NULL && job_from_json(&settings->job, json, length, &ignored) == FSDP_OK) {
+        chosen->device = settings->job.run.device;
+        chosen->collectives = settings->job.run.collectives;
+    }
+    free(owned);
+}
+
 static enum fsdp_status announce(const struct trainer *trainer)
 {
     char words[256];
 
     if (trainer->rank != 0)
         return FSDP_OK;
+    if (fsdp_context_device_refusal(trainer->context)[0] != '\0')
+        fprintf(stderr, "fsdp-train: %s\n", fsdp_context_device_refusal(trainer->context));
     printf("%zu parameters, %d ranks, %" PRIu64 " sequences of %" PRIu64 " a step, %s\n",
            fsdp_module_n_elems(trainer->tree), trainer->W,
            (uint64_t)trainer->W * trainer->batch * trainer->n_micro, trainer->job->model.seq,
@@ -208,6 +233,7 @@ int main(int argc, char **argv)
     struct fsdp_context *context = NULL;
     struct fsdp_err err = { 0 };
     struct options options;
+    struct settings settings = { .options = &options };
     enum fsdp_status status;
     int code;
 
@@ -225,7 +251,10 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN); /* whoever reads our lines may leave; training goes on */
     if (options.plan)
         return plan(&options, &err);
-    status = fsdp_context_create(&context, NULL, &err);
+    status = fsdp_context_create(
+        &context, &(struct fsdp_context_options){ .configure = configure, .configure_user = &settings },
+        &err);
+    job_free(&settings.job);
     if (status != FSDP_OK)
         return fail(status, &err);
     if (options.sample != NULL) {

@@ -437,7 +437,7 @@ static void bench_open(struct bench *bench, const char *row, int threads)
     void *memory;
 
     if (numerics_open(&bench->numerics, &config, &err) != FSDP_OK ||
-        device_open(&bench->device, "cpu", 0, &err) != FSDP_OK)
+        device_open(&bench->device, &(struct device_config){ .name = "cpu" }, &err) != FSDP_OK)
         goto failed;
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         if (bench->device.ops->alloc(&bench->device, sizeof(float) * TOKENS * WIDE, &memory, &err) != FSDP_OK)

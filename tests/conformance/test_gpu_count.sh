@@ -71,8 +71,8 @@ check_eq "more workers than GPUs run all the same" 5 "$(count 5)"
 check_match "with a warning" '5 workers.*3 GPUs|3 GPUs.*5 workers' "$(cat "$WORK/err")"
 check_eq "as many as there are: not a word" "3 0" "$(count 3) $(wc -c < "$WORK/err")"
 printf 'run: {device: cuda, dir: %s}\nmodel: {layers: 1, dim: 8, heads: 1, vocab: 256, seq: 8}\ndata: {path: x}\ntrain: {steps: 1, batch: 1}\n' "$WORK/runs" > job.yaml
-# "not supported yet" as long as the schema refuses cuda altogether; then both numbers.
+# Both numbers are told.
 check_status "a job on cuda: 78" 78 "$FSDPRUN" --nproc-per-node 5 job.yaml
-check_match "and why" 'run.device: (cuda is not supported|5 workers on cuda and 3 GPUs:)' "$(cat "$WORK/err")"
+check_match "and why" 'run.device: 5 workers on cuda and 3 GPUs:' "$(cat "$WORK/err")"
 check_eq "in one line" 1 "$(wc -l < "$WORK/err")"
 [ "$n_failed" -eq 0 ]

@@ -21,10 +21,14 @@ FSDP_BEGIN_DECLS
 struct fsdp_context;
 
 struct fsdp_context_options {
-    const char *device;   /* "auto" (NULL) or "cpu" */
+    const char *device;      /* "auto" (NULL: cuda where there is one, else cpu), "cpu" or "cuda" */
+    const char *collectives; /* "auto" (NULL: nccl where every rank has a GPU of its own), "cpu" or "nccl" */
     const char *numerics; /* "auto" (NULL), "onednn", "ref"; FSDP_NUMERICS overrides "auto" */
     int threads; /* compute threads of this rank; 0: the agent's figure, else OMP_NUM_THREADS, else the CPUs
                   */
+    /* Called with the agent's job (NULL without one), before a device is opened: may change what stands above. */
+    void (*configure)(struct fsdp_context_options *options, const char *job, size_t length, void *user);
+    void *configure_user;
 };
 
 /**
@@ -56,6 +60,12 @@ FSDP_API int fsdp_context_threads(const struct fsdp_context *context);
 
 /** The process group of all ranks, for collectives of your own between steps. Owned by the context. */
 FSDP_API struct fsdp_comm *fsdp_context_comm(const struct fsdp_context *context);
+/** "cpu" or "cuda". */
+FSDP_API const char *fsdp_context_device(const struct fsdp_context *context);
+/** Why "auto" took the cpu although there may be a GPU, in one line; "" where there is none, or it was taken. */
+FSDP_API const char *fsdp_context_device_refusal(const struct fsdp_context *context);
+/** The most bytes of device memory that this process has had allocated; 0 on the cpu. */
+FSDP_API uint64_t fsdp_context_device_memory(const struct fsdp_context *context);
 /** One line: device, numerics row, library version, instruction set, threads. Written to and returned as
  * `buffer`. */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);

@@ -11,7 +11,8 @@ static struct device device;
 
 static void open_cpu(void)
 {
-    cr_assert(eq(int, device_open(&device, "cpu", 3, NULL), FSDP_OK));
+    cr_assert(eq(int, device_open(&device, &(struct device_config){ .name = "cpu", .local_rank = 3 }, NULL),
+                 FSDP_OK));
 }
 
 static void close_cpu(void)
@@ -25,7 +26,8 @@ Test(device_cpu, opens_by_name_and_by_auto)
 {
     struct device other;
 
-    cr_assert(eq(int, device_open(&other, "auto", 0, NULL), FSDP_OK));
+    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "auto", .local_rank = 0 }, NULL),
+                 FSDP_OK));
 
     cr_assert(eq(str, (char *)other.ops->name, "cpu"));
     cr_assert(eq(int, device.local_rank, 3));
@@ -38,10 +40,13 @@ Test(device_cpu, other_names_are_refused_in_words)
     struct device other;
     struct fsdp_err err = { 0 };
 
-    cr_assert(eq(int, device_open(&other, "cuda", 0, &err), FSDP_ERR_UNSUPPORTED));
-    cr_assert(eq(int, device_open(&other, "tpu", 0, &err), FSDP_ERR_CONFIG));
+    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "cuda", .local_rank = 0 }, &err),
+                 FSDP_ERR_UNSUPPORTED));
+    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "tpu", .local_rank = 0 }, &err),
+                 FSDP_ERR_CONFIG));
     cr_assert_not_null(strstr(err.message, "tpu"), "%s", err.message);
-    cr_assert(eq(int, device_open(&other, "cpu", -1, &err), FSDP_ERR_ARG));
+    cr_assert(eq(int, device_open(&other, &(struct device_config){ .name = "cpu", .local_rank = -1 }, &err),
+                 FSDP_ERR_ARG));
     device_close(&other);
 }
 
@@ -118,8 +123,8 @@ Test(device_cpu, work_is_done_in_program_order_across_streams)
     struct device_event *ready;
     char source[100], middle[100], result[100];
 
-    cr_assert(eq(int, device.ops->stream_create(&device, &compute, NULL), FSDP_OK));
-    cr_assert(eq(int, device.ops->stream_create(&device, &copy, NULL), FSDP_OK));
+    cr_assert(eq(int, device.ops->stream_create(&device, &compute, false, NULL), FSDP_OK));
+    cr_assert(eq(int, device.ops->stream_create(&device, &copy, true, NULL), FSDP_OK));
     cr_assert(eq(int, device.ops->event_create(&device, &ready, NULL), FSDP_OK));
     memset(source, 7, sizeof source);
     memset(result, 1, sizeof result);

@@ -56,7 +56,8 @@ static struct device open_device(void)
 {
     struct device device;
 
-    cr_assert(device_open(&device, "cpu", 0, NULL) == FSDP_OK);
+    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu", .local_rank = 0 }, NULL) ==
+              FSDP_OK);
     return device;
 }
 

@@ -144,8 +144,9 @@ Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
     struct device_stream *stream;
     struct device device;
 
-    cr_assert(device_open(&device, "cpu", 0, NULL) == FSDP_OK);
-    cr_assert(device.ops->stream_create(&device, &stream, NULL) == FSDP_OK);
+    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu", .local_rank = 0 }, NULL) ==
+              FSDP_OK);
+    cr_assert(device.ops->stream_create(&device, &stream, false, NULL) == FSDP_OK);
     for (size_t rows = 1; rows <= MAX_ROWS; rows++)
         for (int W = 1; W <= MAX_W; W++)
             for (int pair = 0; pair < 4; pair++) {

@@ -1,0 +1,162 @@
+/*
+ * What a context computes on, and what moves its tensors between ranks. All ranks come to the same choice: a world in which one
+ * computes on a GPU and another does not would not even agree on its memory plan.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/comm/device_collectives.h"
+#include "shard_runtime/device/plugin.h"
+#include "shard_runtime/engine/context.h"
+
+/* What was asked for; "auto" may be decided by the environment. */
+static const char *wanted(const char *option, const char *variable)
+{
+    const char *value = getenv(variable);
+
+    if (option != NULL && strcmp(option, "auto") != 0)
+        return option;
+    return value != NULL && value[0] != '\0' ? value : "auto";
+}
+
+/* True on every rank if it is on every rank. */
+static enum fsdp_status all_of(struct fsdp_comm *world, bool *value, struct fsdp_err *err)
+{
+    int64_t not_here = !*value;
+    const enum fsdp_status status = fsdp_all_reduce(world, &not_here, 1, FSDP_I64, FSDP_MAX, NULL, err);
+
+    *value = not_here == 0;
+    return status;
+}
+
+static enum fsdp_status take_cpu(struct fsdp_context *context, const char *why, struct fsdp_err *err)
+{
+    const struct device_config config = { .name = "cpu", .local_rank = fsdp_context_local_rank(context) };
+
+    device_close(&context->device);
+    context->plugin = NULL;
+    if (context->refusal.message[0] == '\0')
+        fsdp_fail(&context->refusal, FSDP_ERR_UNSUPPORTED, "device auto takes the cpu: %s", why);
+    return device_open(&context->device, &config, err);
+}
+
+static enum fsdp_status choose_device(struct fsdp_context *context, const char *name, struct fsdp_err *err)
+{
+    const struct device_config config = { .name = name,
+                                          .local_rank = fsdp_context_local_rank(context),
+                                          .plugin = &context->plugin,
+                                          .refusal = &context->refusal };
+    enum fsdp_status status = device_open(&context->device, &config, err);
+    bool separate, same = true;
+
+    if (status != FSDP_OK || strcmp(name, "auto") != 0 || context->W == 1)
+        return status;
+    separate = device_is_separate(&context->device);
+    status = all_of(context->comm, &separate, err);
+    if (status != FSDP_OK || (!separate && !device_is_separate(&context->device)))
+        return status;
+    if (!separate)
+        return take_cpu(context, "another rank has no GPU", err);
+    status = device_comms_are_alone(context->comm, context->link, &context->device, &same, err);
+    return status == FSDP_OK && !same ? take_cpu(context, "there are fewer GPUs than ranks", err) : status;
+}
+
+/* NCCL serves one rank a GPU; ranks that share one go by way of the host. */
+static enum fsdp_status choose_collectives(struct fsdp_context *context, const char *name,
+                                           struct fsdp_err *err)
+{
+    const bool automatic = strcmp(name, "auto") == 0;
+    enum fsdp_status status;
+    bool alone = true;
+
+    context->comms = (struct device_comms){ .device = &context->device,
+                                            .link = context->link,
+                                            .stream = context->streams[PLAN_COMPUTE] };
+    if (!automatic && strcmp(name, "cpu") != 0 && strcmp(name, "nccl") != 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "collectives %s: not one of cpu, nccl, auto", name);
+    if (!device_is_separate(&context->device))
+        return strcmp(name, "nccl") != 0
+                   ? FSDP_OK
+                   : fsdp_fail(
+                         err, FSDP_ERR_UNSUPPORTED,
+                         "collectives nccl: they move data between GPUs, and this run computes on the %s",
+                         context->device.ops->name);
+    if (strcmp(name, "cpu") == 0 || (automatic && context->W == 1))
+        return FSDP_OK;
+    status = device_comms_are_alone(context->comm, context->link, &context->device, &alone, err);
+    if (status != FSDP_OK)
+        return status;
+    if (!alone && !automatic)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "collectives nccl: two ranks of a host share a GPU, which NCCL refuses: take cpu");
+    if (alone)
+        context->comms.collectives = context->plugin->collectives;
+    return FSDP_OK;
+}
+
+/* The world's group, from here on for tensors of the device too. */
+static enum fsdp_status wrap_world(struct fsdp_context *context, struct fsdp_err *err)
+{
+    struct fsdp_comm *host = context->comm;
+
+    if (!device_is_separate(&context->device))
+        return FSDP_OK;
+    context->comm = NULL; /* wrapped, or destroyed */
+    context->device.ops->set_watch(&context->device, device_comms_watch, &context->comms);
+    return device_comm_wrap(&context->comm, host, &context->comms, err);
+}
+
+enum fsdp_status context_open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
+                                     struct fsdp_err *err)
+{
+    struct numerics_config config = { .threads = context->threads,
+                                      .name = options->numerics != NULL ? options->numerics : "auto" };
+    enum fsdp_status status = choose_device(context, wanted(options->device, "FSDP_DEVICE"), err);
+
+    for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
+        status = context->device.ops->stream_create(&context->device, &context->streams[s],
+                                                    s == PLAN_GATHERS || s == PLAN_REDUCES, err);
+    if (status == FSDP_OK)
+        status = choose_collectives(context, wanted(options->collectives, "FSDP_COLLECTIVES"), err);
+    if (status == FSDP_OK)
+        status = wrap_world(context, err);
+    if (status == FSDP_OK && context->plugin != NULL) {
+        config.row = context->plugin->numerics;
+        config.device = &context->device;
+    }
+    return status == FSDP_OK ? numerics_open(&context->numerics, &config, err) : status;
+}
+
+void context_close_device(struct fsdp_context *context)
+{
+    numerics_close(&context->numerics);
+    if (context->device.ops != NULL && device_is_separate(&context->device))
+        context->device.ops->set_watch(&context->device, NULL, NULL);
+    fsdp_comm_destroy(context->comm); /* its groups work on the device */
+    context->comm = NULL;
+    for (int s = 0; s < PLAN_N_STREAMS; s++)
+        if (context->streams[s] != NULL)
+            context->device.ops->stream_destroy(context->streams[s]);
+    if (context->device.ops != NULL)
+        device_close(&context->device);
+}
+
+const char *fsdp_context_device(const struct fsdp_context *context)
+{
+    return context->device.ops->name;
+}
+
+const char *fsdp_context_device_refusal(const struct fsdp_context *context)
+{
+    return context->refusal.message;
+}
+
+uint64_t fsdp_context_device_memory(const struct fsdp_context *context)
+{
+    size_t now = 0, most = 0;
+
+    if (context->device.ops->usage != NULL)
+        context->device.ops->usage(&context->device, &now, &most);
+    return most;
+}
