@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "agent/clock.h"
 #include "agent/descendants.h"
 #include "agent/guard.h"
 #include "agent/run.h"
@@ -63,25 +64,17 @@ uint64_t agent_signals(const struct agent_config *config)
     return set & ~(UINT64_C(1) | UINT64_C(1) << SIGKILL | UINT64_C(1) << SIGSTOP | UINT64_C(1) << SIGCHLD);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Ctrl-Z: stand still with everything below; the guard sees that we do, and does the same. Then fg. */
 static void suspend(struct agent *agent)
 {
-    const int64_t began = now_ns();
+    const int64_t began = clock_now_ns();
 
     /* STOP, because TERMinal stops do nothing to sessions without a terminal. Twice, for what was being forked. */
     descendants_signal(SIGSTOP, NULL, 0);
     descendants_signal(SIGSTOP, NULL, 0);
     raise(SIGSTOP);
     descendants_signal(SIGCONT, NULL, 0);
-    run_suspended(agent->run, now_ns() - began);
+    run_suspended(agent->run, clock_now_ns() - began);
 }
 
 static void on_signal(uv_signal_t *handle, int signal)

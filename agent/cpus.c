@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/cgroup.h"
+#include "agent/small_file.h"
 
 /* The number at *text, which moves behind it; 0 where none above 0 stands there ("max", "-1"). */
 static long long take_positive(const char **text)
@@ -35,39 +37,21 @@ int cpus_of_quota(const char *text)
     return quota / period > INT_MAX ? INT_MAX : (int)(quota / period);
 }
 
-enum { PATH_BYTES = 8800, GROUP_BYTES = 4096 };
-
-static __attribute__((format(printf, 3, 4))) bool read_line(char *out, size_t size, const char *format, ...)
-{
-    char path[PATH_BYTES];
-    FILE *file;
-    va_list args;
-    bool read;
-
-    va_start(args, format);
-    vsnprintf(path, sizeof path, format, args);
-    va_end(args);
-    file = fopen(path, "re");
-    if (file == NULL)
-        return false;
-    read = fgets(out, (int)size, file) != NULL;
-    fclose(file);
-    return read;
-}
+enum { PATH_BYTES = 8192, GROUPS_BYTES = 16384 };
 
 static int limit_of_v2(const char *folder)
 {
     char text[128];
 
-    return read_line(text, sizeof text, "%s/cpu.max", folder) ? cpus_of_quota(text) : 0;
+    return small_file_read(text, sizeof text, "%s/cpu.max", folder) ? cpus_of_quota(text) : 0;
 }
 
 static int limit_of_v1(const char *folder)
 {
     char quota[64], period[64], text[160];
 
-    if (!read_line(quota, sizeof quota, "%s/cpu.cfs_quota_us", folder) ||
-        !read_line(period, sizeof period, "%s/cpu.cfs_period_us", folder))
+    if (!small_file_read(quota, sizeof quota, "%s/cpu.cfs_quota_us", folder) ||
+        !small_file_read(period, sizeof period, "%s/cpu.cfs_period_us", folder))
         return 0;
     snprintf(text, sizeof text, "%s %s", quota, period);
     return cpus_of_quota(text);
@@ -78,15 +62,16 @@ static int lower(int a, int b)
     return a == 0 || (b > 0 && b < a) ? b : a;
 }
 
-/* Every group above ours limits too: walk up from `group` to the mount point. */
+/* Every group above ours limits too: walk up from it to the mount point. */
 static int limit_along(int (*limit_of)(const char *folder), const char *root, const char *mount,
-                       const char *group)
+                       const struct cgroup_line *line)
 {
     char folder[PATH_BYTES];
     int root_length = snprintf(folder, sizeof folder, "%s%s", root, mount), limit = 0;
     char *slash;
 
-    snprintf(folder + root_length, sizeof folder - (size_t)root_length, "%s", group);
+    snprintf(folder + root_length, sizeof folder - (size_t)root_length, "%.*s", (int)line->group_bytes,
+             line->group);
     for (;;) {
         limit = lower(limit, limit_of(folder));
         slash = strrchr(folder + root_length, '/');
@@ -96,44 +81,24 @@ static int limit_along(int (*limit_of)(const char *folder), const char *root, co
     }
 }
 
-/* Is `name` one of the list "cpu,cpuacct"? */
-static bool lists(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-
-    for (; *list != '\0'; list += strcspn(list, ","), list += *list == ',')
-        if (strncmp(list, name, length) == 0 && (list[length] == ',' || list[length] == '\0'))
-            return true;
-    return false;
-}
-
 int cpus_quota(const char *root)
 {
-    char path[PATH_BYTES], line[GROUP_BYTES];
+    char text[GROUPS_BYTES];
+    const char *at = text;
+    struct cgroup_line line;
     int limit = 0;
-    FILE *file;
 
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    file = fopen(path, "re");
-    if (file == NULL)
+    if (!small_file_read(text, sizeof text, "%s/proc/self/cgroup", root))
         return 0;
-    while (fgets(line, sizeof line, file) != NULL) { /* NUMBER:CONTROLLERS:/GROUP */
-        char *controllers = strchr(line, ':'), *group;
-
-        if (controllers == NULL || (group = strchr(controllers + 1, ':')) == NULL)
-            continue;
-        *controllers++ = '\0';
-        *group++ = '\0';
-        group[strcspn(group, "\n")] = '\0';
-        if (*controllers == '\0') {
-            limit = lower(limit, limit_along(limit_of_v2, root, "/sys/fs/cgroup", group));
-            limit = lower(limit, limit_along(limit_of_v2, root, "/sys/fs/cgroup/unified", group));
-        } else if (lists(controllers, "cpu")) {
-            limit = lower(limit, limit_along(limit_of_v1, root, "/sys/fs/cgroup/cpu", group));
-            limit = lower(limit, limit_along(limit_of_v1, root, "/sys/fs/cgroup/cpu,cpuacct", group));
+    while (cgroup_next(&at, &line)) {
+        if (cgroup_is_v2(&line)) {
+            limit = lower(limit, limit_along(limit_of_v2, root, "/sys/fs/cgroup", &line));
+            limit = lower(limit, limit_along(limit_of_v2, root, "/sys/fs/cgroup/unified", &line));
+        } else if (cgroup_has(&line, "cpu")) {
+            limit = lower(limit, limit_along(limit_of_v1, root, "/sys/fs/cgroup/cpu", &line));
+            limit = lower(limit, limit_along(limit_of_v1, root, "/sys/fs/cgroup/cpu,cpuacct", &line));
         }
     }
-    fclose(file);
     return limit;
 }
 

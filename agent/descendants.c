@@ -16,6 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/clock.h"
+#include "agent/small_file.h"
+
 struct pids {
     pid_t *items;
     size_t n, capacity;
@@ -90,19 +93,10 @@ static bool parse_stat(const char *text, struct process *out)
 
 static bool read_process(pid_t pid, struct process *out)
 {
-    char path[64], text[1024], *end;
-    ssize_t n;
-    int fd;
+    char text[1024], *end;
 
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (!small_file_read(text, sizeof text, "/proc/%d/stat", (int)pid))
         return false;
-    n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
     end = strrchr(text, ')'); /* the name may hold anything, parentheses too */
     return end != NULL && parse_stat(end + 1, out);
 }
@@ -257,18 +251,8 @@ pid_t descendants_top(pid_t pid)
 char descendants_state(pid_t pid, char *place, size_t size)
 {
     struct process process;
-    char path[64];
-    ssize_t n = -1;
-    int fd;
 
-    snprintf(path, sizeof path, "/proc/%d/wchan", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        n = read(fd, place, size - 1);
-        close(fd);
-    }
-    place[n > 0 ? n : 0] = '\0';
-    if (n <= 0 || strcmp(place, "0") == 0)
+    if (!small_file_read(place, size, "/proc/%d/wchan", (int)pid) || strcmp(place, "0") == 0)
         snprintf(place, size, "?"); /* it does not wait, or we may not know */
     return read_process(pid, &process) ? process.state : '?';
 }
@@ -284,14 +268,6 @@ size_t descendants_children(pid_t *out, size_t capacity)
         out[n++] = pids.items[i];
     free(pids.items);
     return n;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* Take the zombies away; false once there is no child at all. */
@@ -313,7 +289,7 @@ static bool reap(void)
 
 size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except)
 {
-    const int64_t deadline = now_ms() + limit_ms;
+    const int64_t deadline = clock_now_ms() + limit_ms;
     int pause_ms = 1;
 
     for (;;) {
@@ -326,7 +302,7 @@ size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except)
         collect(&left, except, n_except);
         n = left.n;
         free(left.items);
-        if (n == 0 || now_ms() >= deadline)
+        if (n == 0 || clock_now_ms() >= deadline)
             return n;
         poll(NULL, 0, pause_ms);
         pause_ms = pause_ms < 20 ? pause_ms * 2 : 20;

@@ -13,10 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/json_text.h"
+#include "agent/os.h"
 #include "shard_runtime/core/lines.h"
 
 struct events {
@@ -87,14 +87,6 @@ static void sync_behind(const struct events *events)
     else
         close(fd);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-static int64_t now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 /* Append to out[*end...size); false once it does not fit. */
@@ -194,7 +186,7 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
 
     if (events == NULL)
         return FSDP_OK;
-    length = events_format(line + 1, sizeof line - 1, now_us(), generation, event, fields);
+    length = events_format(line + 1, sizeof line - 1, os_epoch_us(), generation, event, fields);
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
     status = append(events, line, length, err);
@@ -254,7 +246,7 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
         status = FSDP_OK;
         goto done;
     }
-    end = events_format(line + 1, sizeof line - 1, now_us(), generation, event->valuestring,
+    end = events_format(line + 1, sizeof line - 1, os_epoch_us(), generation, event->valuestring,
                         rank < 0 ? NULL : fields);
     if (end > 0) {
         end -= 2; /* "}\n" comes back behind the members */

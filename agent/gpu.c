@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/gpu_impl.h"
+#include "agent/small_file.h"
 
 void gpu_host_init(struct gpu_host *host, const char *(*get_env)(void *arg, const char *name), void *arg)
 {
@@ -57,20 +58,13 @@ static bool join(const struct gpu_host *host, char out[GPU_PATH_BYTES], const ch
 bool gpu_read(const struct gpu_host *host, char *out, size_t size, const char *format, ...)
 {
     char path[GPU_PATH_BYTES];
-    FILE *file = NULL;
     va_list args;
-    size_t n;
+    bool joined;
 
     va_start(args, format);
-    if (join(host, path, format, args))
-        file = fopen(path, "re");
+    joined = join(host, path, format, args);
     va_end(args);
-    if (file == NULL)
-        return false;
-    n = fread(out, 1, size - 1, file);
-    out[n] = '\0';
-    fclose(file);
-    return n > 0;
+    return joined && small_file_read(out, size, "%s", path);
 }
 
 bool gpu_may_open(const struct gpu_host *host, const char *format, ...)

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/clock.h"
 #include "agent/descendants.h"
 
 /* What the agent may need beyond the grace: to reap, to report, to bring the last of the output out. */
@@ -33,14 +34,6 @@ struct guard {
     pid_t strangers[MAX_STRANGERS];
     size_t n_strangers;
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void relay(const struct guard *guard, int signal)
 {
@@ -88,7 +81,7 @@ static void take_signal(struct guard *guard)
         if (signal == SIGINT && ++guard->n_interrupts >= INTERRUPTS_THAT_KILL)
             relay(guard, SIGKILL);
         if (guard->deadline_ms == 0)
-            guard->deadline_ms = now_ms() + guard->config->grace_ms + SLACK_MS;
+            guard->deadline_ms = clock_now_ms() + guard->config->grace_ms + SLACK_MS;
     }
 }
 
@@ -98,7 +91,7 @@ static int wait_timeout(const struct guard *guard)
 
     if (guard->deadline_ms == 0)
         return -1;
-    left = guard->deadline_ms - now_ms();
+    left = guard->deadline_ms - clock_now_ms();
     return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
 }
 

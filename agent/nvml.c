@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/clock.h"
+
 enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
 /* --- the library's side: as its documented interface says ------------------------------------------------------ */
@@ -170,14 +172,6 @@ static _Noreturn void child(int fd, const char *library, struct answer *answer)
     _exit(write_all(fd, answer, sizeof *answer) ? 0 : 1);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* True when `size` bytes came before the deadline and the other end's close. */
 static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
 {
@@ -185,7 +179,7 @@ static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
 
     while (size > 0) {
         struct pollfd ready = { .fd = fd, .events = POLLIN };
-        const int64_t left = deadline_ms - now_ms();
+        const int64_t left = deadline_ms - clock_now_ms();
         ssize_t n;
 
         if (left <= 0)
@@ -235,7 +229,7 @@ enum fsdp_status nvml_ask(const char *library, struct nvml_list *out, struct fsd
     status = pid < 0 ? fsdp_fail(err, FSDP_ERR_IO, "fork: %s", strerror(errno)) : FSDP_OK;
     close(ends[1]);
     if (pid > 0) {
-        heard = read_all(ends[0], answer, sizeof *answer, now_ms() + ANSWER_WITHIN_MS);
+        heard = read_all(ends[0], answer, sizeof *answer, clock_now_ms() + ANSWER_WITHIN_MS);
         end(pid);
         if (!heard)
             status = fsdp_fail(err, FSDP_ERR_IO, "NVML crashed, or gave no answer in %d s",

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/cgroup.h"
+#include "agent/small_file.h"
+
 enum { FILE_BYTES = 4096, RECORD_BYTES = 8192, RECORDS_MAX = 20000 };
 
 bool oom_parse_counter(const char *text, uint64_t *n)
@@ -34,53 +37,21 @@ pid_t oom_parse_record(const char *record)
     return at == NULL ? 0 : (pid_t)strtol(at + sizeof killed - 1, NULL, 10);
 }
 
-/* Is `name` one of the comma-separated `list`, which ends at `end`? */
-static bool lists(const char *list, const char *end, const char *name)
-{
-    const size_t length = strlen(name);
-
-    while (list < end) {
-        const size_t n = strcspn(list, ",:");
-
-        if (n == length && strncmp(list, name, n) == 0)
-            return true;
-        list += n + 1;
-    }
-    return false;
-}
-
 bool oom_parse_group(const char *text, bool *v1, char *path, size_t size)
 {
+    struct cgroup_line line;
     bool found = false;
 
-    while (*text != '\0') { /* "ID:CONTROLLERS:PATH"; cgroup v2 has no controllers there */
-        const size_t line = strcspn(text, "\n");
-        const char *list = memchr(text, ':', line), *group;
-
-        group = list == NULL ? NULL : memchr(list + 1, ':', line - (size_t)(list + 1 - text));
-        if (group != NULL && (group == list + 1 || lists(list + 1, group, "memory"))) {
-            *v1 = group != list + 1;
-            snprintf(path, size, "%.*s", (int)(text + line - (group + 1)), group + 1);
-            found = true;
-            if (*v1)
-                return true;
-        }
-        text += line + (text[line] == '\n');
+    while (cgroup_next(&text, &line)) {
+        if (!cgroup_is_v2(&line) && !cgroup_has(&line, "memory"))
+            continue;
+        *v1 = !cgroup_is_v2(&line);
+        snprintf(path, size, "%.*s", (int)line.group_bytes, line.group);
+        found = true;
+        if (*v1)
+            break; /* where the memory controller is still the first version's, it is not here */
     }
     return found;
-}
-
-static bool read_small(const char *path, char out[FILE_BYTES])
-{
-    const int fd = path[0] == '\0' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = -1;
-
-    if (fd >= 0) {
-        n = read(fd, out, FILE_BYTES - 1);
-        close(fd);
-    }
-    out[n > 0 ? n : 0] = '\0';
-    return n > 0;
 }
 
 /* The group as we are told it, or (a container that sees only its own part of the tree) the top of what we see. */
@@ -96,7 +67,7 @@ static void find_counter(struct oom_watch *watch, const char *root, bool v1, con
 
         snprintf(watch->counter, sizeof watch->counter, "%s%s%s/%s", root, top, in, counter);
         snprintf(watch->limit, sizeof watch->limit, "%s%s%s/%s", root, top, in, limit);
-        if (read_small(watch->counter, text) && oom_parse_counter(text, &watch->seen))
+        if (small_file_read(text, sizeof text, "%s", watch->counter) && oom_parse_counter(text, &watch->seen))
             return;
     }
     watch->counter[0] = watch->limit[0] = '\0';
@@ -109,7 +80,8 @@ void oom_watch_begin(struct oom_watch *watch, const char *cgroup_file, const cha
     ssize_t n;
 
     *watch = (struct oom_watch){ .kmsg = -1 };
-    if (read_small(cgroup_file, text) && oom_parse_group(text, &v1, group, sizeof group))
+    if (small_file_read(text, sizeof text, "%s", cgroup_file) &&
+        oom_parse_group(text, &v1, group, sizeof group))
         find_counter(watch, root, v1, group);
     /* In any other pid namespace the log's numbers are not ours. 4026531836 is the first one's inode: proc_ns.h. */
     n = readlink("/proc/self/ns/pid", ns, sizeof ns - 1);
@@ -170,7 +142,7 @@ static void put_limit(const struct oom_watch *watch, char *out, size_t size)
     uint64_t bytes;
 
     out[0] = '\0';
-    if (!read_small(watch->limit, text))
+    if (!small_file_read(text, sizeof text, "%s", watch->limit))
         return;
     bytes = strtoull(text, &end, 10);
     if (end != text && bytes < UINT64_C(1) << 60) /* v2 writes "max", v1 a huge number, where there is none */
@@ -185,7 +157,7 @@ enum oom_answer oom_watch_ask(struct oom_watch *watch, pid_t pid, bool by_kill, 
 
     read_log(watch);
     named = take_named(watch, pid);
-    if (read_small(watch->counter, text))
+    if (small_file_read(text, sizeof text, "%s", watch->counter))
         oom_parse_counter(text, &n);
     risen = n > watch->seen ? n - watch->seen : 0;
     if (!named && risen == 0)

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/clock.h"
+
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -254,11 +256,8 @@ static bool linux_reap(void *arg, const struct os_child *child, siginfo_t *info)
 
 static int64_t linux_now_ns(void *arg)
 {
-    struct timespec now;
-
     (void)arg;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return clock_now_ns();
 }
 
 const struct agent_os agent_os_linux = {

@@ -2,31 +2,13 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/small_file.h"
+
 enum { PATH_BYTES = 4096, LIST_BYTES = 16384, INDEXES = 10 };
-
-static __attribute__((format(printf, 3, 4))) bool read_text(char *out, size_t size, const char *format, ...)
-{
-    char path[PATH_BYTES];
-    FILE *file;
-    va_list args;
-    size_t n;
-
-    va_start(args, format);
-    vsnprintf(path, sizeof path, format, args);
-    va_end(args);
-    file = fopen(path, "re");
-    if (file == NULL)
-        return false;
-    n = fread(out, 1, size - 1, file);
-    out[n] = '\0';
-    fclose(file);
-    return n > 0;
-}
 
 /* The lowest CPU of a list; -1 where it is none, or empty. */
 static int lowest(const char *list)
@@ -45,16 +27,16 @@ static int last_level_cache(const char *root, int cpu)
     for (int i = 0; i < INDEXES; i++) {
         int level, sharing;
 
-        if (!read_text(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/type", root, cpu,
-                       i) ||
+        if (!small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/type", root,
+                             cpu, i) ||
             (strncmp(text, "Unified", 7) != 0 && strncmp(text, "Data", 4) != 0) ||
-            !read_text(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/level", root, cpu,
-                       i))
+            !small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/level", root,
+                             cpu, i))
             continue;
         level = atoi(text);
         if (level <= level_of_found ||
-            !read_text(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list",
-                       root, cpu, i))
+            !small_file_read(text, sizeof text,
+                             "%s/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", root, cpu, i))
             continue;
         sharing = lowest(text);
         if (sharing >= 0) {
@@ -70,11 +52,11 @@ static void read_cpu(struct topology_cpu *out, const char *root, int cpu)
     char text[LIST_BYTES];
 
     *out = (struct topology_cpu){ .online = true, .core = cpu, .cache = last_level_cache(root, cpu) };
-    if (read_text(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/topology/physical_package_id", root,
-                  cpu))
+    if (small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/topology/physical_package_id",
+                        root, cpu))
         out->package = atoi(text);
-    if (read_text(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", root,
-                  cpu) &&
+    if (small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                        root, cpu) &&
         lowest(text) >= 0)
         out->core = lowest(text);
 }
@@ -94,7 +76,7 @@ static void read_nodes(struct topology *topology, const char *root)
         struct cpu_mask cpus;
 
         if (strncmp(entry->d_name, "node", 4) != 0 || !isdigit((unsigned char)entry->d_name[4]) ||
-            !read_text(text, sizeof text, "%s/%s/cpulist", path, entry->d_name) ||
+            !small_file_read(text, sizeof text, "%s/%s/cpulist", path, entry->d_name) ||
             !cpu_mask_read(&cpus, text))
             continue;
         for (int cpu = cpu_mask_next(&cpus, -1); cpu >= 0; cpu = cpu_mask_next(&cpus, cpu))
@@ -110,7 +92,7 @@ enum fsdp_status topology_read(struct topology **out, const char *root, struct f
     struct cpu_mask online;
 
     *out = NULL;
-    if (!read_text(text, sizeof text, "%s/sys/devices/system/cpu/online", root) ||
+    if (!small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/online", root) ||
         !cpu_mask_read(&online, text) || cpu_mask_count(&online) == 0)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "/sys/devices/system/cpu does not tell which CPUs there are");
@@ -130,7 +112,8 @@ int topology_node_of_pci(const char *root, const char *pci)
 {
     char text[32];
 
-    if (pci[0] == '\0' || !read_text(text, sizeof text, "%s/sys/bus/pci/devices/%s/numa_node", root, pci))
+    if (pci[0] == '\0' ||
+        !small_file_read(text, sizeof text, "%s/sys/bus/pci/devices/%s/numa_node", root, pci))
         return -1;
     return atoi(text);
 }

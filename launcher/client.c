@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/clock.h"
 #include "agent/control_proto.h"
 #include "agent/frame.h"
 #include "agent/os.h"
@@ -68,18 +69,10 @@ static int connect_to_agent(struct client *client)
     return 0;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* All of it, within SEND_MS; the descriptors go with the first byte. False: the agent does not take it. */
 static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const int *stdio)
 {
-    const int64_t deadline = now_ms() + SEND_MS;
+    const int64_t deadline = clock_now_ms() + SEND_MS;
     char control[CMSG_SPACE(3 * sizeof(int))] = { 0 };
 
     while (n_bytes > 0) {
@@ -108,7 +101,7 @@ static bool send_all(int fd, const unsigned char *bytes, size_t n_bytes, const i
                    (poll(&writable, 1, 50) < 0 && errno != EINTR)) {
             return false;
         }
-        if (n_bytes > 0 && now_ms() > deadline) {
+        if (n_bytes > 0 && clock_now_ms() > deadline) {
             errno = ETIMEDOUT;
             return false;
         }

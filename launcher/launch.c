@@ -8,14 +8,14 @@
 #include "launcher/exit_status.h"
 #include "launcher/launch_impl.h"
 
-static const char *find_env(const struct surroundings *around, const char *name)
+const char *launch_env(const struct surroundings *around, const char *name)
 {
     const char *text = around->get_env(around->arg, name);
 
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
-static int bad_usage(struct fsdp_err *err, const char *words)
+int launch_bad_usage(struct fsdp_err *err, const char *words)
 {
     fsdp_fail(err, FSDP_ERR_CONFIG, "%s", words);
     return FSDP_EXIT_USAGE;
@@ -49,11 +49,11 @@ static int set_signals(struct agent_config *config, const struct options *option
     if (forward != NULL)
         (void)options_signals(forward, &config->forward_signals, NULL);
     if (stop->text != NULL && (config->stop_signals & config->forward_signals) != 0)
-        return bad_usage(err, "a signal is either handled (--signals-to-handle) or forwarded "
-                              "(--forward-signals), not both");
+        return launch_bad_usage(err, "a signal is either handled (--signals-to-handle) or forwarded "
+                                     "(--forward-signals), not both");
     if (config->save_on_signal != 0 &&
         (config->forward_signals & (UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGUSR1)) != 0)
-        return bad_usage(
+        return launch_bad_usage(
             err, "with --save-on-signal, TERM and USR1 ask for a checkpoint: they cannot be forwarded");
     config->stop_signals &= ~config->forward_signals;
     return 0;
@@ -151,7 +151,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
 
 static const char *find_python(const struct surroundings *around)
 {
-    const char *named = find_env(around, "PYTHON_EXEC");
+    const char *named = launch_env(around, "PYTHON_EXEC");
 
     if (named != NULL || around->python_beside != NULL)
         return named != NULL ? named : around->python_beside;
@@ -278,7 +278,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     if (status != 0)
         return status;
     if (config->save_on_signal != 0)
-        return bad_usage(err, "--save-on-signal is for job files: a program gets the signal itself");
+        return launch_bad_usage(err, "--save-on-signal is for job files: a program gets the signal itself");
     launch->argv = launch_program_argv(options, kind, around, err);
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);

@@ -30,6 +30,12 @@ int launch_check_devices(struct launch *launch, const struct job *job, const str
                          struct fsdp_err *err);
 void launch_note_few_devices(struct launch *launch, const struct surroundings *around);
 
+/** A variable of the user's; NULL where it is empty. */
+const char *launch_env(const struct surroundings *around, const char *name);
+
+/** Leaves the words in `err`. Returns FSDP_EXIT_USAGE. */
+int launch_bad_usage(struct fsdp_err *err, const char *words);
+
 /** One more line for the user; those beyond LAUNCH_NOTES_MAX are dropped. */
 __attribute__((format(printf, 2, 3))) void launch_note(struct launch *launch, const char *format, ...);
 

@@ -21,12 +21,6 @@ void launch_note(struct launch *launch, const char *format, ...)
     va_end(args);
 }
 
-static int bad_usage(struct fsdp_err *err, const char *words)
-{
-    fsdp_fail(err, FSDP_ERR_CONFIG, "%s", words);
-    return FSDP_EXIT_USAGE;
-}
-
 static const char *text_of(const struct options *options, enum option_id id)
 {
     return options->of[id].text;
@@ -79,7 +73,7 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
     int port = (int)options_number(options, OPT_MASTER_PORT, LAUNCH_MASTER_PORT), status = 0;
 
     if (!has_endpoint && !has_master)
-        return bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");
+        return launch_bad_usage(err, "more than one node needs --rdzv-endpoint HOST:PORT");
     if (has_master)
         status = read_master(launch, options, err);
     if (status == 0 && has_endpoint)
@@ -90,7 +84,7 @@ static int set_endpoint(struct launch *launch, const struct options *options, st
     if (!has_endpoint)
         memcpy(launch->endpoint_host, launch->master_host, sizeof launch->endpoint_host);
     if (port == 0)
-        return bad_usage(err, "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT");
+        return launch_bad_usage(err, "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT");
     config->rendezvous_host = launch->endpoint_host;
     config->rendezvous_port = port;
     if (has_endpoint && has_master) {
@@ -110,7 +104,7 @@ static int set_secret(struct launch *launch, const struct options *options, stru
     if (status != FSDP_OK)
         return exit_status_of(status);
     if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
-        return bad_usage(
+        return launch_bad_usage(
             err, "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
     if (launch->secret.n_bytes > 0) {
         launch->config.secret = launch->secret.bytes;
@@ -242,7 +236,7 @@ static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_e
     if (!scheduler_step_find(&step, around->get_env, around->arg))
         return 0;
     scheduler_step_advise(&step, LAUNCH_DEFAULT_PORT, words, sizeof words);
-    return bad_usage(err, words);
+    return launch_bad_usage(err, words);
 }
 
 int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,

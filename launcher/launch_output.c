@@ -53,20 +53,13 @@ static int set_patterns(const struct options *options, enum option_id id, char *
     return text == NULL ? 0 : exit_status_of(options_patterns(text, out, err));
 }
 
-static const char *find_env(const struct surroundings *around, const char *name)
-{
-    const char *text = around->get_env(around->arg, name);
-
-    return text == NULL || *text == '\0' ? NULL : text;
-}
-
 static bool wants_color(const struct options *options, const struct surroundings *around)
 {
-    const char *terminal = find_env(around, "TERM");
+    const char *terminal = launch_env(around, "TERM");
 
     if (options_has(options, OPT_COLOR))
         return true;
-    if (options_has(options, OPT_NO_COLOR) || find_env(around, "NO_COLOR") != NULL)
+    if (options_has(options, OPT_NO_COLOR) || launch_env(around, "NO_COLOR") != NULL)
         return false;
     return around->err_is_terminal && terminal != NULL && strcmp(terminal, "dumb") != 0;
 }

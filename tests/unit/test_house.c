@@ -44,6 +44,7 @@ static const char *const pure[] = {
     R "job/",
     "agent/gpu_visible.",
     "agent/cpu_mask.",
+    "agent/cgroup.",
     "agent/numa.",
     R "data/order.",
     "agent/world_fsm.",
