@@ -53,8 +53,8 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
     const char *unasked;
 
     for (size_t i = 0; i < n_tensors; i++) {
-        struct checkpoint_rows rows;
-        enum fsdp_status status = checkpoint_tensor_rows(&tensors[i], W, rank, &rows, err);
+        struct box box;
+        enum fsdp_status status = checkpoint_tensor_box(&tensors[i], W, rank, &box, err);
         const int64_t found = status == FSDP_OK ? contents_find(contents, tensors[i].name) : -1;
 
         if (status != FSDP_OK)
@@ -67,8 +67,7 @@ static enum fsdp_status match(const struct contents *contents, int W, int rank,
         asked[found] = true;
         wants[i] = (struct reshard_want){
             .tensor = (uint32_t)found,
-            .first = rows.first,
-            .n_rows = rows.n_rows,
+            .box = box,
             .to = tensors[i].rows,
             .store = tensors[i].store,
             .in_store = tensors[i].in_store,

@@ -1,6 +1,5 @@
 #include "shard_runtime/checkpoint/reshard.h"
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -27,33 +26,36 @@ static unsigned char *place_of(const struct reshard_want *want, uint64_t at)
     return want->store == NULL ? want->to + at : NULL;
 }
 
-/* Cut one want along the files that hold its rows. The contents are proven to cover every row once. */
-static bool add_want(struct plan *plan, const struct contents *contents, const struct reshard_want *want)
+static bool add_piece(struct plan *plan, const struct contents_piece *piece, const struct reshard_want *want,
+                      uint64_t elem_bytes)
 {
-    const uint64_t row_bytes = contents_row_bytes(&contents->manifest.tensors[want->tensor]);
-    const uint64_t end = want->first + want->n_rows;
-    uint64_t row = want->first;
+    struct box_runs runs;
+    struct box_run run;
+    struct box meet;
 
-    for (size_t i = contents->starts[want->tensor]; i < contents->starts[want->tensor + 1] && row < end;
-         i++) {
-        const struct contents_piece *piece = &contents->pieces[i];
-        const uint64_t piece_end = piece->first + piece->n_rows;
-        const uint64_t stop = piece_end < end ? piece_end : end;
-
-        if (piece_end <= row)
-            continue;
-        if (row_bytes > 0 &&
-            !add(plan, (struct reshard_read){ .file = piece->file,
-                                              .offset = piece->offset + (row - piece->first) * row_bytes,
-                                              .size_bytes = (stop - row) * row_bytes,
-                                              .to = place_of(want, (row - want->first) * row_bytes),
+    if (!box_meet(&piece->box, &want->box, &meet))
+        return true;
+    runs = box_runs_of(&meet, &piece->box, &want->box);
+    while (box_runs_next(&runs, &run))
+        if (!add(plan, (struct reshard_read){ .file = piece->file,
+                                              .offset = piece->offset + run.in_a * elem_bytes,
+                                              .size_bytes = run.n_elems * elem_bytes,
+                                              .to = place_of(want, run.in_b * elem_bytes),
                                               .store = want->store,
                                               .in_store = want->in_store,
-                                              .at = (row - want->first) * row_bytes }))
+                                              .at = run.in_b * elem_bytes }))
             return false;
-        row = stop;
-    }
-    assert(row == end);
+    return true;
+}
+
+/* Cut one want along the files that hold it. The contents are proven to cover every element once. */
+static bool add_want(struct plan *plan, const struct contents *contents, const struct reshard_want *want)
+{
+    const uint64_t elem_bytes = fsdp_dtype_size(contents->manifest.tensors[want->tensor].dtype);
+
+    for (size_t i = contents->starts[want->tensor]; i < contents->starts[want->tensor + 1]; i++)
+        if (!add_piece(plan, &contents->pieces[i], want, elem_bytes))
+            return false;
     return true;
 }
 
@@ -92,6 +94,18 @@ static void join(struct plan *plan)
     plan->n = plan->n == 0 ? 0 : kept + 1;
 }
 
+static bool has_box(const struct contents *contents, const struct reshard_want *want)
+{
+    const struct manifest_tensor *tensor;
+    struct box whole;
+
+    if (want->tensor >= contents->manifest.n_tensors)
+        return false;
+    tensor = &contents->manifest.tensors[want->tensor];
+    whole = box_whole(tensor->shape, tensor->n_dims);
+    return box_is_within(&want->box, &whole);
+}
+
 enum fsdp_status reshard_plan(const struct contents *contents, const struct reshard_want *wants,
                               size_t n_wants, struct reshard_read **reads, size_t *n_reads,
                               struct fsdp_err *err)
@@ -102,13 +116,10 @@ enum fsdp_status reshard_plan(const struct contents *contents, const struct resh
     *n_reads = 0;
     for (size_t i = 0; i < n_wants; i++) {
         const struct reshard_want *want = &wants[i];
-        uint64_t end;
 
-        if (want->tensor >= contents->manifest.n_tensors ||
-            __builtin_add_overflow(want->first, want->n_rows, &end) ||
-            end > contents_rows(&contents->manifest.tensors[want->tensor])) {
+        if (!has_box(contents, want)) {
             free(plan.reads);
-            return fsdp_fail(err, FSDP_ERR_ARG, "rows are wanted that tensor %lu does not have",
+            return fsdp_fail(err, FSDP_ERR_ARG, "elements are wanted that tensor %lu does not have",
                              (unsigned long)want->tensor);
         }
         if (!add_want(&plan, contents, want)) {

@@ -1,6 +1,7 @@
 /*
- * Which bytes of which file go where when a state saved by some number of ranks is loaded by another: pure. A
- * dim-0 shard is one range of bytes, so that each wanted shard becomes a few ranges, read exactly once.
+ * Which bytes of which file go where when a state saved by some number of ranks is loaded by another: pure. A shard of whole
+ * rows is one range of bytes, so that each wanted one becomes a few ranges, read exactly once; one that was or is to be
+ * cut along another dimension becomes one for each row.
  */
 #ifndef CHECKPOINT_RESHARD_H
 #define CHECKPOINT_RESHARD_H
@@ -13,10 +14,10 @@
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/rows_store.h"
 
-/** Rows first .. first + n_rows - 1 of a tensor, wanted at `to`, or as tensor `in_store` of a store. */
+/** A box of a tensor, wanted at `to`, or as tensor `in_store` of a store. */
 struct reshard_want {
     uint32_t tensor; /* index in the contents' manifest */
-    uint64_t first, n_rows;
+    struct box box;
     unsigned char *to;
     const struct rows_store *store; /* NULL: in memory */
     size_t in_store;

@@ -55,6 +55,16 @@ enum fsdp_status checkpoint_head(const struct checkpoint_state *state, uint32_t 
     return status;
 }
 
+/* A tensor without elements is there as all of its rows; a rank without rows of one has nothing to write. */
+static bool has_nothing(const struct checkpoint_tensor *tensor, const struct box *box)
+{
+    bool nothing = false;
+
+    for (size_t d = 0; d < tensor->n_dims; d++)
+        nothing = nothing || (box->sizes[d] == 0 && (d == 0 || tensor->shape[d] > 0));
+    return nothing;
+}
+
 /* This rank's shards of `tensors`, those without rows left out. */
 static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors, size_t n_tensors, int W,
                                         int rank, struct safetensors_tensor *shards, size_t *n_shards,
@@ -64,12 +74,12 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
     for (size_t i = 0; i < n_tensors; i++) {
         const struct checkpoint_tensor *tensor = &tensors[i];
         struct safetensors_tensor *shard = &shards[*n_shards];
-        struct checkpoint_rows rows;
-        const enum fsdp_status status = checkpoint_tensor_rows(tensor, W, rank, &rows, err);
+        struct box box;
+        const enum fsdp_status status = checkpoint_tensor_box(tensor, W, rank, &box, err);
 
         if (status != FSDP_OK)
             return status;
-        if (rows.n_rows == 0 || tensor->saved_elsewhere)
+        if (has_nothing(tensor, &box) || tensor->saved_elsewhere)
             continue;
         *shard = (struct safetensors_tensor){ .name = tensor->name,
                                               .dtype = tensor->dtype,
@@ -79,10 +89,9 @@ static enum fsdp_status describe_shards(const struct checkpoint_tensor *tensors,
                                               .data = tensor->rows,
                                               .store = tensor->store,
                                               .in_store = tensor->in_store };
-        memcpy(shard->shape, tensor->shape, sizeof shard->shape);
+        memcpy(shard->shape, box.sizes, sizeof shard->shape);
+        memcpy(shard->offsets, box.offsets, sizeof shard->offsets);
         memcpy(shard->global_shape, tensor->shape, sizeof shard->global_shape);
-        shard->shape[0] = rows.n_rows;
-        shard->offsets[0] = rows.first;
         ++*n_shards;
     }
     return FSDP_OK;

@@ -1,5 +1,7 @@
 #include "shard_runtime/checkpoint/tensors.h"
 
+#include <string.h>
+
 #include "shard_runtime/shard/layout.h"
 
 enum fsdp_status checkpoint_tensor_rows(const struct checkpoint_tensor *tensor, int W, int rank,
@@ -18,11 +20,32 @@ enum fsdp_status checkpoint_tensor_rows(const struct checkpoint_tensor *tensor, 
             return fsdp_fail(err, FSDP_ERR_ARG, "the size of %.200s does not fit", tensor->name);
     if (__builtin_mul_overflow(row_bytes, tensor->shape[0], &bytes) || bytes > SIZE_MAX / 2)
         return fsdp_fail(err, FSDP_ERR_ARG, "the size of %.200s does not fit", tensor->name);
-    own = tensor->cut_W > 0 ? layout_shard((size_t)tensor->shape[0], tensor->cut_W, tensor->cut_rank)
-                            : layout_shard((size_t)tensor->shape[0], W, rank);
+    own = layout_shard((size_t)tensor->shape[0], W, rank);
     *rows = (struct checkpoint_rows){ own.first, own.n_rows, row_bytes };
-    if (own.n_rows > 0 && row_bytes > 0 && tensor->rows == NULL && tensor->store == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "%.200s has %zu rows here but no memory", tensor->name,
-                         own.n_rows);
+    return FSDP_OK;
+}
+
+enum fsdp_status checkpoint_tensor_box(const struct checkpoint_tensor *tensor, int W, int rank,
+                                       struct box *box, struct fsdp_err *err)
+{
+    const struct box whole = box_whole(tensor->shape, tensor->n_dims);
+    struct checkpoint_rows rows;
+    const enum fsdp_status status = checkpoint_tensor_rows(tensor, W, rank, &rows, err);
+
+    if (status != FSDP_OK)
+        return status;
+    *box = whole;
+    if (tensor->placed) {
+        memcpy(box->offsets, tensor->offsets, sizeof box->offsets);
+        memcpy(box->sizes, tensor->sizes, sizeof box->sizes);
+    } else {
+        box->offsets[0] = rows.first;
+        box->sizes[0] = rows.n_rows;
+    }
+    if (!box_is_within(box, &whole))
+        return fsdp_fail(err, FSDP_ERR_ARG, "what is here of %.200s is not within it", tensor->name);
+    if (box_elems(box) > 0 && tensor->rows == NULL && tensor->store == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%.200s has %llu elements here but no memory", tensor->name,
+                         (unsigned long long)box_elems(box));
     return FSDP_OK;
 }

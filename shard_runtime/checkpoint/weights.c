@@ -148,14 +148,14 @@ static enum fsdp_status read_tensor(struct fsdp_io *io, const char *directory,
                                     int64_t found, int W, int rank, struct fsdp_err *err)
 {
     const struct manifest_tensor *there = &contents->manifest.tensors[found];
-    struct checkpoint_rows rows;
-    enum fsdp_status status = checkpoint_tensor_rows(tensor, W, rank, &rows, err);
-    struct reshard_want want = { .tensor = (uint32_t)found, .first = rows.first, .n_rows = rows.n_rows };
-    const size_t n_bytes = (size_t)(rows.n_rows * contents_row_bytes(there));
+    struct reshard_want want = { .tensor = (uint32_t)found };
+    enum fsdp_status status = checkpoint_tensor_box(tensor, W, rank, &want.box, err);
     unsigned char *staged = NULL;
+    size_t n_bytes;
 
-    if (status != FSDP_OK || n_bytes == 0)
+    if (status != FSDP_OK || box_elems(&want.box) == 0)
         return status;
+    n_bytes = (size_t)(box_elems(&want.box) * fsdp_dtype_size(there->dtype));
     want.to = tensor->rows;
     if (there->dtype != tensor->dtype) {
         want.to = staged = malloc(n_bytes);

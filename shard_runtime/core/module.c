@@ -121,10 +121,11 @@ static bool measure(int n_dims, const size_t *shape, struct fsdp_parameter *para
             parameter->row_elems = n;
         if (shape[d] == 0 || !checked_mul(n, shape[d], &n))
             return false;
-        parameter->shape[d] = shape[d];
+        parameter->shape[d] = parameter->whole_shape[d] = shape[d];
     }
     parameter->n_dims = n_dims;
-    parameter->n_elems = n;
+    parameter->n_elems = parameter->whole_elems = n;
+    parameter->split.n_parts = 1;
     return checked_mul(n, 2 * sizeof(double),
                        &bytes); /* state of 16 bytes an element must still be countable */
 }
@@ -206,7 +207,7 @@ size_t fsdp_module_n_elems(const struct fsdp_module *module)
 
     for (const struct fsdp_module *m = module; m != NULL; m = module_next(module, m))
         for (size_t i = 0; i < m->n_parameters; i++)
-            n += m->parameters[i]->n_elems;
+            n += m->parameters[i]->whole_elems;
     return n;
 }
 
@@ -230,6 +231,14 @@ const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, 
         if (strcmp(module->aliases[i].name, name) == 0)
             return module->aliases[i].parameter;
     return NULL;
+}
+
+void parameter_split(struct fsdp_parameter *parameter, int dim, int n_parts, int part)
+{
+    parameter->split = (struct tensor_split){ .n_parts = n_parts, .part = part, .dim = dim };
+    parameter->shape[dim] /= (size_t)n_parts;
+    parameter->n_elems /= (size_t)n_parts;
+    parameter->row_elems = parameter->n_elems / parameter->shape[0];
 }
 
 static struct fsdp_parameter *own_parameter(struct fsdp_module *module, const char *name)

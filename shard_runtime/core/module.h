@@ -11,12 +11,22 @@
 #include <fsdp/activation_checkpoint.h>
 #include <fsdp/fully_shard.h>
 #include <fsdp/module.h>
+#include <fsdp/tensor_parallel.h>
+
+/* How tensor parallelism cuts a tensor: into n_parts equal parts along dimension `dim`, of which this rank has number
+ * `part`. n_parts 1: not at all. */
+struct tensor_split {
+    int n_parts, part, dim;
+};
 
 struct fsdp_parameter {
     char *name; /* with the path of its module in front */
     int n_dims;
-    size_t shape[FSDP_MAX_DIMS];
+    size_t shape
+        [FSDP_MAX_DIMS]; /* of what this rank computes with: its part, where tensor parallelism splits it */
     size_t n_elems, row_elems; /* row_elems = n_elems / shape[0] */
+    struct tensor_split split;
+    size_t whole_shape[FSDP_MAX_DIMS], whole_elems; /* of all parts together */
     enum fsdp_init init;
     const struct fsdp_module *owner;
     bool frozen;   /* requires_grad false */
@@ -58,6 +68,13 @@ struct unit_policy {
     enum fsdp_offload offload;
 };
 
+/* Of a module that tensor parallelism splits: the tensor group's mesh, of one dimension; NULL: it does not. */
+struct module_tensor {
+    struct fsdp_device_mesh *mesh;
+    enum fsdp_parallel_style style;
+    int n_parts, part;
+};
+
 struct fsdp_module {
     char *name, *path;
     struct fsdp_module *parent, *root;
@@ -75,6 +92,7 @@ struct fsdp_module {
         *leader; /* the first of the list it was given in, which has the policy; NULL: itself */
     struct unit_policy policy;
     enum fsdp_activation_checkpoint checkpoint;
+    struct module_tensor tensor;
     struct fsdp_err err; /* of the root only */
 };
 
@@ -84,6 +102,10 @@ void module_fail(struct fsdp_module *module, enum fsdp_status status, const char
 
 /** The module's parameter called `name` (the part behind the path), or NULL. */
 const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, const char *name);
+
+/** Let this rank keep part number `part` of n_parts of `parameter` along `dim`, which n_parts divides. Once, before its unit is
+ * sharded. */
+void parameter_split(struct fsdp_parameter *parameter, int dim, int n_parts, int part);
 
 /** The nearest module at or above `module` that fsdp_fully_shard() was called on, or NULL. */
 const struct fsdp_module *module_unit(const struct fsdp_module *module);

@@ -15,6 +15,21 @@
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/shardfile/json.h"
 
+void model_checkpoint_tensor(const struct fsdp_tensor_shard *shard, struct checkpoint_tensor *tensor)
+{
+    *tensor = (struct checkpoint_tensor){ .name = shard->name,
+                                          .dtype = shard->dtype,
+                                          .n_dims = (size_t)shard->n_dims,
+                                          .placed = true,
+                                          .saved_elsewhere = shard->elsewhere,
+                                          .rows = shard->data };
+    for (int d = 0; d < shard->n_dims; d++) {
+        tensor->shape[d] = shard->shape[d];
+        tensor->offsets[d] = shard->offsets[d];
+        tensor->sizes[d] = shard->sizes[d];
+    }
+}
+
 /* All tensors of both, to be freed; NULL: out of memory. */
 static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                               size_t *n_tensors)
@@ -34,35 +49,22 @@ static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct f
     if (optimizer != NULL)
         fsdp_optimizer_state(optimizer, shards + n_model);
     for (size_t i = 0; i < n; i++) {
-        const bool everywhere = shards[i].everywhere;
-
-        tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name,
-                                                 .dtype = shards[i].dtype,
-                                                 .n_dims = (size_t)shards[i].n_dims,
-                                                 .cut_W = everywhere ? 1 : model->W,
-                                                 .cut_rank = everywhere ? 0 : model->shard_rank,
-                                                 .saved_elsewhere =
-                                                     model->context->rank >= (everywhere ? 1 : model->W),
-                                                 .rows = shards[i].data,
-                                                 .store = i < n_model ? NULL : optimizer_store(optimizer),
-                                                 .in_store = i < n_model ? 0 : i - n_model };
-        for (int d = 0; d < shards[i].n_dims; d++)
-            tensors[i].shape[d] = shards[i].shape[d];
+        model_checkpoint_tensor(&shards[i], &tensors[i]);
+        tensors[i].store = i < n_model ? NULL : optimizer_store(optimizer);
+        tensors[i].in_store = i < n_model ? 0 : i - n_model;
     }
     free(shards);
     return tensors;
 }
 
-/* Files hold rows of dimension 0. */
-static enum fsdp_status check_cuts(const struct fsdp_model *model, struct fsdp_err *err)
+/* A checkpoint is the world's: one of several models that groups of its ranks train apart has no place in it. */
+static enum fsdp_status check_world(const struct fsdp_model *model, struct fsdp_err *err)
 {
-    for (int i = 0; i < model->layout.n_params; i++)
-        if (model->layout.params[i].parameter->shard_dim != 0)
-            return fsdp_fail(
-                err, FSDP_ERR_UNSUPPORTED,
-                "\"%s\" is cut along dimension %d: checkpoints of such a model are not supported yet",
-                model->layout.params[i].parameter->name, model->layout.params[i].parameter->shard_dim);
-    return FSDP_OK;
+    return model->data_ranks * model->T == model->context->W
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                           "checkpoints of a model on %d of the world's %d ranks are not supported",
+                           model->data_ranks * model->T, model->context->W);
 }
 
 /* What the bits of a run depend on, as a JSON object, to be freed. */
@@ -95,7 +97,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     struct checkpoint_saved done;
 
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    status = check_cuts(model, err);
+    status = check_world(model, err);
     if (status != FSDP_OK)
         goto done;
     if (directory != NULL && !fsdp_context_alone(context)) {
@@ -189,7 +191,7 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     struct checkpoint_loaded loaded;
     size_t n_tensors;
 
-    status = check_cuts(model, err);
+    status = check_world(model, err);
     if (status == FSDP_OK && directory == NULL)
         status = io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err);
     if (status == FSDP_OK && step < 0)

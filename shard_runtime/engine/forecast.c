@@ -30,22 +30,6 @@ static struct fsdp_forecast_collectives collectives_of(const struct plan_collect
                                                .sent_bytes = counted->sent_bytes };
 }
 
-/* The world's group, and along a mesh those of its dimensions: consecutive ranks shard, distant ones replicate. */
-static size_t staging_bytes(const struct fsdp_model *model, const struct fsdp_forecast_world *world)
-{
-    const int per_host = world->ranks_per_host;
-    const int shards = model->W < per_host ? model->W : per_host;
-    const int replicas = per_host > model->W ? per_host / model->W : 1;
-    size_t bytes = comm_staging_bytes(world->size / per_host, per_host);
-
-    if (model->root->policy.mesh != NULL) {
-        bytes += comm_staging_bytes(model->W / shards, shards);
-        bytes += comm_staging_bytes(model->R / (replicas < model->R ? replicas : model->R),
-                                    replicas < model->R ? replicas : model->R);
-    }
-    return bytes;
-}
-
 static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
                  const struct fsdp_optimizer_options *optimizer, const struct fsdp_forecast_world *world)
 {
@@ -53,7 +37,7 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
 
     fsdp_model_memory(model, &forecast->memory);
     forecast_optimizer(forecast, model, optimizer);
-    forecast->staging = staging_bytes(model, world);
+    forecast->staging = model_staging_bytes(model, world->ranks_per_host);
     plan_count_traffic(&model->training.plan, world->n_micro, &traffic);
     forecast->all_gather = collectives_of(&traffic.all_gather);
     forecast->reduce_scatter = collectives_of(&traffic.reduce_scatter);

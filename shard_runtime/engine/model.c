@@ -19,8 +19,10 @@ struct graph_input model_input(const struct fsdp_model *model, size_t batch, siz
 
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training)
 {
-    return (struct plan_options){ .W = model->W,
-                                  .R = model->R,
+    return (struct plan_options){ .W = model->meshes[0].W,
+                                  .R = model->meshes[0].R,
+                                  .ranks_of = model_ranks_of,
+                                  .ranks_user = model,
                                   .accumulates = training && model->options.accumulates,
                                   .gradient_sync = model->options.gradient_sync,
                                   .prefetch = 1,
@@ -47,6 +49,9 @@ enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *er
 
 void model_drop_layout(struct fsdp_model *model)
 {
+    free(model->meshes);
+    model->meshes = NULL;
+    model->n_meshes = 0;
     plan_fini(&model->layout);
     graph_fini(&model->layout_graph);
 }
@@ -148,7 +153,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     model->root = root;
     model->options = *options;
     model->loaded_step = -1;
-    model->grad_scale = 1.0;
+    model->grad_scale = model->loss_scale = 1.0;
     status = model_make_layout(model, err);
     if (status == FSDP_OK)
         status = model_open_comms(model, err);
@@ -184,6 +189,21 @@ void fsdp_model_destroy(struct fsdp_model *model)
     model_close_comms(model);
     model_drop_layout(model);
     free(model);
+}
+
+double model_gradient_scale(const struct fsdp_model *model, int group)
+{
+    /* Those of ignored parameters are this rank's own business: clipping does not count them. */
+    return model->loss_scale * (model->layout.groups[group].local ? 1.0 : model->grad_scale);
+}
+
+enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err)
+{
+    return model->n_micro_done == 0
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_ARG,
+                           "the last backward of this step is yet to come: %zu micro-steps are done",
+                           model->n_micro_done);
 }
 
 void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory)

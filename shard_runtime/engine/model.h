@@ -12,9 +12,20 @@
 #include "shard_runtime/plan/plan.h"
 #include "shard_runtime/shard/param_group.h"
 
-/** The ranks that gather slices of 1 / k together. */
+/** The ranks that units are sharded over, and the replicas of that: those of a mesh that fsdp_fully_shard() was given. */
+struct model_mesh {
+    const struct fsdp_device_mesh *mesh; /* NULL: all of the world shard */
+    int W, R;                            /* ranks that shard, replicas of that */
+    int shard_rank, replica_rank;        /* this one's place among either */
+    struct fsdp_comm *shards, *replicas; /* the groups of the two; borrowed from mesh or context */
+    struct fsdp_comm
+        *own_reduces; /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
+};
+
+/** The ranks of a mesh that gather slices of 1 / k together. */
 struct model_part {
     int k;
+    const struct model_mesh *mesh;
     struct fsdp_comm *comm;
 };
 
@@ -39,11 +50,13 @@ struct fsdp_model {
     struct fsdp_context *context;
     struct fsdp_module *root;
     struct fsdp_model_options options;
-    int W, R, shard_rank; /* ranks that shard, replicas of that; this one's place among the first */
-    struct fsdp_comm *shards, *replicas; /* the groups of the two; borrowed from mesh or context */
-    struct fsdp_comm
-        *own_reduces;         /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
-    struct model_part *parts; /* one for each k among the groups */
+    struct model_mesh *meshes; /* the root's first; of the same ranks all of them */
+    int n_meshes;
+    int data_ranks;     /* that compute on samples of their own: those of each mesh */
+    int T, tensor_rank; /* the tensor group: ranks that each have a part of split modules; 1 and 0 without */
+    const struct fsdp_device_mesh *tensor_mesh;
+    struct fsdp_comm *tensor; /* borrowed from the mesh */
+    struct model_part *parts; /* one for each k among the groups of a mesh */
     int n_parts;
     struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;
@@ -51,8 +64,12 @@ struct fsdp_model {
     float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
     size_t parameter_bytes, gradient_bytes;
     size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
-    double grad_scale;    /* gradients count as multiplied by it */
-    int64_t loaded_step;  /* the checkpoint it was loaded from, or -1 */
+    double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
+    double grad_scale; /* and by this one, of clipping, where they are reduced */
+    bool more_to_come; /* the next call is not the step's last */
+    size_t n_micro_done;   /* of a step whose last call is yet to come */
+    uint64_t step_targets; /* and their targets */
+    int64_t loaded_step;   /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
 };
 
@@ -87,14 +104,34 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
 enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err);
 void model_drop_layout(struct fsdp_model *model);
 
-/** Take W, R and the two groups from the mesh that all units were sharded over, or from the context. */
+/** Find the meshes that units were sharded over and modules split over. */
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err);
 
 /** Open what groups of ranks the layout needs beside the mesh's: own_reduces and parts. Collective. */
 enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err);
 void model_close_comms(struct fsdp_model *model);
-/** The ranks that gather slices of 1 / k. */
-struct fsdp_comm *model_part(const struct fsdp_model *model, int k);
+/** The ranks of `mesh` that gather slices of 1 / k. */
+struct fsdp_comm *model_part(const struct fsdp_model *model, const struct model_mesh *mesh, int k);
+/** The mesh of a group of the layout. */
+const struct model_mesh *model_mesh(const struct fsdp_model *model, int group);
+/** plan_options.ranks_of; `user` is the model. */
+void model_ranks_of(const void *user, const struct fsdp_module *unit, int *W, int *R);
+/** The group of a tensor mesh of this model; NULL where mesh is. */
+struct fsdp_comm *model_tensor_comm(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh);
+
+/** The ranks, in order, that `mesh` shards over together with this one, in ranks (mesh->W). */
+void model_list_shards(const struct fsdp_model *model, const struct model_mesh *mesh, int *ranks);
+/** Does a unit ask for reductions in a group of their own? */
+bool model_wants_separate_reduces(const struct fsdp_model *model);
+/** What the process groups of the model keep on each rank to move data through, once they were used. */
+size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host);
+
+/** All-reduce over the ranks that compute on samples of their own, or over these and the tensor group: all that share the
+ * model. Collective over them; nothing happens where there is one alone. */
+enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *buffer, size_t n_elems,
+                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
+enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
+                                       enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 
 /** The input that the model's options and these sizes describe. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq);
@@ -114,6 +151,19 @@ int model_cut(const struct fsdp_model *model, int index, int *rank);
 /** The shard of parameter `index` on this rank: where it begins in memory, and how many elements are its own. NULL
  * and 0: a gradient that there is none of. */
 float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);
+
+/** By what a gradient of `group` counts as multiplied. */
+double model_gradient_scale(const struct fsdp_model *model, int group);
+/** FSDP_ERR_ARG while the last backward of a step is yet to come: its gradients are not there yet. */
+enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err);
+
+struct checkpoint_tensor;
+
+/** A shard as checkpoint/ takes it. */
+void model_checkpoint_tensor(const struct fsdp_tensor_shard *shard, struct checkpoint_tensor *tensor);
+
+/** What fsdp_model_state() tells of parameter `index`, but for the data: its optimizer's state has the same. */
+void model_tensor_shard(const struct fsdp_model *model, int index, struct fsdp_tensor_shard *out);
 
 /** What model_shard() says, without memory: does it exist, and how many elements. */
 bool model_shard_elems(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems);

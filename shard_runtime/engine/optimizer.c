@@ -201,14 +201,6 @@ static int group_of(const struct fsdp_optimizer *optimizer, int i)
     return optimizer->model->layout.params[optimizer->params[i]].group;
 }
 
-/* Gradients of ignored parameters are this rank's own business: clipping does not count them. */
-static float scale_of(const struct fsdp_optimizer *optimizer, int i)
-{
-    const struct fsdp_model *model = optimizer->model;
-
-    return model->layout.groups[group_of(optimizer, i)].local ? 1.0f : (float)model->grad_scale;
-}
-
 /* `rows` are those of tensor i, or some of them. */
 static void update(struct fsdp_optimizer *optimizer, int i, const struct optim_tensor *rows)
 {
@@ -217,7 +209,8 @@ static void update(struct fsdp_optimizer *optimizer, int i, const struct optim_t
 
     if (rows->n_elems > 0)
         optimizer->ops->update(&context->numerics, context->streams[PLAN_COMPUTE], options, rows,
-                               fsdp_schedule_lr(options, optimizer->step + 1), scale_of(optimizer, i),
+                               fsdp_schedule_lr(options, optimizer->step + 1),
+                               (float)model_gradient_scale(optimizer->model, group_of(optimizer, i)),
                                optimizer->step + 1);
 }
 
@@ -280,8 +273,10 @@ enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int
 
 enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
-    enum fsdp_status status;
+    enum fsdp_status status = model_check_step_is_whole(optimizer->model, err);
 
+    if (status != FSDP_OK)
+        return status;
     fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
     status = update_selected(optimizer, -1, err);
     memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);

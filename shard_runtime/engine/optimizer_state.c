@@ -93,18 +93,10 @@ void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_s
 
     for (int i = 0; i < optimizer->n_tensors; i++)
         for (int s = 0; s < optimizer->n_states; s++) {
-            struct fsdp_parameter_info info;
             struct fsdp_tensor_shard *shard = &out[i * optimizer->n_states + s];
 
-            (void)fsdp_model_parameter(model, (size_t)optimizer->params[i], &info, NULL); /* i is in range */
-            *shard = (struct fsdp_tensor_shard){ .name = optimizer->names[i * optimizer->n_states + s],
-                                                 .dtype = FSDP_F32,
-                                                 .n_dims = info.n_dims,
-                                                 .shard_dim = info.shard_dim,
-                                                 .everywhere = info.everywhere,
-                                                 .first_row = info.first_row,
-                                                 .n_rows = info.n_rows,
-                                                 .data = optimizer->tensors[i].state[s] };
-            memcpy(shard->shape, info.shape, sizeof shard->shape);
+            model_tensor_shard(model, optimizer->params[i], shard);
+            shard->name = optimizer->names[i * optimizer->n_states + s];
+            shard->data = optimizer->tensors[i].state[s];
         }
 }

@@ -17,8 +17,24 @@ int model_cut(const struct fsdp_model *model, int index, int *rank)
 {
     const struct plan_group *group = &model->layout.groups[model->layout.params[index].group];
 
-    *rank = group->local ? 0 : model->shard_rank;
+    *rank = group->local ? 0 : model_mesh(model, model->layout.params[index].group)->shard_rank;
     return group->W;
+}
+
+/* The runs of the shard that `rank` of W has of part number `part`. */
+static struct layout_walk walk_of(const struct fsdp_parameter *p, int part, int W, int rank)
+{
+    return layout_walk_of(p->whole_shape, p->n_dims, p->split.dim, p->split.n_parts, part, p->shard_dim, W,
+                          rank);
+}
+
+static struct layout_walk own_walk(const struct fsdp_model *model, int index)
+{
+    const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
+    int rank;
+    const int W = model_cut(model, index, &rank);
+
+    return walk_of(parameter, parameter->split.part, W, rank);
 }
 
 static struct layout_cut cut_of(const struct fsdp_parameter *parameter)
@@ -26,25 +42,17 @@ static struct layout_cut cut_of(const struct fsdp_parameter *parameter)
     return layout_cut_of(parameter->shape, parameter->n_dims, parameter->shard_dim);
 }
 
-/* Piece `k` of this rank's shard. */
-static struct layout_piece piece_of(const struct fsdp_model *model, int index, const struct layout_cut *cut,
-                                    size_t k)
-{
-    int rank;
-    const int W = model_cut(model, index, &rank);
-
-    return layout_piece_of(cut, W, rank, k);
-}
-
 bool model_shard_elems(const struct fsdp_model *model, enum fsdp_which which, int index, size_t *n_elems)
 {
     const struct plan_param *param = &model->layout.params[index];
     const struct layout_cut cut = cut_of(param->parameter);
+    int rank;
+    const int W = model_cut(model, index, &rank);
 
     *n_elems = 0;
     if (which == FSDP_GRADIENT && !param->trains)
         return false;
-    *n_elems = piece_of(model, index, &cut, 0).n_elems * cut.outer;
+    *n_elems = layout_piece_of(&cut, W, rank, 0).n_elems * cut.outer;
     return true;
 }
 
@@ -69,14 +77,15 @@ static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uin
         stage[i] = parameter->init == FSDP_INIT_ONES ? 1.0f : 0.0f;
 }
 
-/* Keyed by the parameter's name and the element's global index: the same weights at every world size. */
+/* Keyed by the parameter's name and the element's index in the whole: the same weights at every size of every mesh. */
 static enum fsdp_status initialise(struct fsdp_model *model, int index, float *stage, struct fsdp_err *err)
 {
     const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
-    const struct layout_cut cut = cut_of(parameter);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    struct layout_walk walk = own_walk(model, index);
     char *purpose = alloc_printf("init:%s", parameter->name);
     enum fsdp_status status = FSDP_OK;
+    struct layout_piece run;
     size_t n_elems;
     float *shard = model_shard(model, FSDP_VALUE, index, &n_elems);
     uint64_t key;
@@ -85,18 +94,15 @@ static enum fsdp_status initialise(struct fsdp_model *model, int index, float *s
         return fsdp_fail(err, FSDP_ERR_NOMEM, "initialising \"%s\": out of memory", parameter->name);
     key = rng_key(model->options.seed, purpose);
     free(purpose);
-    for (size_t k = 0; k < cut.outer; k++) {
-        const struct layout_piece piece = piece_of(model, index, &cut, k);
+    while (status == FSDP_OK && layout_walk_next(&walk, &run))
+        for (size_t done = 0; done < run.n_elems && status == FSDP_OK; done += STAGE_ELEMS) {
+            const size_t left = run.n_elems - done, n = left < STAGE_ELEMS ? left : STAGE_ELEMS;
 
-        for (size_t done = 0; done < piece.n_elems && status == FSDP_OK; done += STAGE_ELEMS) {
-            const size_t left = piece.n_elems - done, n = left < STAGE_ELEMS ? left : STAGE_ELEMS;
-
-            fill_stage(parameter, key, (uint64_t)piece.whole_at + done, stage, n);
-            model->context->device.ops->copy(stream, shard + piece.shard_at + done, stage, n * sizeof(float),
+            fill_stage(parameter, key, (uint64_t)run.whole_at + done, stage, n);
+            model->context->device.ops->copy(stream, shard + run.shard_at + done, stage, n * sizeof(float),
                                              DEVICE_COPY_TO);
             status = model->context->device.ops->synchronize(stream, err); /* the stage is filled again */
         }
-    }
     return status;
 }
 
@@ -134,15 +140,18 @@ enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t ind
     rows = layout_shard(parameter->shape[parameter->shard_dim], W, rank);
     *info = (struct fsdp_parameter_info){ .name = parameter->name,
                                           .n_dims = parameter->n_dims,
-                                          .n_elems = parameter->n_elems,
+                                          .n_elems = parameter->whole_elems,
                                           .shard_dim = parameter->shard_dim,
+                                          .split_dim = parameter->split.dim,
+                                          .n_splits = parameter->split.n_parts,
+                                          .split = parameter->split.part,
                                           .everywhere = parameter->ignored,
                                           .requires_grad = !parameter->frozen,
                                           .has_gradient = model->layout.params[index].trains,
                                           .first_row = rows.first,
                                           .n_rows = rows.n_rows,
                                           .group = model->layout.params[index].group };
-    memcpy(info->shape, parameter->shape, sizeof info->shape);
+    memcpy(info->shape, parameter->whole_shape, sizeof info->shape);
     return FSDP_OK;
 }
 
@@ -154,34 +163,62 @@ static int find_parameter(const struct fsdp_model *model, const char *name, size
 
         if (strcmp(parameter->name, name) != 0)
             continue;
-        if (parameter->n_elems == n_elems)
+        if (parameter->whole_elems == n_elems)
             return i;
-        fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" has %zu elements, not %zu", name, parameter->n_elems, n_elems);
+        fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" has %zu elements, not %zu", name, parameter->whole_elems,
+                  n_elems);
         return -1;
     }
     fsdp_fail(err, FSDP_ERR_ARG, "there is no parameter \"%s\"", name);
     return -1;
 }
 
-/* All ranks' parts of a parameter, one after the other, as the whole tensor in host memory. */
-static void assemble(struct fsdp_model *model, int index, const float *gathered, float *out)
+/* The shards of part number `part`, one rank's after the other's, where they belong in the whole tensor in host memory. */
+static void assemble(struct fsdp_model *model, int index, int part, const float *gathered, float *out)
 {
     const struct plan_param *param = &model->layout.params[index];
-    const struct layout_cut cut = cut_of(param->parameter);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     int rank;
     const int W = model_cut(model, index, &rank);
 
-    for (rank = 0; rank < W; rank++)
-        for (size_t k = 0; k < cut.outer; k++) {
-            const struct layout_piece piece = layout_piece_of(&cut, W, rank, k);
+    for (rank = 0; rank < W; rank++) {
+        struct layout_walk walk = walk_of(param->parameter, part, W, rank);
+        struct layout_piece run;
 
-            if (piece.n_elems > 0)
-                model->context->device.ops->copy(stream, out + piece.whole_at,
-                                                 gathered + param->chunk_elems * (size_t)rank +
-                                                     piece.shard_at,
-                                                 piece.n_elems * sizeof(float), DEVICE_COPY_FROM);
-        }
+        while (layout_walk_next(&walk, &run))
+            model->context->device.ops->copy(stream, out + run.whole_at,
+                                             gathered + param->chunk_elems * (size_t)rank + run.shard_at,
+                                             run.n_elems * sizeof(float), DEVICE_COPY_FROM);
+    }
+}
+
+/* Every rank's shard of every part into `all`, (n_parts, W, chunk): over the ranks that shard, then over the tensor group. */
+static enum fsdp_status gather_parts(struct fsdp_model *model, int index, const float *shard, float *all,
+                                     struct fsdp_err *err)
+{
+    const struct plan_param *param = &model->layout.params[index];
+    const struct tensor_split *split = &param->parameter->split;
+    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    int rank;
+    const int W = model_cut(model, index, &rank);
+    const size_t part_elems = param->chunk_elems * (size_t)W;
+    float *own = all + part_elems * (size_t)split->part;
+    enum fsdp_status status = FSDP_OK;
+
+    if (W > 1)
+        status = fsdp_all_gather(model_mesh(model, param->group)->shards, shard, own, param->chunk_elems,
+                                 FSDP_F32, stream, err);
+    else
+        model->context->device.ops->copy(stream, own, shard, part_elems * sizeof(float), DEVICE_COPY_WITHIN);
+    return status == FSDP_OK && split->n_parts > 1
+               ? fsdp_all_gather(model->tensor, own, all, part_elems, FSDP_F32, stream, err)
+               : status;
+}
+
+static void scale_all(float *values, size_t n, float scale)
+{
+    for (size_t i = 0; i < n && scale != 1.0f; i++)
+        values[i] *= scale;
 }
 
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
@@ -190,11 +227,11 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     struct device *device = &model->context->device;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     const int index = find_parameter(model, name, n_elems, err);
-    size_t chunk_elems, n_own, gathered_bytes;
+    size_t part_elems, n_own, gathered_bytes;
     enum fsdp_status status = FSDP_OK;
     void *gathered = NULL;
     const float *shard;
-    int rank, W;
+    int rank, W, n_parts;
 
     if (index < 0)
         return FSDP_ERR_ARG;
@@ -205,24 +242,24 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
                              : "\"%s\" is frozen or not used: it has no gradient",
                          name);
     W = model_cut(model, index, &rank);
-    chunk_elems = model->layout.params[index].chunk_elems;
-    gathered_bytes = chunk_elems * (size_t)W * sizeof(float);
+    n_parts = model->layout.params[index].parameter->split.n_parts;
+    part_elems = model->layout.params[index].chunk_elems * (size_t)W;
+    gathered_bytes = part_elems * (size_t)n_parts * sizeof(float);
     shard = model_shard(model, which, index, &n_own);
-    if (W > 1) {
+    if (W > 1 || n_parts > 1) {
         status = device->ops->alloc(device, gathered_bytes, &gathered, err);
         if (status == FSDP_OK)
-            status = fsdp_all_gather(model->shards, shard, gathered, chunk_elems, FSDP_F32, stream, err);
+            status = gather_parts(model, index, shard, gathered, err);
     }
-    if (status == FSDP_OK) {
-        assemble(model, index, W > 1 ? gathered : shard, out);
+    for (int part = 0; part < n_parts && status == FSDP_OK; part++)
+        assemble(model, index, part,
+                 gathered != NULL ? (const float *)gathered + part_elems * (size_t)part : shard, out);
+    if (status == FSDP_OK)
         status = device->ops->synchronize(stream, err);
-    }
     if (gathered != NULL)
         device->ops->free(device, gathered, gathered_bytes);
-    if (status == FSDP_OK && which == FSDP_GRADIENT && model->grad_scale != 1.0 &&
-        !model->layout.groups[model->layout.params[index].group].local)
-        for (size_t i = 0; i < n_elems; i++)
-            out[i] *= (float)model->grad_scale;
+    if (status == FSDP_OK && which == FSDP_GRADIENT)
+        scale_all(out, n_elems, (float)model_gradient_scale(model, model->layout.params[index].group));
     return status;
 }
 
@@ -231,38 +268,67 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
 {
     const int index = find_parameter(model, name, n_elems, err);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    struct layout_cut cut;
+    struct layout_walk walk;
+    struct layout_piece run;
     size_t n_own;
     float *shard;
 
     if (index < 0)
         return FSDP_ERR_ARG;
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
-    cut = cut_of(model->layout.params[index].parameter);
-    for (size_t k = 0; k < cut.outer && n_own > 0; k++) {
-        const struct layout_piece piece = piece_of(model, index, &cut, k);
-
-        model->context->device.ops->copy(stream, shard + piece.shard_at, values + piece.whole_at,
-                                         piece.n_elems * sizeof(float), DEVICE_COPY_TO);
-    }
+    walk = own_walk(model, index);
+    while (layout_walk_next(&walk, &run))
+        model->context->device.ops->copy(stream, shard + run.shard_at, values + run.whole_at,
+                                         run.n_elems * sizeof(float), DEVICE_COPY_TO);
     return model->context->device.ops->synchronize(stream, err);
+}
+
+/* Where this rank's shard lies in the whole: a box, whatever the two dimensions are. */
+static void place(const struct fsdp_parameter *p, struct layout_rows rows, struct fsdp_tensor_shard *out)
+{
+    for (int d = 0; d < p->n_dims; d++) {
+        out->offsets[d] = p->split.n_parts > 1 && d == p->split.dim ? p->shape[d] * (size_t)p->split.part : 0;
+        out->sizes[d] = p->shape[d];
+    }
+    out->offsets[p->shard_dim] += rows.first;
+    out->sizes[p->shard_dim] = rows.n_rows;
+}
+
+/* Of ranks that hold the same rows one has them in its file: that of replica 0 and, where they are not split, part 0. */
+static bool is_saved_elsewhere(const struct fsdp_model *model, int index)
+{
+    const struct plan_param *param = &model->layout.params[index];
+    const struct model_mesh *mesh = model_mesh(model, param->group);
+    const bool is_split = param->parameter->split.n_parts > 1;
+
+    if (model->layout.groups[param->group].local && mesh->shard_rank > 0)
+        return true;
+    return mesh->replica_rank > 0 || (!is_split && model->tensor_rank > 0);
+}
+
+void model_tensor_shard(const struct fsdp_model *model, int index, struct fsdp_tensor_shard *out)
+{
+    struct fsdp_parameter_info info;
+
+    (void)fsdp_model_parameter(model, (size_t)index, &info, NULL); /* it is in range */
+    *out = (struct fsdp_tensor_shard){ .name = info.name,
+                                       .dtype = FSDP_F32,
+                                       .n_dims = info.n_dims,
+                                       .shard_dim = info.shard_dim,
+                                       .everywhere = info.everywhere,
+                                       .first_row = info.first_row,
+                                       .n_rows = info.n_rows,
+                                       .elsewhere = is_saved_elsewhere(model, index) };
+    memcpy(out->shape, info.shape, sizeof out->shape);
+    place(model->layout.params[index].parameter, (struct layout_rows){ info.first_row, info.n_rows }, out);
 }
 
 void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
-        struct fsdp_parameter_info info;
         size_t n_elems;
 
-        (void)fsdp_model_parameter(model, (size_t)i, &info, NULL); /* i is in range */
-        out[i] = (struct fsdp_tensor_shard){ .name = info.name,
-                                             .dtype = FSDP_F32,
-                                             .n_dims = info.n_dims,
-                                             .shard_dim = info.shard_dim,
-                                             .everywhere = info.everywhere,
-                                             .first_row = info.first_row,
-                                             .n_rows = info.n_rows };
+        model_tensor_shard(model, i, &out[i]);
         out[i].data = model_shard(model, FSDP_VALUE, i, &n_elems);
-        memcpy(out[i].shape, info.shape, sizeof out[i].shape);
     }
 }

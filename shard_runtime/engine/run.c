@@ -47,6 +47,7 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
                             .stream = stream_of(r, e),
                             .seed = r->model->options.seed,
                             .first_sample = r->in->first_sample,
+                            .tensor = model_tensor_comm(r->model, op->attrs.tensor),
                             .scratch = at(r, e->scratch) };
     for (int i = 0; i < op->n_inputs; i++)
         run->input[i] = op->inputs[i]->producer < 0 ? r->in->input : at(r, e->input[i]);
@@ -79,7 +80,7 @@ static void add_value(const struct runner *r, const struct plan_entry *e, const 
     struct numerics *numerics = &r->context->numerics;
     const size_t n_elems = graph_value_elems(value);
 
-    if (value->dtype == FSDP_F32)
+    if (value->dtype == FSDP_F32 && e->stream == PLAN_COMPUTE) /* what communicates enters no numerics */
         numerics->ops->add(numerics, stream_of(r, e), sum, term, sum, n_elems);
     else
         r->context->device.ops->cast(stream_of(r, e), sum, value->dtype, term, value->dtype, n_elems, 1.0f,
@@ -145,12 +146,33 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
                      at(r, e->packed), stream_of(r, e));
 }
 
+static enum fsdp_status run_gather(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct param_group *group = &r->model->groups[e->index];
+    const struct model_mesh *mesh = model_mesh(r->model, e->index);
+
+    if (e->slice >= 0)
+        return param_group_gather_slices(group, model_part(r->model, mesh, e->k), at(r, e->slice),
+                                         at(r, e->gathered), stream_of(r, e), err);
+    return param_group_gather(group, &r->context->device, mesh->shards, at(r, e->gathered), stream_of(r, e),
+                              err);
+}
+
+static enum fsdp_status run_reduce(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct model_mesh *mesh = model_mesh(r->model, e->index);
+
+    return param_group_reduce(&r->model->groups[e->index],
+                              mesh->own_reduces != NULL ? mesh->own_reduces : mesh->shards, at(r, e->packed),
+                              e->into_shards, stream_of(r, e), err);
+}
+
 /* The row that a reduction left in the packed buffer; NULL: it is in the shards. */
 static void *row_of(const struct runner *r, const struct plan_entry *e)
 {
-    return e->packed < 0
-               ? NULL
-               : param_group_own_row(&r->model->groups[e->index], r->model->shards, at(r, e->packed));
+    return e->packed < 0 ? NULL
+                         : param_group_own_row(&r->model->groups[e->index],
+                                               model_mesh(r->model, e->index)->shards, at(r, e->packed));
 }
 
 static enum fsdp_status call_hook(const struct runner *r, const struct plan_entry *e, void *row,
@@ -166,8 +188,8 @@ static enum fsdp_status run_all_reduce(const struct runner *r, const struct plan
                                        struct fsdp_err *err)
 {
     const struct param_group *group = &r->model->groups[e->index];
-    enum fsdp_status status =
-        param_group_all_reduce(group, r->model->replicas, row_of(r, e), stream_of(r, e), err);
+    enum fsdp_status status = param_group_all_reduce(group, model_mesh(r->model, e->index)->replicas,
+                                                     row_of(r, e), stream_of(r, e), err);
 
     return status == FSDP_OK && e->calls_hook ? call_hook(r, e, group->grads, FSDP_F32, err) : status;
 }
@@ -202,19 +224,15 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
 
     switch (e->kind) {
     case PLAN_GATHER:
-        if (e->slice >= 0)
-            return param_group_gather_slices(group, model_part(r->model, e->k), at(r, e->slice),
-                                             at(r, e->gathered), stream_of(r, e), err);
-        return param_group_gather(group, &r->context->device, r->model->shards, at(r, e->gathered),
-                                  stream_of(r, e), err);
+        return run_gather(r, e, err);
     case PLAN_UNPACK:
         param_group_unpack(group, &r->context->device, at(r, e->gathered), e->k, at(r, e->whole),
                            stream_of(r, e));
         return FSDP_OK;
     case PLAN_SLICE:
         param_group_slice(group, &r->context->device, at(r, e->whole),
-                          r->model->shard_rank % r->program->plan.groups[e->index].k, at(r, e->slice),
-                          stream_of(r, e));
+                          model_mesh(r->model, e->index)->shard_rank % r->program->plan.groups[e->index].k,
+                          at(r, e->slice), stream_of(r, e));
         return FSDP_OK;
     case PLAN_RESHARD:
         return FSDP_OK; /* its bytes are another buffer's from here on: the plan saw to that */
@@ -229,9 +247,7 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         run_pack(r, e);
         return FSDP_OK;
     case PLAN_REDUCE:
-        return param_group_reduce(group,
-                                  r->model->own_reduces != NULL ? r->model->own_reduces : r->model->shards,
-                                  at(r, e->packed), e->into_shards, stream_of(r, e), err);
+        return run_reduce(r, e, err);
     case PLAN_ALL_REDUCE:
         return run_all_reduce(r, e, err);
     case PLAN_STORE:

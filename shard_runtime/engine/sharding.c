@@ -1,5 +1,7 @@
 /*
- * Which ranks a model is sharded over: the world's, or the dimensions of the mesh that its units were given.
+ * Which ranks a model is sharded over: the world's, or those of the meshes that its units were given; and the tensor group
+ * of its split modules. All meshes of a tree are of the same ranks, those that each compute on samples of their own; the
+ * ranks of a tensor group compute on the same ones.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,31 +10,202 @@
 #include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
-static enum fsdp_status check_mesh(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh,
+/* --- meshes ----------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status check_mesh(const struct fsdp_module *unit, const struct fsdp_device_mesh *mesh,
                                    struct fsdp_err *err)
 {
-    const struct fsdp_module *root = model->root;
-
-    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
-        if (m->sharded && m->policy.mesh != mesh)
-            return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                             "\"%s\" is sharded over another mesh than the root: one for all of them",
-                             m->path);
-    if (mesh == NULL)
-        return FSDP_OK;
     if (mesh->grid.n_dims > 2)
-        return fsdp_fail(err, FSDP_ERR_ARG, "a mesh of %d dimensions: one shards, or two replicate and shard",
-                         mesh->grid.n_dims);
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "\"%s\": a mesh of %d dimensions: one shards, or two replicate and shard",
+                         unit->path, mesh->grid.n_dims);
     if (mesh->grid.n_dims == 2 && (mesh->grid.names[0][0] == '\0' || mesh->grid.names[1][0] == '\0'))
-        return fsdp_fail(err, FSDP_ERR_ARG, "a mesh of two dimensions to shard over needs names for them");
-    if (mesh_grid_size(&mesh->grid) != model->context->W)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "a mesh of %d of the world's %d ranks cannot be sharded over",
-                         mesh_grid_size(&mesh->grid), model->context->W);
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "\"%s\": a mesh of two dimensions to shard over needs names for them", unit->path);
     return FSDP_OK;
 }
 
-static bool wants_separate_reduces(const struct fsdp_model *model)
+static bool has_rank(const struct fsdp_device_mesh *mesh, int rank)
+{
+    int place[FSDP_MESH_MAX_DIMS];
+
+    return mesh == NULL || mesh_grid_place(&mesh->grid, rank, place);
+}
+
+static int size_of(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh)
+{
+    return mesh != NULL ? mesh_grid_size(&mesh->grid) : model->context->W;
+}
+
+static bool of_same_ranks(const struct fsdp_model *model, const struct fsdp_device_mesh *a,
+                          const struct fsdp_device_mesh *b)
+{
+    bool same = size_of(model, a) == size_of(model, b);
+
+    for (int i = 0; same && a != NULL && i < mesh_grid_size(&a->grid); i++)
+        same = has_rank(b, a->grid.ranks[i]);
+    return same;
+}
+
+static struct model_mesh describe(const struct fsdp_model *model, struct fsdp_device_mesh *mesh)
+{
+    struct model_mesh as = { .mesh = mesh,
+                             .W = model->context->W,
+                             .R = 1,
+                             .shard_rank = model->context->rank,
+                             .shards = model->context->comm };
+    const int last = mesh != NULL ? mesh->grid.n_dims - 1 : 0;
+
+    if (mesh == NULL)
+        return as;
+    as.W = mesh->grid.sizes[last];
+    as.shard_rank = mesh->place[last];
+    as.shards = mesh->comms[last];
+    if (last > 0) {
+        as.R = mesh->grid.sizes[0];
+        as.replica_rank = mesh->place[0];
+        as.replicas = as.R > 1 ? mesh->comms[0] : NULL;
+    }
+    return as;
+}
+
+static const struct model_mesh *find_mesh(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh)
+{
+    for (int i = 0; i < model->n_meshes; i++)
+        if (model->meshes[i].mesh == mesh)
+            return &model->meshes[i];
+    return NULL;
+}
+
+const struct model_mesh *model_mesh(const struct fsdp_model *model, int group)
+{
+    return find_mesh(model, model->layout.groups[group].unit->policy.mesh);
+}
+
+void model_ranks_of(const void *user, const struct fsdp_module *unit, int *W, int *R)
+{
+    const struct model_mesh *mesh = find_mesh(user, unit->policy.mesh);
+
+    *W = mesh->W;
+    *R = mesh->R;
+}
+
+/* The root's mesh first. */
+static enum fsdp_status join_meshes(struct fsdp_model *model, struct fsdp_err *err)
+{
+    struct fsdp_device_mesh *of_root = model->root->policy.mesh;
+    size_t room = 0;
+
+    for (const struct fsdp_module *m = model->root; m != NULL; m = module_next(model->root, m)) {
+        struct fsdp_device_mesh *mesh = m->policy.mesh;
+
+        if (!m->sharded || find_mesh(model, mesh) != NULL)
+            continue;
+        if (mesh != NULL && check_mesh(m, mesh, err) != FSDP_OK)
+            return FSDP_ERR_ARG;
+        if (!of_same_ranks(model, mesh, of_root))
+            return fsdp_fail(
+                err, FSDP_ERR_UNSUPPORTED,
+                "\"%s\" is sharded over a mesh of other ranks than the root: its gradients would be of other "
+                "samples",
+                m->path);
+        if (!alloc_room(&model->meshes, &room, (size_t)model->n_meshes, sizeof *model->meshes))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+        model->meshes[model->n_meshes++] = describe(model, mesh);
+    }
+    return FSDP_OK;
+}
+
+/* --- the tensor group -------------------------------------------------------------------------------------- */
+
+static enum fsdp_status check_tensor(const struct fsdp_model *model, const struct fsdp_module *module,
+                                     struct fsdp_err *err)
+{
+    const struct fsdp_device_mesh *tensor = module->tensor.mesh, *data = model->root->policy.mesh;
+
+    if (model->tensor_mesh != NULL && model->tensor_mesh != tensor)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "\"%s\" is split over another mesh than the modules before it", module->path);
+    for (int i = 0; i < mesh_grid_size(&tensor->grid); i++)
+        if (tensor->grid.ranks[i] != tensor->rank && has_rank(data, tensor->grid.ranks[i]))
+            return fsdp_fail(err, FSDP_ERR_ARG,
+                             "\"%s\" is split over ranks that the model is sharded over: give "
+                             "fsdp_fully_shard() the other "
+                             "dimensions of the mesh",
+                             module->path);
+    if (size_of(model, data) * mesh_grid_size(&tensor->grid) != model->context->W)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "%d ranks that shard times %d that split are not the world's %d",
+                         size_of(model, data), mesh_grid_size(&tensor->grid), model->context->W);
+    return FSDP_OK;
+}
+
+static enum fsdp_status join_tensor_group(struct fsdp_model *model, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    model->T = 1;
+    for (const struct fsdp_module *m = model->root; m != NULL; m = module_next(model->root, m)) {
+        if (m->tensor.mesh == NULL)
+            continue;
+        status = check_tensor(model, m, err);
+        if (status != FSDP_OK)
+            return status;
+        model->tensor_mesh = m->tensor.mesh;
+        model->T = m->tensor.n_parts;
+        model->tensor_rank = m->tensor.part;
+        model->tensor = m->tensor.mesh->comms[0];
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
+{
+    enum fsdp_status status = join_meshes(model, err);
+
+    if (status == FSDP_OK)
+        status = join_tensor_group(model, err);
+    if (status == FSDP_OK)
+        model->data_ranks = model->meshes[0].W * model->meshes[0].R;
+    return status;
+}
+
+struct fsdp_comm *model_tensor_comm(const struct fsdp_model *model, const struct fsdp_device_mesh *mesh)
+{
+    return mesh != NULL ? model->tensor : NULL;
+}
+
+enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *buffer, size_t n_elems,
+                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    const struct model_mesh *mesh = &model->meshes[0];
+    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    enum fsdp_status status = FSDP_OK;
+
+    if (model->data_ranks == model->context->W)
+        return model->data_ranks > 1
+                   ? fsdp_all_reduce(model->context->comm, buffer, n_elems, dtype, op, stream, err)
+                   : FSDP_OK;
+    if (mesh->W > 1)
+        status = fsdp_all_reduce(mesh->shards, buffer, n_elems, dtype, op, stream, err);
+    if (status == FSDP_OK && mesh->R > 1)
+        status = fsdp_all_reduce(mesh->replicas, buffer, n_elems, dtype, op, stream, err);
+    return status;
+}
+
+enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
+                                       enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    enum fsdp_status status = model_reduce_over_data(model, buffer, n_elems, dtype, op, err);
+
+    return status == FSDP_OK && model->T > 1 ? fsdp_all_reduce(model->tensor, buffer, n_elems, dtype, op,
+                                                               model->context->streams[PLAN_COMPUTE], err)
+                                             : status;
+}
+
+/* --- groups of ranks beside the meshes' -------------------------------------------------------------------- */
+
+bool model_wants_separate_reduces(const struct fsdp_model *model)
 {
     for (const struct fsdp_module *m = model->root; m != NULL; m = module_next(model->root, m))
         if (m->sharded && module_group(m)->policy.separate_reduces)
@@ -40,51 +213,63 @@ static bool wants_separate_reduces(const struct fsdp_model *model)
     return false;
 }
 
+void model_list_shards(const struct fsdp_model *model, const struct model_mesh *mesh, int *ranks)
+{
+    if (mesh->mesh != NULL)
+        mesh_grid_line(&mesh->mesh->grid, mesh->mesh->rank, mesh->mesh->grid.n_dims - 1, ranks);
+    else
+        for (int i = 0; i < model->context->W; i++)
+            ranks[i] = i;
+}
+
 /* A communicator of `n` ranks that shard, this one among them: those that its place divided by n gives. */
-static enum fsdp_status open_some(struct fsdp_model *model, const char *what, int n, struct fsdp_comm **out,
-                                  struct fsdp_err *err)
+static enum fsdp_status open_some(struct fsdp_model *model, const struct model_mesh *mesh, const char *what,
+                                  int n, struct fsdp_comm **out, struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    const int first = context->rank - model->shard_rank % n; /* ranks that shard are consecutive */
-    int *ranks = alloc_array((size_t)n, sizeof *ranks);
+    int *ranks = alloc_array((size_t)mesh->W, sizeof *ranks);
+    const int *own = ranks + (mesh->shard_rank - mesh->shard_rank % n);
     enum fsdp_status status;
     char name[48];
 
     if (ranks == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    for (int i = 0; i < n; i++)
-        ranks[i] = first + i;
-    snprintf(name, sizeof name, "%s.%u.%d", what, context->n_groups++, first);
-    status = comm_split(out, context->comm, name, ranks, n, err);
+    model_list_shards(model, mesh, ranks);
+    snprintf(name, sizeof name, "%s.%u.%d", what, context->n_groups++, own[0]);
+    status = comm_split(out, context->comm, name, own, n, err);
     free(ranks);
     return status;
 }
 
-struct fsdp_comm *model_part(const struct fsdp_model *model, int k)
+struct fsdp_comm *model_part(const struct fsdp_model *model, const struct model_mesh *mesh, int k)
 {
     for (int i = 0; i < model->n_parts; i++)
-        if (model->parts[i].k == k)
+        if (model->parts[i].k == k && model->parts[i].mesh == mesh)
             return model->parts[i].comm;
     return NULL;
 }
 
 enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err)
 {
+    const bool separate = model_wants_separate_reduces(model);
     enum fsdp_status status = FSDP_OK;
 
     model->parts = alloc_array((size_t)model->layout.n_groups, sizeof *model->parts);
     if (model->parts == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    if (model->W > 1 && wants_separate_reduces(model))
-        status = open_some(model, "reduces", model->W, &model->own_reduces, err);
+    for (int i = 0; i < model->n_meshes && separate && status == FSDP_OK; i++)
+        if (model->meshes[i].W > 1)
+            status = open_some(model, &model->meshes[i], "reduces", model->meshes[i].W,
+                               &model->meshes[i].own_reduces, err);
     for (int g = 0; g < model->layout.n_groups && status == FSDP_OK; g++) {
         const int k = model->layout.groups[g].k;
+        const struct model_mesh *mesh = model_mesh(model, g);
         struct model_part *part = &model->parts[model->n_parts];
 
-        if (k == 0 || model_part(model, k) != NULL)
+        if (k == 0 || model_part(model, mesh, k) != NULL)
             continue;
-        part->k = k;
-        status = open_some(model, "slices", k, &part->comm, err);
+        *part = (struct model_part){ .k = k, .mesh = mesh };
+        status = open_some(model, mesh, "slices", k, &part->comm, err);
         model->n_parts += status == FSDP_OK;
     }
     return status;
@@ -94,28 +279,7 @@ void model_close_comms(struct fsdp_model *model)
 {
     for (int i = 0; i < model->n_parts; i++)
         fsdp_comm_destroy(model->parts[i].comm);
+    for (int i = 0; i < model->n_meshes; i++)
+        fsdp_comm_destroy(model->meshes[i].own_reduces);
     free(model->parts);
-    fsdp_comm_destroy(model->own_reduces);
-}
-
-enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
-{
-    struct fsdp_device_mesh *mesh = model->root->policy.mesh;
-    enum fsdp_status status = check_mesh(model, mesh, err);
-
-    if (status != FSDP_OK)
-        return status;
-    if (mesh == NULL) {
-        model->W = model->context->W;
-        model->R = 1;
-        model->shard_rank = model->context->rank;
-        model->shards = model->context->comm;
-        return FSDP_OK;
-    }
-    model->W = mesh->grid.sizes[mesh->grid.n_dims - 1];
-    model->R = mesh->grid.n_dims == 2 ? mesh->grid.sizes[0] : 1;
-    model->shard_rank = mesh->place[mesh->grid.n_dims - 1];
-    model->shards = mesh->comms[mesh->grid.n_dims - 1];
-    model->replicas = model->R > 1 ? mesh->comms[0] : NULL;
-    return FSDP_OK;
 }

@@ -41,14 +41,8 @@ static struct checkpoint_tensor *list_parameters(struct fsdp_model *model, size_
     *n_tensors = n;
     if (shards != NULL && tensors != NULL)
         fsdp_model_state(model, shards);
-    for (size_t i = 0; i < n && shards != NULL && tensors != NULL; i++) {
-        tensors[i] = (struct checkpoint_tensor){ .name = shards[i].name,
-                                                 .dtype = shards[i].dtype,
-                                                 .n_dims = (size_t)shards[i].n_dims,
-                                                 .rows = shards[i].data };
-        for (int d = 0; d < shards[i].n_dims; d++)
-            tensors[i].shape[d] = shards[i].shape[d];
-    }
+    for (size_t i = 0; i < n && shards != NULL && tensors != NULL; i++)
+        model_checkpoint_tensor(&shards[i], &tensors[i]);
     if (shards == NULL) {
         free(tensors);
         tensors = NULL;
@@ -102,8 +96,8 @@ static size_t largest_parameter(const struct fsdp_model *model)
     size_t most = 0;
 
     for (int i = 0; i < model->layout.n_params; i++)
-        if (model->layout.params[i].parameter->n_elems > most)
-            most = model->layout.params[i].parameter->n_elems;
+        if (model->layout.params[i].parameter->whole_elems > most)
+            most = model->layout.params[i].parameter->whole_elems;
     return most;
 }
 
@@ -124,9 +118,9 @@ static enum fsdp_status make_room(const struct fsdp_model *model, struct fsdp_fu
 
         *tensor = (struct fsdp_full_tensor){ .name = parameter->name,
                                              .n_dims = parameter->n_dims,
-                                             .n_elems = parameter->n_elems,
-                                             .data = alloc_array(parameter->n_elems, sizeof(float)) };
-        memcpy(tensor->shape, parameter->shape, sizeof tensor->shape);
+                                             .n_elems = parameter->whole_elems,
+                                             .data = alloc_array(parameter->whole_elems, sizeof(float)) };
+        memcpy(tensor->shape, parameter->whole_shape, sizeof tensor->shape);
         out->n_tensors = i + 1;
         if (tensor->data == NULL)
             return fsdp_fail(err, FSDP_ERR_NOMEM, "the whole of \"%s\": out of memory", parameter->name);
@@ -145,8 +139,9 @@ enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
 
-        status = fsdp_parameter_gather(model, parameter->name, FSDP_VALUE,
-                                       stage != NULL ? stage : out->tensors[i].data, parameter->n_elems, err);
+        status =
+            fsdp_parameter_gather(model, parameter->name, FSDP_VALUE,
+                                  stage != NULL ? stage : out->tensors[i].data, parameter->whole_elems, err);
     }
     free(stage);
     if (status != FSDP_OK)
@@ -175,8 +170,9 @@ static enum fsdp_status check_state(const struct fsdp_model *model, const struct
 
         if (tensor == NULL)
             return fsdp_fail(err, FSDP_ERR_MISMATCH, "\"%s\" is missing", parameter->name);
-        if (tensor->n_dims != parameter->n_dims || tensor->n_elems != parameter->n_elems ||
-            memcmp(tensor->shape, parameter->shape, (size_t)parameter->n_dims * sizeof *tensor->shape) != 0)
+        if (tensor->n_dims != parameter->n_dims || tensor->n_elems != parameter->whole_elems ||
+            memcmp(tensor->shape, parameter->whole_shape,
+                   (size_t)parameter->n_dims * sizeof *tensor->shape) != 0)
             return fsdp_fail(err, FSDP_ERR_MISMATCH, "\"%s\" has another shape", parameter->name);
     }
     if (state->n_tensors != (size_t)model->layout.n_params)
@@ -199,12 +195,12 @@ enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
 
         if (context->rank == 0)
-            memcpy(stage, find_tensor(state, parameter->name)->data, parameter->n_elems * sizeof(float));
+            memcpy(stage, find_tensor(state, parameter->name)->data, parameter->whole_elems * sizeof(float));
         if (context->W > 1)
-            status = fsdp_broadcast(context->comm, stage, parameter->n_elems * sizeof(float), 0,
+            status = fsdp_broadcast(context->comm, stage, parameter->whole_elems * sizeof(float), 0,
                                     context->streams[PLAN_COMPUTE], err);
         if (status == FSDP_OK)
-            status = fsdp_parameter_set(model, parameter->name, stage, parameter->n_elems, err);
+            status = fsdp_parameter_set(model, parameter->name, stage, parameter->whole_elems, err);
     }
     free(stage);
     return status;

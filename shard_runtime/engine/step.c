@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "shard_runtime/engine/model.h"
-#include "shard_runtime/shard/clip.h"
 
 /* Is every token below `n_rows` and every target below `n_classes`, or ignored? Counts the targets. */
 static enum fsdp_status check_batch(const struct fsdp_model *model, const struct fsdp_batch *batch,
@@ -33,6 +32,48 @@ static enum fsdp_status check_batch(const struct fsdp_model *model, const struct
     return FSDP_OK;
 }
 
+/* FNV-1a: Fowler, Noll and Vo. Of what a rank was given, for ranks that must be given the same. */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static int64_t hash_batches(const struct fsdp_model *model, const struct fsdp_batch *micro, size_t n_micro)
+{
+    const size_t n = model->options.batch * model->options.seq, features = model->options.input_features;
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t m = 0; m < n_micro; m++) {
+        hash = hash_bytes(hash, micro[m].input, n * (features > 0 ? features : 1) * sizeof(int32_t));
+        hash = hash_bytes(hash, micro[m].targets, n * sizeof *micro[m].targets);
+        hash = hash_bytes(hash, &micro[m].first_sample, sizeof micro[m].first_sample);
+    }
+    return (int64_t)(hash >> 1);
+}
+
+/* The ranks of a tensor group compute on the same samples, or what they add up is nothing. Collective over the group; every rank
+ * comes here, whatever it thinks of its data (`own`). */
+static enum fsdp_status compare_in_tensor_group(const struct fsdp_model *model,
+                                                const struct fsdp_batch *micro, size_t n_micro,
+                                                enum fsdp_status own, struct fsdp_err *err)
+{
+    const int64_t hash = own == FSDP_OK ? hash_batches(model, micro, n_micro) : 0;
+    int64_t most[2] = { hash, -hash };
+    enum fsdp_status status;
+
+    if (model->T == 1)
+        return FSDP_OK;
+    status = fsdp_all_reduce(model->tensor, most, 2, FSDP_I64, FSDP_MAX,
+                             model->context->streams[PLAN_COMPUTE], err);
+    if (status != FSDP_OK || most[0] == -most[1])
+        return status;
+    return fsdp_fail(
+        err, FSDP_ERR_MISMATCH,
+        "the ranks of a tensor group were given different samples: they must compute on the same ones");
+}
+
 /*
  * Targets of the whole step over all ranks. Ranks whose data is unusable tell the others in the same
  * all-reduce, so that all of them refuse the step together instead of waiting for each other.
@@ -43,21 +84,20 @@ static enum fsdp_status agree_on_targets(const struct fsdp_model *model, const s
     const struct graph *graph = &model->training.graph;
     const size_t n_rows = nn_input_rows(graph), n_classes = graph->result->features;
     enum fsdp_status own = FSDP_OK, status;
+    struct fsdp_err theirs = { 0 };
     uint64_t n_own = 0;
     int64_t sums[2];
 
     for (size_t m = 0; m < n_micro && own == FSDP_OK; m++)
         own = check_batch(model, &micro[m], n_rows, n_classes, &n_own, err);
+    status = compare_in_tensor_group(model, micro, n_micro, own, &theirs);
+    if (own == FSDP_OK && status != FSDP_OK)
+        own = fsdp_fail(err, status, "%s", theirs.message);
     sums[0] = (int64_t)n_own;
     sums[1] = own != FSDP_OK;
-    if (model->context->W > 1) {
-        struct fsdp_err theirs = { 0 };
-
-        status = fsdp_all_reduce(model->context->comm, sums, 2, FSDP_I64, FSDP_SUM,
-                                 model->context->streams[PLAN_COMPUTE], &theirs);
-        if (status != FSDP_OK)
-            return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
-    }
+    status = model_reduce_over_data(model, sums, 2, FSDP_I64, FSDP_SUM, &theirs);
+    if (status != FSDP_OK)
+        return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
     if (own != FSDP_OK)
         return own;
     if (sums[1] != 0)
@@ -69,83 +109,89 @@ static enum fsdp_status agree_on_targets(const struct fsdp_model *model, const s
 static enum fsdp_status add_up_loss(const struct fsdp_model *model, double sum, uint64_t n_targets,
                                     struct fsdp_loss *loss, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
+    const enum fsdp_status status = model_reduce_over_data(model, &sum, 1, FSDP_F64, FSDP_SUM, err);
 
-    if (model->context->W > 1)
-        status = fsdp_all_reduce(model->context->comm, &sum, 1, FSDP_F64, FSDP_SUM,
-                                 model->context->streams[PLAN_COMPUTE], err);
     *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,
                                 .sum = sum,
                                 .n_targets = n_targets };
     return status;
 }
 
-enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
-                                             size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err)
+void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is_last_backward)
 {
-    uint64_t n_targets = 0, n_seen = 0;
-    enum fsdp_status status;
-    double sum = 0;
+    model->more_to_come = !is_last_backward;
+}
 
-    *loss = (struct fsdp_loss){ .mean = NAN };
+static enum fsdp_status check_call(const struct fsdp_model *model, size_t n_micro, struct fsdp_err *err)
+{
     if (model->options.batch == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the model was made for evaluation only");
     if (n_micro == 0 || (n_micro > 1 && !model->options.accumulates))
         return fsdp_fail(err, FSDP_ERR_ARG, "%zu micro-steps in a model that was made %s", n_micro,
                          model->options.accumulates ? "for one or more" : "for one");
-    status = agree_on_targets(model, micro, n_micro, &n_targets, err);
-    if (status != FSDP_OK || n_targets == 0)
+    if (model->more_to_come && !model->options.accumulates)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "a backward that is not the step's last in a model that was made for one micro-step");
+    return FSDP_OK;
+}
+
+/*
+ * By what the loss's gradient is multiplied, and (model->loss_scale) what is reduced of it afterwards, so that together it is
+ * the mean over the targets of the whole step. Of a step that is one call their number is known before; of several calls the
+ * parts are made with a constant in its place, and the last call knows.
+ */
+static float scale_of_loss(struct fsdp_model *model, bool in_parts, uint64_t n_targets)
+{
+    const double W = model->data_ranks, unit = W * (double)(model->options.batch * model->options.seq);
+
+    model->loss_scale = 1.0;
+    if (!in_parts)
+        return (float)(W / (double)n_targets);
+    if (!model->more_to_come)
+        model->loss_scale = model->step_targets > 0 ? unit / (double)model->step_targets : 0.0;
+    return (float)(W / unit);
+}
+
+enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
+                                             size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err)
+{
+    const size_t n_before = model->n_micro_done;
+    const bool in_parts = n_before > 0 || model->more_to_come;
+    uint64_t n_targets = 0, n_seen = 0;
+    enum fsdp_status status;
+    double sum = 0;
+    float scale;
+
+    *loss = (struct fsdp_loss){ .mean = NAN };
+    status = check_call(model, n_micro, err);
+    if (status == FSDP_OK)
+        status = agree_on_targets(model, micro, n_micro, &n_targets, err);
+    if (status != FSDP_OK || (n_targets == 0 && !in_parts))
         return status;
     model->grad_scale = 1.0;
+    model->step_targets += n_targets;
+    scale = scale_of_loss(model, in_parts, n_targets);
+    model->n_micro_done = 0; /* also after a failure: the next call begins a step */
     for (size_t m = 0; m < n_micro && status == FSDP_OK; m++) {
         const struct program_input input = {
             .input = micro[m].input,
             .targets = micro[m].targets,
             .first_sample = micro[m].first_sample,
-            .micro = m,
-            .n_micro = n_micro,
-            .scale = (float)((double)model->context->W / (double)n_targets),
+            .micro = n_before + m,
+            .n_micro = model->more_to_come ? SIZE_MAX : n_before + n_micro,
+            .scale = scale,
             .loss_sum = &sum,
             .n_targets = &n_seen,
         };
 
         status = program_run(&model->training, model, &input, err);
     }
-    if (status != FSDP_OK)
-        return status;
-    return add_up_loss(model, sum, n_targets, loss, err);
-}
-
-enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
-                                        double *norm, struct fsdp_err *err)
-{
-    struct numerics *numerics = &model->context->numerics;
-    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    const size_t n_elems = model->reduced_elems;
-    double part, coefficient;
-    enum fsdp_status status;
-
-    if (model->gradients == NULL || !(max_norm >= 0) || !(norm_type >= 1))
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         model->gradients == NULL ? "the model was made for evaluation only"
-                         : !(max_norm >= 0)       ? "max_norm must be 0 or more"
-                                                  : "norm_type must be 1 or more");
-    part = norm_type == 2 ? numerics->ops->sum_squares(numerics, stream, model->gradients, n_elems)
-                          : numerics->ops->sum_powers(numerics, stream, model->gradients, n_elems, norm_type);
-    if (norm_type == 2)
-        part *= model->grad_scale * model->grad_scale;
-    else
-        part *= isinf(norm_type) ? model->grad_scale : pow(model->grad_scale, norm_type);
-    status = clip_coefficient_p(model->shards, part, norm_type, max_norm, norm, &coefficient, stream, err);
-    if (status == FSDP_OK)
-        model->grad_scale *= coefficient;
-    return status;
-}
-
-enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
-                                     struct fsdp_err *err)
-{
-    return fsdp_clip_grad_norm_of(model, max_norm, 2, norm, err);
+    if (status == FSDP_OK && model->more_to_come)
+        model->n_micro_done = n_before + n_micro;
+    if (model->n_micro_done == 0)
+        model->step_targets = 0;
+    return status == FSDP_OK ? add_up_loss(model, sum, n_targets, loss, err) : status;
 }
 
 enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err)
@@ -158,7 +204,9 @@ enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fs
     if (model->gradients != NULL && model->gradient_bytes > 0)
         context->device.ops->fill_zero(context->streams[PLAN_COMPUTE], model->gradients,
                                        model->gradient_bytes);
-    model->grad_scale = 1.0;
+    model->grad_scale = model->loss_scale = 1.0;
+    model->n_micro_done = 0;
+    model->step_targets = 0;
     if (status == FSDP_OK)
         status = context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
     return status;
@@ -230,9 +278,7 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     if (targets == NULL)
         return FSDP_OK;
     sums[1] = (double)n_targets;
-    if (model->context->W > 1)
-        status = fsdp_all_reduce(model->context->comm, sums, 2, FSDP_F64, FSDP_SUM,
-                                 model->context->streams[PLAN_COMPUTE], err);
+    status = model_reduce_over_data(model, sums, 2, FSDP_F64, FSDP_SUM, err);
     *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN,
                                 .sum = sums[0],
                                 .n_targets = (uint64_t)sums[1] };

@@ -222,6 +222,7 @@ static const struct graph_kind kind = {
     .costly = true,
     .keeps_input = { true, true, true },
     .grad = { GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE },
+    .takes_parts = true, /* whole heads, as fsdp_scaled_dot_product_attention() sees to */
     .prepare = prepare,
     .forward = forward,
     .backward = backward,
@@ -241,6 +242,10 @@ struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struc
     if (!(dropout >= 0 && dropout < 1))
         return graph_fail(q->graph, FSDP_ERR_ARG, "attention in \"%s\": dropout must be in [0, 1)",
                           graph_module(q->graph)->path);
+    if (q->n_parts > 1 && dropout > 0 && q->graph->training)
+        return graph_fail(q->graph, FSDP_ERR_UNSUPPORTED,
+                          "attention in \"%s\": dropout of heads that %d ranks divide is not supported",
+                          graph_module(q->graph)->path, q->n_parts);
     op = graph_append(q->graph, &kind, graph_module(q->graph), false, (struct fsdp_value *[]){ q, k, v }, 3,
                       NULL, 0, q->features);
     if (op == NULL)
@@ -256,10 +261,15 @@ static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, v
     struct fsdp_value *q = fsdp_call(fsdp_module_child(self, "wq"), x);
     struct fsdp_value *k = fsdp_call(fsdp_module_child(self, "wk"), x);
     struct fsdp_value *v = fsdp_call(fsdp_module_child(self, "wv"), x);
+    const size_t n_parts = q != NULL ? (size_t)q->n_parts : 1;
 
     (void)user;
-    return fsdp_call(fsdp_module_child(self, "wo"),
-                     fsdp_scaled_dot_product_attention(q, k, v, attrs->heads, attrs->causal, attrs->p));
+    if (attrs->heads % n_parts != 0)
+        return graph_fail(x->graph, FSDP_ERR_ARG, "attention \"%s\": %zu ranks do not divide %zu heads",
+                          self->path, n_parts, attrs->heads);
+    return fsdp_call(
+        fsdp_module_child(self, "wo"),
+        fsdp_scaled_dot_product_attention(q, k, v, attrs->heads / n_parts, attrs->causal, attrs->p));
 }
 
 struct fsdp_module *fsdp_attention(struct fsdp_module *parent, const char *name, size_t dim, size_t heads,

@@ -28,6 +28,7 @@ static const struct graph_kind kind = {
     .name = "cast",
     .grad = { GRAPH_GRAD_ADD },
     .takes_bf16 = true,
+    .takes_parts = true,
     .forward = forward,
     .backward = backward,
 };

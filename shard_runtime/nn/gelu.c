@@ -48,6 +48,7 @@ static const struct graph_kind kind = {
     .grad = { GRAPH_GRAD_WRITE },
     .forward_in_place = { true },
     .grad_in_place = true,
+    .takes_parts = true,
     .prepare = prepare,
     .forward = forward,
     .backward = backward,

@@ -23,7 +23,7 @@ static enum fsdp_status prepare_forward(struct nn_kernels *kernels, struct graph
                                       .c = { .row_stride = n.out, .col_stride = 1 },
                                       .dtype = dtype,
                                       .c_dtype = dtype,
-                                      .bias = op->n_params > 1,
+                                      .bias = op->n_params > 1 && !op->attrs.skips_bias,
                                       .alpha = 1.0f };
 
     return nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
@@ -92,8 +92,8 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     return run->numerics->ops->matmul_run(op->products[FORWARD], run->stream, run->input[0], run->params[0],
-                                          op->n_params > 1 ? run->params[1] : NULL, run->output, run->scratch,
-                                          err);
+                                          op->n_params > 1 && !op->attrs.skips_bias ? run->params[1] : NULL,
+                                          run->output, run->scratch, err);
 }
 
 static void bias_backward(struct nn_run *run, const struct graph_op *op)
@@ -136,6 +136,7 @@ static const struct graph_kind kind = {
     .costly = true,
     .keeps_input = { true },
     .grad = { GRAPH_GRAD_ADD },
+    .takes_parts = true, /* where it is row-parallel, as call() sees to */
     .prepare = prepare,
     .forward = forward,
     .backward = backward,
@@ -145,17 +146,40 @@ static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, v
 {
     const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"),
                                                module_parameter(self, "bias") };
+    const struct module_tensor *tensor = &self->tensor;
+    const bool by_rows = tensor->mesh != NULL && tensor->style == FSDP_ROWWISE_PARALLEL;
     struct graph_op *op;
 
     (void)user;
     if (!nn_is_tensor(x, "linear"))
+        return NULL;
+    if (x->n_parts != (by_rows ? tensor->n_parts : 1))
+        return graph_fail(
+            x->graph, FSDP_ERR_ARG,
+            by_rows
+                ? "the row-parallel linear \"%s\" takes the part of the features that a column-parallel one "
+                  "gives"
+                : "linear \"%s\" is given a part of the features: it must be row-parallel for that",
+            self->path);
+    if (tensor->mesh != NULL && !by_rows)
+        x = nn_tensor_copy(x, self);
+    if (x == NULL)
         return NULL;
     if (x->features != params[0]->shape[1])
         return graph_fail(x->graph, FSDP_ERR_ARG, "linear \"%s\" takes %zu features and is given %zu",
                           self->path, params[0]->shape[1], x->features);
     op = graph_append(x->graph, &kind, self, true, &x, 1, params, params[1] != NULL ? 2 : 1,
                       params[0]->shape[0]);
-    return op != NULL ? op->output : NULL;
+    if (op == NULL)
+        return NULL;
+    op->attrs.skips_bias = by_rows && tensor->part > 0; /* the sum has it once */
+    op->output->n_parts = tensor->mesh != NULL && !by_rows ? tensor->n_parts : 1;
+    return by_rows ? nn_tensor_reduce(op->output, self) : op->output;
+}
+
+bool nn_is_linear(const struct fsdp_module *module)
+{
+    return module->forward == call;
 }
 
 struct fsdp_module *fsdp_linear(struct fsdp_module *parent, const char *name, size_t in_features,

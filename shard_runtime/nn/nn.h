@@ -25,6 +25,7 @@ struct nn_run {
     struct device *device;
     struct device_stream *stream;
     uint64_t seed, first_sample; /* dropout: the job's, and the global index of sample 0 */
+    struct fsdp_comm *tensor;    /* the tensor group of op->attrs.tensor, where it has one */
 
     const void *input[GRAPH_MAX_INPUTS];
     const void *params[GRAPH_MAX_PARAMS];
@@ -76,6 +77,14 @@ static inline bool nn_is_bf16(const struct nn_kernels *kernels, const struct gra
 
 /** Dropout number one of `op` in this run; rows_per_sample rows belong to a sample. */
 struct dropout nn_dropout(const struct nn_run *run, const struct graph_op *op, size_t rows_per_sample);
+
+/** Is `module` one that fsdp_linear() made? */
+bool nn_is_linear(const struct fsdp_module *module);
+
+/** `x`, whose gradient is all-reduced over the tensor group of `module`; one operation for all that use it so in a unit. */
+struct fsdp_value *nn_tensor_copy(struct fsdp_value *x, const struct fsdp_module *module);
+/** `x` all-reduced over the tensor group of `module`. */
+struct fsdp_value *nn_tensor_reduce(struct fsdp_value *x, const struct fsdp_module *module);
 
 /** Rows of a value: batch * seq. */
 static inline size_t nn_rows(const struct fsdp_value *value)

@@ -56,6 +56,7 @@ static const struct graph_kind add_kind = {
     .name = "add",
     .grad = { GRAPH_GRAD_COPY, GRAPH_GRAD_COPY },
     .forward_in_place = { true, true },
+    .takes_parts = true,
     .prepare = add_prepare,
     .forward = add_forward,
     .backward = add_backward,

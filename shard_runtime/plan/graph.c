@@ -50,6 +50,7 @@ static struct fsdp_value *new_value(struct graph *graph, enum fsdp_dtype dtype, 
                                   .batch = batch,
                                   .seq = seq,
                                   .features = features,
+                                  .n_parts = 1,
                                   .producer = producer };
     graph->values[graph->n_values++] = value;
     return value;
@@ -174,6 +175,23 @@ static bool agree_inputs(struct graph *graph, const struct graph_kind *kind,
     return true;
 }
 
+/* Values whose features are cut over a tensor group may only go where the cut does not matter; into how many parts they are. */
+static bool agree_parts(struct graph *graph, const struct graph_kind *kind, const struct fsdp_module *module,
+                        struct fsdp_value *const *inputs, int n_inputs, int *n_parts)
+{
+    *n_parts = inputs[0]->n_parts;
+    for (int i = 0; i < n_inputs; i++)
+        if (inputs[i]->n_parts != *n_parts || (*n_parts > 1 && !kind->takes_parts)) {
+            graph_fail(graph, FSDP_ERR_ARG,
+                       "%s in \"%s\" is given values of which each of %d ranks has a part of the features: a "
+                       "row-parallel "
+                       "linear makes them whole again",
+                       kind->name, module->path, inputs[i]->n_parts > 1 ? inputs[i]->n_parts : *n_parts);
+            return false;
+        }
+    return true;
+}
+
 struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind,
                               const struct fsdp_module *module, bool own_name,
                               struct fsdp_value *const *inputs, int n_inputs,
@@ -183,8 +201,9 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
     struct graph_op *op = NULL;
     bool needs_grad = false;
     enum fsdp_dtype dtype;
+    int n_parts;
 
-    if (graph->err.status != FSDP_OK)
+    if (graph->err.status != FSDP_OK || !agree_parts(graph, kind, module, inputs, n_inputs, &n_parts))
         return NULL;
     for (int i = 0; i < n_params; i++)
         if (!unit_is_open(graph, params[i])) {
@@ -222,6 +241,7 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
     if (op->output == NULL || !append_event(graph, GRAPH_OP, graph->n_ops))
         goto fail;
     op->output->needs_grad = needs_grad;
+    op->output->n_parts = n_parts;
     graph->ops[graph->n_ops++] = op;
     return op;
 fail:
@@ -377,6 +397,10 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
     graph->result = fsdp_call(root, graph->input);
     if (graph->err.status != FSDP_OK)
         return fsdp_fail(err, graph->err.status, "%s", graph->err.message);
+    if (graph->result->n_parts > 1)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "of the root's result each of %d ranks has a part of the features: it must be whole",
+                         graph->result->n_parts);
     widen_result(graph);
     if (graph->result->dtype == FSDP_BF16 && graph->result->producer >= 0)
         return fsdp_fail(

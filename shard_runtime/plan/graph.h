@@ -41,6 +41,11 @@ struct graph_kind {
     const char *name;
     bool keeps_input[GRAPH_MAX_INPUTS]; /* backward reads the input */
     enum graph_grad grad[GRAPH_MAX_INPUTS];
+    bool output_is_input; /* what it gives is input 0: no work when both can share one buffer */
+    bool
+        takes_parts; /* works feature by feature: of values of which a rank has a part of the features it gives such */
+    bool reduces_output; /* forward is an all-reduce of the output over the tensor group */
+    bool reduces_grad;   /* so is backward, of the gradient of input 0 */
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may lie where this input lies */
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
     bool costly;                             /* a product: selective checkpointing keeps what it gave */
@@ -64,6 +69,7 @@ struct fsdp_value {
     int id;
     enum fsdp_dtype dtype;
     size_t batch, seq, features;
+    int n_parts; /* ranks of the tensor group that have a part of the features each; 1: all have all of them */
     int producer; /* operation, or -1: the model's input */
     bool needs_grad;
 };
@@ -73,6 +79,10 @@ struct graph_attrs {
     size_t heads;
     bool causal;
     float p, eps;
+    struct fsdp_device_mesh
+        *tensor;     /* the tensor group of a collective operation; engine/ knows what it is */
+    int n_parts;     /* its size */
+    bool skips_bias; /* another rank's part of the sum has it */
 };
 
 enum { GRAPH_MAX_PRODUCTS = 8 };

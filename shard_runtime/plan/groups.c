@@ -40,7 +40,10 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
                       bool local)
 {
     const enum fsdp_reshard reshard = group->policy.reshard_after_forward;
+    int W = plan->options.W, R = plan->options.R;
 
+    if (plan->options.ranks_of != NULL)
+        plan->options.ranks_of(plan->options.ranks_user, group, &W, &R);
     if (find_group(plan, group, local) >= 0)
         return true;
     if (!alloc_room(&plan->groups, &plan->groups_room, (size_t)plan->n_groups, sizeof *plan->groups))
@@ -49,8 +52,8 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         .unit = group,
         .n_units = count_units(root, group),
         .local = local,
-        .W = local ? 1 : plan->options.W,
-        .R = local ? 1 : plan->options.R,
+        .W = local ? 1 : W,
+        .R = local ? 1 : R,
         .k = reshard == FSDP_RESHARD_TO && !local ? group->policy.reshard_size : 0,
         .reshard_after_forward = reshard == FSDP_RESHARD_TRUE || reshard == FSDP_RESHARD_TO ||
                                  (reshard == FSDP_RESHARD_AUTO && group != root),

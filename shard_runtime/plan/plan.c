@@ -17,10 +17,8 @@ const char *plan_entry_name(enum plan_entry_kind kind)
 const char *plan_stream_name(enum plan_stream stream)
 {
     static const char *const names[] = {
-        [PLAN_COMPUTE] = "compute",
-        [PLAN_GATHERS] = "gathers",
-        [PLAN_REDUCES] = "reduces",
-        [PLAN_ALL_REDUCES] = "all_reduces",
+        [PLAN_COMPUTE] = "compute",         [PLAN_GATHERS] = "gathers", [PLAN_REDUCES] = "reduces",
+        [PLAN_ALL_REDUCES] = "all_reduces", [PLAN_TENSOR] = "tensor",
     };
 
     return names[stream];

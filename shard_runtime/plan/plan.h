@@ -26,7 +26,14 @@
 #include "shard_runtime/plan/divide.h"
 #include "shard_runtime/plan/graph.h"
 
-enum plan_stream { PLAN_COMPUTE, PLAN_GATHERS, PLAN_REDUCES, PLAN_ALL_REDUCES, PLAN_N_STREAMS };
+enum plan_stream {
+    PLAN_COMPUTE,
+    PLAN_GATHERS,
+    PLAN_REDUCES,
+    PLAN_ALL_REDUCES,
+    PLAN_TENSOR, /* operations that are collectives of a tensor group */
+    PLAN_N_STREAMS
+};
 
 enum plan_entry_kind {
     PLAN_GATHER, /* all-gather of the group's shards into `gathered`, (W, row_elems) */
@@ -149,6 +156,9 @@ struct plan_group {
 struct plan_options {
     int W; /* ranks that a parameter is sharded over */
     int R; /* replicas of that; 0 counts as 1 */
+    /* The two of a unit, where units have meshes of their own; NULL: W and R of all. */
+    void (*ranks_of)(const void *user, const struct fsdp_module *unit, int *W, int *R);
+    const void *ranks_user;
     bool accumulates;
     enum fsdp_gradient_sync gradient_sync;
     int prefetch; /* units gathered ahead: 0 or 1 */

@@ -76,7 +76,7 @@ void writer_forward(struct writer *w, int index, bool again)
             saved[i] = writer_add_buffer(w, PLAN_SAVED, (size_t)index, PLAN_ACTIVATIONS, op->saved_bytes[i]);
     if (op->forward_scratch > 0)
         scratch = writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->forward_scratch);
-    entry = writer_add_entry(w, PLAN_FORWARD, index, PLAN_COMPUTE);
+    entry = writer_add_entry(w, PLAN_FORWARD, index, op->kind->reduces_output ? PLAN_TENSOR : PLAN_COMPUTE);
     if (entry == NULL)
         return;
     for (int i = 0; i < op->n_inputs; i++)
@@ -167,7 +167,7 @@ static void write_backward(struct writer *w, int index)
         route_param_grad(w, op, &routed, i);
     if (op->backward_scratch > 0)
         scratch = writer_add_buffer(w, PLAN_WORK, (size_t)index, PLAN_SCRATCH, op->backward_scratch);
-    entry = writer_add_entry(w, PLAN_BACKWARD, index, PLAN_COMPUTE);
+    entry = writer_add_entry(w, PLAN_BACKWARD, index, op->kind->reduces_grad ? PLAN_TENSOR : PLAN_COMPUTE);
     if (entry == NULL)
         return;
     for (int i = 0; i < op->n_inputs; i++) {

@@ -71,6 +71,8 @@ static void share_forward(struct plan *plan, int entry)
     const struct plan_entry *e = &plan->entries[entry];
     const struct graph_op *op = plan->graph->ops[e->index];
 
+    if (op->kind->output_is_input && try_share(plan, entry, e->input[0], e->output, true))
+        return;
     for (int i = op->n_inputs - 1; i >= 0; i--)
         if (op->kind->forward_in_place[i] && try_share(plan, entry, e->input[i], e->output, false))
             return;

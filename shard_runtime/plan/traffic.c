@@ -21,12 +21,25 @@ static void count_all_reduce(struct plan_collectives *collectives, const struct 
                              const struct plan_entry *entry, uint64_t n)
 {
     const struct plan_group *group = &plan->groups[entry->index];
-    const uint64_t R = (uint64_t)plan->options.R;
+    const uint64_t R = (uint64_t)group->R;
     const uint64_t bytes =
         group->grad_row_elems * (entry->packed >= 0 ? fsdp_dtype_size(group->reduce_dtype) : sizeof(float));
 
     collectives->n_calls += n;
     collectives->sent_bytes += n * 2 * bytes * (R - 1) / R;
+}
+
+/* An operation that is an all-reduce over its tensor group, of a value or of its gradient, which has the value's bytes. */
+static void count_operation(struct plan_collectives *collectives, const struct plan *plan,
+                            const struct plan_entry *entry, uint64_t n)
+{
+    const struct graph_op *op = plan->graph->ops[entry->index];
+    const uint64_t T = (uint64_t)op->attrs.n_parts;
+
+    if (!(entry->kind == PLAN_FORWARD ? op->kind->reduces_output : op->kind->reduces_grad))
+        return;
+    collectives->n_calls += n;
+    collectives->sent_bytes += n * 2 * graph_value_bytes(op->output) * (T - 1) / T;
 }
 
 void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_traffic *traffic)
@@ -46,12 +59,14 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
         case PLAN_ALL_REDUCE:
             count_all_reduce(&traffic->all_reduce, plan, entry, times(entry, n_micro));
             break;
+        case PLAN_FORWARD:
+        case PLAN_BACKWARD:
+            count_operation(&traffic->all_reduce, plan, entry, times(entry, n_micro));
+            break;
         case PLAN_UNPACK:
         case PLAN_SLICE:
         case PLAN_RESHARD:
-        case PLAN_FORWARD:
         case PLAN_LOSS:
-        case PLAN_BACKWARD:
         case PLAN_PACK:
         case PLAN_STORE:
         case PLAN_COMPLETE:

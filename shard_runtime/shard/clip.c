@@ -12,22 +12,31 @@ static double coefficient_of(double norm, double max_norm)
     return wanted >= 1.0 ? 1.0 : wanted;
 }
 
-enum fsdp_status clip_coefficient_p(struct fsdp_comm *comm, double part, double p, double max_norm,
-                                    double *norm, double *coefficient, struct device_stream *stream,
-                                    struct fsdp_err *err)
+/* The larger, or the one that is no number: it must not pass unseen. */
+static double larger(double a, double b)
 {
-    const enum fsdp_reduce_op op = isinf(p) ? FSDP_MAX : FSDP_SUM;
-    enum fsdp_status status = fsdp_all_reduce(comm, &part, 1, FSDP_F64, op, stream, err);
-
-    if (status != FSDP_OK)
-        return status;
-    *norm = isinf(p) || p == 1 ? part : p == 2 ? sqrt(part) : pow(part, 1.0 / p);
-    *coefficient = coefficient_of(*norm, max_norm);
-    return FSDP_OK;
+    return a > b || isnan(a) ? a : b;
 }
 
-enum fsdp_status clip_coefficient(struct fsdp_comm *comm, double sum_squares, double max_norm, double *norm,
-                                  double *coefficient, struct device_stream *stream, struct fsdp_err *err)
+enum fsdp_status clip_coefficient(const struct clip_part *parts, int n_parts, struct fsdp_comm *last,
+                                  double p, double max_norm, double *norm, double *coefficient,
+                                  struct device_stream *stream, struct fsdp_err *err)
 {
-    return clip_coefficient_p(comm, sum_squares, 2, max_norm, norm, coefficient, stream, err);
+    const enum fsdp_reduce_op op = isinf(p) ? FSDP_MAX : FSDP_SUM;
+    enum fsdp_status status = FSDP_OK;
+    double all = 0;
+
+    for (int i = 0; i < n_parts && status == FSDP_OK; i++) {
+        double sum = parts[i].sum;
+
+        status = fsdp_all_reduce(parts[i].comm, &sum, 1, FSDP_F64, op, stream, err);
+        all = isinf(p) ? larger(sum, all) : all + sum;
+    }
+    if (status == FSDP_OK && last != NULL)
+        status = fsdp_all_reduce(last, &all, 1, FSDP_F64, op, stream, err);
+    if (status != FSDP_OK)
+        return status;
+    *norm = isinf(p) || p == 1 ? all : p == 2 ? sqrt(all) : pow(all, 1.0 / p);
+    *coefficient = coefficient_of(*norm, max_norm);
+    return FSDP_OK;
 }

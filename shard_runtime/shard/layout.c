@@ -49,3 +49,39 @@ struct layout_piece layout_piece_of(const struct layout_cut *cut, int W, int ran
                                   .whole_at = (i * cut->rows + own.first) * cut->inner,
                                   .n_elems = own.n_rows * cut->inner };
 }
+
+struct layout_walk layout_walk_of(const size_t *whole_shape, int n_dims, int part_dim, int n_parts, int part,
+                                  int shard_dim, int W, int rank)
+{
+    size_t shape[LAYOUT_MAX_DIMS];
+
+    assert(n_dims <= LAYOUT_MAX_DIMS);
+    for (int d = 0; d < n_dims; d++)
+        shape[d] = whole_shape[d] / (d == part_dim ? (size_t)n_parts : 1);
+    return (struct layout_walk){ .cut = layout_cut_of(shape, n_dims, shard_dim),
+                                 .split = layout_cut_of(whole_shape, n_dims, part_dim),
+                                 .W = W,
+                                 .rank = rank,
+                                 .n_parts = n_parts,
+                                 .part = part };
+}
+
+bool layout_walk_next(struct layout_walk *walk, struct layout_piece *run)
+{
+    const struct layout_piece piece = layout_piece_of(&walk->cut, walk->W, walk->rank, walk->piece);
+    /* A row of the whole's blocks: as many elements of every part stand together. */
+    const size_t block = walk->split.rows / (size_t)walk->n_parts * walk->split.inner;
+    const size_t at = piece.whole_at + walk->done, in_block = at % block, left = piece.n_elems - walk->done;
+
+    if (walk->piece >= walk->cut.outer || piece.n_elems == 0)
+        return false;
+    run->shard_at = piece.shard_at + walk->done;
+    run->whole_at = (at / block * (size_t)walk->n_parts + (size_t)walk->part) * block + in_block;
+    run->n_elems = left < block - in_block ? left : block - in_block;
+    walk->done += run->n_elems;
+    if (walk->done == piece.n_elems) {
+        walk->piece++;
+        walk->done = 0;
+    }
+    return true;
+}

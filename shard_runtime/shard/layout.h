@@ -11,6 +11,7 @@
 #ifndef SHARD_LAYOUT_H
 #define SHARD_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /** Rows first .. first + n_rows - 1 of the global tensor; `first` is min(r * C, D) also where n_rows is 0. */
@@ -42,5 +43,22 @@ struct layout_cut layout_cut_of(const size_t *shape, int n_dims, int dim);
 size_t layout_chunk_elems(const struct layout_cut *cut, int W);
 /** Piece number `i` of cut->outer; n_elems 0 where the rank owns no rows. */
 struct layout_piece layout_piece_of(const struct layout_cut *cut, int W, int rank, size_t i);
+
+enum { LAYOUT_MAX_DIMS = 8 };
+
+/**
+ * The same where the tensor is itself one of n_parts equal parts, along `part_dim`, of a whole of shape `whole_shape`: a shard
+ * as runs that lie together both in it and in the whole.
+ */
+struct layout_walk {
+    struct layout_cut cut, split; /* of the part over ranks; of the whole into parts */
+    int W, rank, n_parts, part;
+    size_t piece, done; /* runs given so far: whole pieces, elements of the current one */
+};
+
+struct layout_walk layout_walk_of(const size_t *whole_shape, int n_dims, int part_dim, int n_parts, int part,
+                                  int shard_dim, int W, int rank);
+/** The next run, with whole_at its place in the whole; false behind the last. */
+bool layout_walk_next(struct layout_walk *walk, struct layout_piece *run);
 
 #endif

@@ -93,7 +93,7 @@ static enum fsdp_status check_marks(const struct safetensors_header *header, con
 }
 
 /*
- * A shard in a file against the tensor that the manifest describes: same type, whole rows, same global shape.
+ * A shard in a file against the tensor that the manifest describes: same type, same global shape.
  */
 static enum fsdp_status check_shard(const struct safetensors_tensor *shard,
                                     const struct manifest_tensor *tensor, struct fsdp_err *err)
@@ -102,12 +102,19 @@ static enum fsdp_status check_shard(const struct safetensors_tensor *shard,
                 shard->has_global_shape;
 
     for (size_t d = 0; d < tensor->n_dims && same; d++)
-        same = shard->global_shape[d] == tensor->shape[d] &&
-               (d == 0 || (shard->offsets[d] == 0 && shard->shape[d] == tensor->shape[d]));
+        same = shard->global_shape[d] == tensor->shape[d];
     if (!same)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s has another type or shape than the manifest says",
                          shard->name);
     return FSDP_OK;
+}
+
+static struct box box_of(const struct safetensors_tensor *shard)
+{
+    struct box box = box_whole(shard->shape, shard->n_dims);
+
+    memcpy(box.offsets, shard->offsets, shard->n_dims * sizeof *box.offsets);
+    return box;
 }
 
 static enum fsdp_status add_piece(struct contents *out, struct contents_piece piece, struct fsdp_err *err)
@@ -141,8 +148,7 @@ static enum fsdp_status add_header(struct contents *out, const struct index *ind
             status = add_piece(out,
                                (struct contents_piece){ .tensor = (uint32_t)(tensor - out->manifest.tensors),
                                                         .file = file,
-                                                        .first = shard->n_dims == 0 ? 0 : shard->offsets[0],
-                                                        .n_rows = shard->n_dims == 0 ? 1 : shard->shape[0],
+                                                        .box = box_of(shard),
                                                         .offset = header->data_start + shard->begin },
                                err);
     }
@@ -180,14 +186,73 @@ static int compare_pieces(const void *a, const void *b)
 
     if (one->tensor != two->tensor)
         return one->tensor < two->tensor ? -1 : 1;
-    if (one->first != two->first)
-        return one->first < two->first ? -1 : 1;
-    return (one->n_rows > two->n_rows) - (one->n_rows < two->n_rows);
+    for (size_t d = 0; d < one->box.n_dims; d++) {
+        if (one->box.offsets[d] != two->box.offsets[d])
+            return one->box.offsets[d] < two->box.offsets[d] ? -1 : 1;
+        if (one->box.sizes[d] != two->box.sizes[d])
+            return one->box.sizes[d] < two->box.sizes[d] ? -1 : 1;
+    }
+    return 0;
 }
 
-/* Each tensor's pieces follow one another from row 0 to its last row. */
+/* Pieces of whole rows, in their order, follow one another from row 0 to the last. */
+static enum fsdp_status prove_rows(const struct manifest_tensor *tensor, const struct contents_piece *pieces,
+                                   size_t n_pieces, struct fsdp_err *err)
+{
+    uint64_t row = 0;
+
+    for (size_t i = 0; i < n_pieces; i++) {
+        const uint64_t first = pieces[i].box.offsets[0];
+
+        if (first != row)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu and on are %s", tensor->name,
+                             (unsigned long long)(first < row ? first : row),
+                             first < row ? "there twice" : "in no file");
+        row += pieces[i].box.sizes[0]; /* within the global shape: the header's reader saw to it */
+    }
+    if (row != contents_rows(tensor))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu to %llu are in no file", tensor->name,
+                         (unsigned long long)row, (unsigned long long)contents_rows(tensor) - 1);
+    return FSDP_OK;
+}
+
+/* Boxes that are within the tensor, meet nowhere, and are as many elements as it has, are all of it. */
+static enum fsdp_status prove_boxes(const struct manifest_tensor *tensor, const struct contents_piece *pieces,
+                                    size_t n_pieces, struct fsdp_err *err)
+{
+    const struct box whole = box_whole(tensor->shape, tensor->n_dims);
+    uint64_t n_elems = 0;
+    struct box meet;
+
+    for (size_t i = 0; i < n_pieces; i++) {
+        n_elems += box_elems(&pieces[i].box);
+        for (size_t j = i + 1; j < n_pieces; j++)
+            if (box_meet(&pieces[i].box, &pieces[j].box, &meet))
+                return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: what begins at row %llu is there twice",
+                                 tensor->name, (unsigned long long)meet.offsets[0]);
+    }
+    if (n_elems != box_elems(&whole))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: %llu of its %llu elements are in no file",
+                         tensor->name, (unsigned long long)(box_elems(&whole) - n_elems),
+                         (unsigned long long)box_elems(&whole));
+    return FSDP_OK;
+}
+
+static bool are_rows(const struct manifest_tensor *tensor, const struct contents_piece *pieces,
+                     size_t n_pieces)
+{
+    const struct box whole = box_whole(tensor->shape, tensor->n_dims);
+    bool rows = true;
+
+    for (size_t i = 0; i < n_pieces; i++)
+        rows = rows && box_is_rows(&pieces[i].box, &whole);
+    return rows;
+}
+
+/* The pieces of each tensor cover it, and no element twice. */
 static enum fsdp_status prove_coverage(struct contents *out, struct fsdp_err *err)
 {
+    enum fsdp_status status = FSDP_OK;
     size_t at = 0;
 
     out->starts = calloc(out->manifest.n_tensors + 1, sizeof *out->starts);
@@ -195,26 +260,20 @@ static enum fsdp_status prove_coverage(struct contents *out, struct fsdp_err *er
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", out->manifest.n_tensors);
     if (out->n_pieces > 1)
         qsort(out->pieces, out->n_pieces, sizeof *out->pieces, compare_pieces);
-    for (size_t t = 0; t < out->manifest.n_tensors; t++) {
+    for (size_t t = 0; t < out->manifest.n_tensors && status == FSDP_OK; t++) {
         const struct manifest_tensor *tensor = &out->manifest.tensors[t];
-        uint64_t row = 0;
+        const struct contents_piece *pieces = out->pieces + at;
+        size_t n = 0;
 
         out->starts[t] = at;
-        for (; at < out->n_pieces && out->pieces[at].tensor == t; at++) {
-            const struct contents_piece *piece = &out->pieces[at];
-
-            if (piece->first != row)
-                return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu and on are %s", tensor->name,
-                                 (unsigned long long)(piece->first < row ? piece->first : row),
-                                 piece->first < row ? "there twice" : "in no file");
-            row += piece->n_rows; /* within the global shape: the header's reader saw to it */
-        }
-        if (row != contents_rows(tensor))
-            return fsdp_fail(err, FSDP_ERR_FORMAT, "%.200s: rows %llu to %llu are in no file", tensor->name,
-                             (unsigned long long)row, (unsigned long long)contents_rows(tensor) - 1);
+        while (at + n < out->n_pieces && pieces[n].tensor == t)
+            n++;
+        status = are_rows(tensor, pieces, n) ? prove_rows(tensor, pieces, n, err)
+                                             : prove_boxes(tensor, pieces, n, err);
+        at += n;
     }
     out->starts[out->manifest.n_tensors] = at;
-    return FSDP_OK;
+    return status;
 }
 
 /* PyTorch's reader takes every file of that ending, so that one too many changes what it sees. */

@@ -1,5 +1,5 @@
 /*
- * What stands where in a step directory: the rows of every tensor, file by file, proven to cover each tensor
+ * What stands where in a step directory: a box of every tensor, file by file, proven to cover each tensor
  * exactly once. Verifying needs the proof, loading the places.
  */
 #ifndef SHARDFILE_CONTENTS_H
@@ -10,6 +10,7 @@
 
 #include <fsdp/status.h>
 
+#include "shard_runtime/shardfile/box.h"
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/manifest.h"
 
@@ -21,17 +22,17 @@
 #define CONTENTS_WORLD_KEY      "fsdp_world_size"
 #define CONTENTS_RANK_KEY       "fsdp_rank"
 
-/** Rows first .. first + n_rows - 1 of a tensor, whole and contiguous in one file. */
+/** A box of a tensor, contiguous in one file. */
 struct contents_piece {
     uint32_t tensor; /* index in manifest.tensors */
     uint32_t file;   /* index in manifest.files */
-    uint64_t first, n_rows;
-    uint64_t offset; /* of row `first`, from the start of the file */
+    struct box box;
+    uint64_t offset; /* of its first element, from the start of the file */
 };
 
 struct contents {
     struct manifest manifest;
-    struct contents_piece *pieces; /* by tensor, then by row */
+    struct contents_piece *pieces; /* by tensor, then by offset */
     size_t n_pieces;
     size_t *starts; /* (n_tensors + 1): the pieces of tensor t are starts[t] .. starts[t + 1] - 1 */
 };

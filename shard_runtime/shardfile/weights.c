@@ -116,7 +116,7 @@ static enum fsdp_status add_tensor(struct contents *out, uint32_t file,
     memcpy(listed->shape, tensor->shape, tensor->n_dims * sizeof *listed->shape);
     out->pieces[t] = (struct contents_piece){ .tensor = (uint32_t)t,
                                               .file = file,
-                                              .n_rows = contents_rows(listed),
+                                              .box = box_whole(listed->shape, listed->n_dims),
                                               .offset = header->data_start + tensor->begin };
     out->starts[t] = t;
     out->starts[t + 1] = t + 1;

@@ -45,12 +45,15 @@ CASES = {
     "tied": {**TINY, "tied": 1, **ADAMW},
     "biases": {**TINY, "trains": "*.bias", **ADAMW},
     "groups": {**TINY, "group": "*.bias 2e-2 0.0", **ADAMW},
+    # what two and four ranks divide between them, head by head and feature by feature
+    "mlp": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_norm": 0.1},
+    "tensor": {**TINY, "heads": 4, **ADAMW},
     "clip-1": {**TINY, **ADAMW, "clip_order": 1.0, "clip_norm": 2.0},
     "clip-3": {**TINY, **ADAMW, "clip_order": 3.0, "clip_norm": 0.1},
     "clip-inf": {**TINY, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
 }
 MIXED = ("linears-a", "transformer")  # with errors of bfloat16
-GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "biases")
+GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "biases", "mlp", "tensor")
 
 
 class Linears(nn.Module):
@@ -121,8 +124,19 @@ def make_optimizer(case, model):
                              weight_decay=case["decay"])
 
 
-def train(case, model, rank=0, world=1):
-    """Losses, norms, and the raw gradients of step 1, as reference.train()."""
+def clip(case, parameters):
+    """clip_grad_norm_ of tensors on several meshes, which it does not take: split over two dimensions, and over one."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norms = torch.stack([reference.full(torch.linalg.vector_norm(g, case["clip_order"])) for g in gradients])
+    norm = torch.linalg.vector_norm(norms, case["clip_order"])
+    for gradient in gradients:
+        gradient.mul_(min(1.0, case["clip_norm"] / (norm.item() + 1e-6)))
+    return norm
+
+
+def train(case, model, rank=0, world=1, data=None):
+    """Losses, norms, and the raw gradients of step 1, as reference.train(); `data` is the group of ranks with samples of their
+    own, where others have the same."""
     optimizer = make_optimizer(case, model)
     losses, norms, gradients = [], [], {}
     share = GLOBAL_BATCH // world
@@ -139,9 +153,12 @@ def train(case, model, rank=0, world=1):
             gradients = {n: reference.full(p.grad) for n, p in model.named_parameters() if p.grad is not None}
         total = loss.detach().double()
         if world > 1:
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=data)
         losses.append(total.item() / targets.numel())
-        norm = nn.utils.clip_grad_norm_(model.parameters(), case["clip_norm"], norm_type=case["clip_order"])
+        if data is None:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), case["clip_norm"], norm_type=case["clip_order"])
+        else:
+            norm = clip(case, list(model.parameters()))
         norms.append(reference.full(norm).item())
         optimizer.step()
         optimizer.zero_grad()
@@ -165,15 +182,48 @@ def shard(case, model, mesh, reshard, policy=None):
     fully_shard(model, **root)
 
 
+class SplitAttention(reference.Attention):
+    """Some of the heads: what the products give has their features alone."""
+
+    def forward(self, x):
+        batch, seq, _ = x.shape
+        q, k, v = (w(x).view(batch, seq, self.heads, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.wo(y.transpose(1, 2).reshape(batch, seq, -1))
+
+
+def split(case, model, mesh):
+    """Tensor parallelism of what a case has to split."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    if case["kind"] == "linears":
+        parallelize_module(model, mesh, {"a": ColwiseParallel(), "b": RowwiseParallel()})
+        return
+    for layer in model.layers:
+        parallelize_module(layer, mesh, {"attention.wq": ColwiseParallel(), "attention.wk": ColwiseParallel(),
+                                         "attention.wv": ColwiseParallel(), "attention.wo": RowwiseParallel(),
+                                         "feed_forward.w1": ColwiseParallel(), "feed_forward.w2": RowwiseParallel()})
+        layer.attention.__class__ = SplitAttention
+        layer.attention.heads //= mesh.size()
+
+
 def fsdp2_rank(rank, world, case, how, store, out):
     from torch.distributed.device_mesh import init_device_mesh
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    tensor = how.get("tensor", 1)
     shape, names = ((2, world // 2), ("replicate", "shard")) if how.get("hsdp") else ((world,), ("shard",))
+    if tensor > 1:
+        shape, names = (world // tensor, tensor), ("shard", "tensor")
     model = build(case, torch.float32)
-    shard(case, model, init_device_mesh("cpu", shape, mesh_dim_names=names), how.get("reshard"), how.get("policy"))
-    result = train(case, model, rank, world)
+    mesh, data = init_device_mesh("cpu", shape, mesh_dim_names=names), None
+    if tensor > 1:
+        split(case, model, mesh["tensor"])
+        mesh = mesh["shard"]
+        data = mesh.get_group()
+    shard(case, model, mesh, how.get("reshard"), how.get("policy"))
+    result = train(case, model, rank // tensor, world // tensor, data)
     if rank == 0:
         torch.save(result, out)
     # Gloo's threads may outlive a group and bring down a process that takes itself apart: it does not, it ends.
@@ -247,8 +297,10 @@ def stored_errors(name):
 def check(name, case):
     want = stored(name)
     hows = [{}, {"reshard": False}, {"reshard": 2}, {"hsdp": True}] if name == "transformer" else [{}]
+    if name in ("mlp", "tensor"):
+        hows = [{"tensor": 2}, {"tensor": 4}]
     for how in hows:
-        got = fsdp2(case, 4 if how.get("hsdp") or how.get("reshard") == 2 else 2, **how)
+        got = fsdp2(case, 4 if how.get("hsdp") or how.get("reshard") == 2 or how.get("tensor") else 2, **how)
         worst = max([float((got[2][n].flatten() - g).norm() / g.norm()) for n, g in want[2].items()] or [0])
         far = (reference.relative(got[0], want[0]), reference.relative(got[1], want[1]), worst)
         print(f"{name} {how or 'default'}: losses {far[0]:.1e}, norms {far[1]:.1e}, gradients {far[2]:.1e}", flush=True)

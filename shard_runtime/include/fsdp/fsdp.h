@@ -25,5 +25,6 @@
 #include <fsdp/optimizer.h>
 #include <fsdp/state_dict.h>
 #include <fsdp/status.h>
+#include <fsdp/tensor_parallel.h>
 
 #endif

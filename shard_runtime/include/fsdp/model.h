@@ -82,6 +82,14 @@ FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
                                                       struct fsdp_loss *loss, struct fsdp_err *err);
 
 /**
+ * PyTorch's loop over micro-steps, one call each: false makes the next calls of fsdp_model_forward_backward() parts of a step
+ * that goes on; true, the default, makes the next call its last. The gradients of all calls add up, and are of the mean over
+ * all of their targets; they are there, to be clipped and stepped on, behind the last. What is reduced before is
+ * fsdp_model_options.gradient_sync's to say, as in a step of one call. The model `accumulates`.
+ */
+FSDP_API void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is_last_backward);
+
+/**
  * *norm = global L2 norm of all gradients, by one all-reduce, without unsharding; collective. If it exceeds
  * max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside
  * them and applied by whoever reads them. max_norm 0 or infinity only measures.
@@ -128,9 +136,13 @@ struct fsdp_parameter_info {
     int n_dims;
     size_t shape[FSDP_MAX_DIMS];
     size_t n_elems;
-    int shard_dim;            /* the dimension it is cut along */
-    size_t first_row, n_rows; /* of this rank's shard along that dimension */
-    bool everywhere;          /* ignored by sharding: all of it is on every rank */
+    int shard_dim; /* the dimension it is cut along */
+    size_t first_row,
+        n_rows; /* of this rank's shard along that dimension, within its part where it is split: */
+    int split_dim, n_splits,
+        split;       /* tensor parallelism: this rank has number `split` of n_splits equal parts along
+                                       split_dim; n_splits 1: it is not split. shape and n_elems are the whole's */
+    bool everywhere; /* ignored by sharding: all of it is on every rank */
     bool requires_grad,
         has_gradient; /* without the second it is not updated: frozen, or not reached by backward */
     int group;        /* the unit of sharding it belongs to, in order of first use */
@@ -149,9 +161,9 @@ FSDP_API enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const cha
                                              size_t n_elems, struct fsdp_err *err);
 
 /**
- * One tensor of which this rank holds rows first_row ... first_row + n_rows - 1 of dimension shard_dim, in place and
- * contiguous as a tensor of that shape: reading it is saving, writing it is loading. n_rows may be 0, data is then not
- * to be touched.
+ * One tensor of which this rank holds rows first_row ... first_row + n_rows - 1 of dimension shard_dim (of its part, where
+ * tensor parallelism splits it), in place and contiguous as a tensor of that shape: reading it is saving, writing it is
+ * loading. n_rows may be 0, data is then not to be touched. In the whole that is the box of `sizes` at `offsets`.
  */
 struct fsdp_tensor_shard {
     const char *name;
@@ -161,6 +173,8 @@ struct fsdp_tensor_shard {
     int shard_dim;
     bool everywhere; /* every rank holds all rows: a parameter that sharding ignores */
     size_t first_row, n_rows;
+    size_t offsets[FSDP_MAX_DIMS], sizes[FSDP_MAX_DIMS];
+    bool elsewhere; /* another rank holds the same and is the one that saves it */
     void *data;
 };
 

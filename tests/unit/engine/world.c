@@ -335,6 +335,17 @@ static enum fsdp_status shard_tiny(struct fsdp_module *root, const struct tiny *
     return status;
 }
 
+static enum fsdp_status split_tiny(struct fsdp_module *root, struct fsdp_device_mesh *mesh,
+                                   struct fsdp_err *err)
+{
+    static const struct fsdp_parallel_rule rules[] = { { "layers.*.w[qkv]", FSDP_COLWISE_PARALLEL },
+                                                       { "layers.*.wo", FSDP_ROWWISE_PARALLEL },
+                                                       { "layers.*.w1", FSDP_COLWISE_PARALLEL },
+                                                       { "layers.*.w2", FSDP_ROWWISE_PARALLEL } };
+
+    return fsdp_parallelize_module(root, mesh, rules, sizeof rules / sizeof *rules, err);
+}
+
 struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
 {
     struct fsdp_module *root = fsdp_module_create(model_forward, (void *)(uintptr_t)tiny);
@@ -357,7 +368,8 @@ struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
                                   fsdp_module_child(root, "tok_embeddings"), "weight", NULL);
     if (tiny->frozen)
         freeze(root);
-    if (shard_tiny(root, tiny, err) == FSDP_OK)
+    if ((tiny->tensor == NULL || split_tiny(root, tiny->tensor, err) == FSDP_OK) &&
+        shard_tiny(root, tiny, err) == FSDP_OK)
         return root;
     fsdp_module_destroy(root);
     return NULL;

@@ -23,6 +23,8 @@ struct tiny {
     bool keep_after_backward;
     const struct fsdp_mixed_precision_policy *mp_policy; /* of all units; NULL: none */
     struct fsdp_device_mesh *mesh;                       /* NULL: all ranks */
+    struct fsdp_device_mesh
+        *tensor;      /* splits attention and feed_forward of the blocks; NULL: they are not split */
     bool tied;        /* output.weight is tok_embeddings.weight; both with the norm are one list */
     bool listed;      /* the same list, untied, and the two first blocks another */
     bool frozen;      /* of each block the attention, but for wo, and ffn_norm.bias; and the positions */

@@ -180,14 +180,72 @@ static void prefetch_lists(struct fsdp_module *root, int ahead)
     }
 }
 
+struct meshes {
+    struct fsdp_device_mesh *all, *data, *flat, *tensor; /* the others are of the first; NULL: not needed */
+};
+
+static int parts_of(const struct way *way)
+{
+    return way->tensor > 1 ? way->tensor : 1;
+}
+
+/* Ranks with samples of their own. */
+static int data_ranks(const struct way *way)
+{
+    return way->W / parts_of(way);
+}
+
+static void open_meshes(struct meshes *meshes, struct fsdp_context *context, const struct way *way)
+{
+    static const char *const names[] = { "replicate", "shard", "tensor" };
+    const int R = way->replicate > 1 ? way->replicate : 1;
+    struct fsdp_err err = { 0 };
+
+    *meshes = (struct meshes){ 0 };
+    if (R == 1 && way->tensor <= 1)
+        return;
+    must(fsdp_init_device_mesh(&meshes->all, context, 3, (int[]){ R, data_ranks(way) / R, parts_of(way) },
+                               names, &err),
+         &err);
+    must(fsdp_device_mesh_slice(&meshes->data, meshes->all, R > 1 ? names : &names[1], R > 1 ? 2 : 1, &err),
+         &err);
+    must(fsdp_device_mesh_slice(&meshes->tensor, meshes->all, &names[2], 1, &err), &err);
+    if (way->mixed_meshes)
+        must(fsdp_device_mesh_flatten(&meshes->flat, meshes->data, "data", &err), &err);
+}
+
+static void close_meshes(struct meshes *meshes)
+{
+    fsdp_device_mesh_destroy(meshes->flat);
+    fsdp_device_mesh_destroy(meshes->tensor);
+    fsdp_device_mesh_destroy(meshes->data);
+    fsdp_device_mesh_destroy(meshes->all);
+}
+
+static void split(struct fsdp_module *root, const struct way *way, struct fsdp_device_mesh *mesh)
+{
+    static const struct fsdp_parallel_rule of_linears[] = { { "a", FSDP_COLWISE_PARALLEL },
+                                                            { "b", FSDP_ROWWISE_PARALLEL } },
+                                           of_blocks[] = { { "layers.*.w[qkv]", FSDP_COLWISE_PARALLEL },
+                                                           { "layers.*.wo", FSDP_ROWWISE_PARALLEL },
+                                                           { "layers.*.w1", FSDP_COLWISE_PARALLEL },
+                                                           { "layers.*.w2", FSDP_ROWWISE_PARALLEL } };
+    const bool blocks = fsdp_module_child(root, "layers") != NULL;
+    struct fsdp_err err = { 0 };
+
+    if (way->tensor > 1)
+        must(fsdp_parallelize_module(root, mesh, blocks ? of_blocks : of_linears, blocks ? 4 : 2, &err),
+             &err);
+}
+
 static void shard(struct fsdp_module *root, const struct reference *r, const struct way *way,
-                  struct fsdp_device_mesh *mesh)
+                  const struct meshes *meshes)
 {
     struct fsdp_mixed_precision_policy policy = fsdp_mixed_precision_defaults();
     struct fsdp_fully_shard_options options = { .reshard_after_forward = way->reshard,
                                                 .reshard_size = way->reshard_size,
                                                 .mp_policy = &policy,
-                                                .mesh = mesh,
+                                                .mesh = meshes->data,
                                                 .shard_placement_fn = way->columns ? last_dimension : NULL };
     struct fsdp_module *blocks = fsdp_module_child(root, "layers");
     struct fsdp_err err = { 0 };
@@ -201,6 +259,8 @@ static void shard(struct fsdp_module *root, const struct reference *r, const str
     shard_children(root, r, way, &options);
     if (way->auto_root)
         options.reshard_after_forward = FSDP_RESHARD_AUTO;
+    if (way->mixed_meshes)
+        options.mesh = meshes->flat;
     must(fsdp_fully_shard(root, &options, &err), &err);
     for (size_t i = 0; i < fsdp_module_child_count(blocks); i++)
         fsdp_checkpoint_wrapper(fsdp_module_child_at(blocks, i), way->recompute);
@@ -259,15 +319,32 @@ static size_t micro_steps(const struct way *way)
 
 static size_t batch_of(const struct way *way)
 {
-    const size_t parts = (size_t)way->W * micro_steps(way);
+    const size_t parts = (size_t)data_ranks(way) * micro_steps(way);
 
     return (REFERENCE_BATCH + parts - 1) / parts;
+}
+
+/* PyTorch's loop. */
+static double call_by_call(struct fsdp_model *model, const struct fsdp_batch *micro, size_t n_micro)
+{
+    struct fsdp_err err = { 0 };
+    double sum = 0, n_targets = 0;
+
+    for (size_t m = 0; m < n_micro; m++) {
+        struct fsdp_loss loss;
+
+        fsdp_module_set_is_last_backward(model, m + 1 == n_micro);
+        must(fsdp_model_forward_backward(model, &micro[m], 1, &loss, &err), &err);
+        sum += loss.sum;
+        n_targets += (double)loss.n_targets;
+    }
+    return sum / n_targets;
 }
 
 static double forward_backward(struct fsdp_model *model, const struct run *run, int step)
 {
     const size_t batch = batch_of(run->way), n_micro = micro_steps(run->way);
-    const size_t rank = (size_t)fsdp_context_rank(fsdp_model_context(model));
+    const size_t rank = (size_t)(fsdp_context_rank(fsdp_model_context(model)) / parts_of(run->way));
     struct slice slices[MAX_MICRO];
     struct fsdp_batch micro[MAX_MICRO];
     struct fsdp_err err = { 0 };
@@ -275,7 +352,7 @@ static double forward_backward(struct fsdp_model *model, const struct run *run, 
 
     cr_assert(n_micro <= MAX_MICRO);
     for (size_t m = 0; m < n_micro; m++) {
-        const size_t first = (m * (size_t)run->way->W + rank) * batch;
+        const size_t first = (m * (size_t)data_ranks(run->way) + rank) * batch;
 
         fill(run->reference, step, first, batch, &slices[m]);
         micro[m] = (struct fsdp_batch){ .input = run->reference->vocab > 0 ? (void *)slices[m].tokens
@@ -283,6 +360,8 @@ static double forward_backward(struct fsdp_model *model, const struct run *run, 
                                         .targets = slices[m].targets,
                                         .first_sample = first };
     }
+    if (run->way->calls)
+        return call_by_call(model, micro, n_micro);
     must(fsdp_model_forward_backward(model, micro, n_micro, &loss, &err), &err);
     return loss.mean;
 }
@@ -381,17 +460,15 @@ static void run_rank(struct fsdp_context *context, void *user)
     const struct way *way = run->way;
     const struct fsdp_model_options options = model_options(run);
     struct fsdp_module *root = build(run->reference);
-    struct fsdp_device_mesh *mesh = NULL;
+    struct meshes meshes;
     struct fsdp_err err = { 0 };
     struct fsdp_model *model;
 
     sabotage_context(context);
-    if (way->replicate > 1)
-        must(fsdp_init_device_mesh(&mesh, context, 2, (int[]){ way->replicate, way->W / way->replicate },
-                                   (const char *const[]){ "replicate", "shard" }, &err),
-             &err);
+    open_meshes(&meshes, context, way);
     freeze(root, run->reference->trains);
-    shard(root, run->reference, way, mesh);
+    split(root, way, meshes.tensor);
+    shard(root, run->reference, way, &meshes);
     must(fsdp_model_create(&model, context, root, &options, &err), &err);
     sabotage_model(model);
     if (way->prepare != NULL)
@@ -399,7 +476,7 @@ static void run_rank(struct fsdp_context *context, void *user)
     train(model, run);
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
-    fsdp_device_mesh_destroy(mesh);
+    close_meshes(&meshes);
 }
 
 void case_run(const struct reference *reference, const struct way *way, struct seen *seen)

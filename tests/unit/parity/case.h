@@ -21,9 +21,12 @@ enum sabotage {
 enum { SLOW_GATHER = 1, SLOW_REDUCE = 2, SLOW_AFTER_FORWARD = 4, SLOW_BEFORE_OPTIMIZER = 8, SLOW_ALL = 15 };
 
 struct way {
-    int W;          /* all ranks */
-    int replicate;  /* copies of the model; 0 and 1: one */
-    size_t n_micro; /* 0: 1 */
+    int W;         /* all ranks */
+    int replicate; /* copies of the model; 0 and 1: one */
+    int tensor; /* ranks that split each linear but the root's, or a and b; 0 and 1: not at all. W counts them */
+    bool mixed_meshes; /* blocks over replicate x shard, the root over all of these ranks flat */
+    bool calls;        /* each micro-step is a call of its own */
+    size_t n_micro;    /* 0: 1 */
     enum fsdp_gradient_sync sync;
     bool defers_all_reduce, keep_after_backward, force_sum;
     enum fsdp_reshard reshard;

@@ -1,0 +1,85 @@
+/*
+ * Clipping by the global norm: each rank measures its rows, of what several ranks hold alike one of them, and sums over the
+ * dimensions of the mesh make the whole of it.
+ */
+#include "shard_runtime/shard/clip.h"
+
+#include <math.h>
+
+#include "shard_runtime/engine/model.h"
+
+enum { MAX_MESHES = 16 };
+
+static double measure(const struct fsdp_model *model, const float *gradients, size_t n_elems,
+                      double norm_type)
+{
+    struct numerics *numerics = &model->context->numerics;
+    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+
+    return norm_type == 2 ? numerics->ops->sum_squares(numerics, stream, gradients, n_elems)
+                          : numerics->ops->sum_powers(numerics, stream, gradients, n_elems, norm_type);
+}
+
+/* Of the groups over one mesh. Where nothing is split that is, with one mesh, one piece of memory. */
+static double measure_mesh(const struct fsdp_model *model, const struct model_mesh *mesh, double norm_type)
+{
+    double sum = 0;
+
+    if (model->n_meshes == 1 && model->T == 1)
+        return measure(model, model->gradients, model->reduced_elems, norm_type);
+    for (int i = 0; i < model->layout.n_params; i++) {
+        const struct plan_param *param = &model->layout.params[i];
+        const bool counts = param->parameter->split.n_parts > 1 || model->tensor_rank == 0;
+        const float *gradient;
+        size_t n_elems;
+        double part;
+
+        if (!param->trains || !counts || model->layout.groups[param->group].local ||
+            model_mesh(model, param->group) != mesh)
+            continue;
+        gradient = model_shard(model, FSDP_GRADIENT, i, &n_elems);
+        part = measure(model, gradient, n_elems, norm_type);
+        sum = !isinf(norm_type) ? sum + part : part > sum || isnan(part) ? part : sum;
+    }
+    return sum;
+}
+
+static enum fsdp_status check(const struct fsdp_model *model, double max_norm, double norm_type,
+                              struct fsdp_err *err)
+{
+    if (model->gradients == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the model was made for evaluation only");
+    if (!(max_norm >= 0) || !(norm_type >= 1))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         !(max_norm >= 0) ? "max_norm must be 0 or more" : "norm_type must be 1 or more");
+    if (model->n_meshes > MAX_MESHES)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "clipping over %d meshes", model->n_meshes);
+    return model_check_step_is_whole(model, err);
+}
+
+enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
+                                        double *norm, struct fsdp_err *err)
+{
+    const double scale = model->loss_scale * model->grad_scale;
+    struct clip_part parts[MAX_MESHES];
+    enum fsdp_status status = check(model, max_norm, norm_type, err);
+    double coefficient;
+
+    if (status != FSDP_OK)
+        return status;
+    for (int i = 0; i < model->n_meshes; i++)
+        parts[i] = (struct clip_part){ .comm = model->meshes[i].shards,
+                                       .sum = measure_mesh(model, &model->meshes[i], norm_type) *
+                                              (isinf(norm_type) ? scale : pow(scale, norm_type)) };
+    status = clip_coefficient(parts, model->n_meshes, model->tensor, norm_type, max_norm, norm, &coefficient,
+                              model->context->streams[PLAN_COMPUTE], err);
+    if (status == FSDP_OK)
+        model->grad_scale *= coefficient;
+    return status;
+}
+
+enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
+                                     struct fsdp_err *err)
+{
+    return fsdp_clip_grad_norm_of(model, max_norm, 2, norm, err);
+}
