@@ -5,11 +5,8 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,36 +54,6 @@ void events_close(struct events *events)
         fsync(events->fd); /* nobody is left to be told that it failed */
     close(events->fd);
     free(events);
-}
-
-static void *sync_and_close(void *arg)
-{
-    const int fd = (int)(intptr_t)arg;
-
-    fsync(fd);
-    close(fd);
-    return NULL;
-}
-
-/*
- * On a thread of its own, and waited for by nobody: a sync takes as long as it takes to write what others have left
- * dirty on that file system (after a checkpoint seconds were seen), and meanwhile a new world could have started.
- */
-static void sync_behind(const struct events *events)
-{
-    const int fd = fcntl(events->fd, F_DUPFD_CLOEXEC, 3);
-    sigset_t all, before;
-    pthread_t thread;
-
-    if (fd < 0)
-        return;
-    sigfillset(&all); /* signals are for the loop's thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, sync_and_close, (void *)(intptr_t)fd) == 0)
-        pthread_detach(thread);
-    else
-        close(fd);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* Append to out[*end...size); false once it does not fit. */
@@ -180,8 +147,6 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
                              const struct events_field *fields, struct fsdp_err *err)
 {
     char line[1 + EVENTS_LINE_BYTES];
-    const bool failure = strcmp(event, "failure") == 0;
-    enum fsdp_status status;
     size_t length;
 
     if (events == NULL)
@@ -189,11 +154,8 @@ enum fsdp_status events_emit(struct events *events, int generation, const char *
     length = events_format(line + 1, sizeof line - 1, os_epoch_us(), generation, event, fields);
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
-    status = append(events, line, length, err);
-    if (failure)
-        sync_behind(events);
-    events->owed = failure || strcmp(event, "complete") == 0;
-    return status;
+    events->owed = strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0;
+    return append(events, line, length, err);
 }
 
 /* What stands in the object apart from what the agent itself says (its first `n_ours`), as fields: ", \"step\": 7". */

@@ -3,8 +3,9 @@
  *
  * Every line begins with `time` (a number: seconds since the epoch, microseconds after the point), `event` and
  * `generation`; the event's own keys follow. One line is one write(2) on an O_APPEND descriptor, at most
- * EVENTS_LINE_BYTES, so that a reader never sees half of one. A `failure` is synced to disk by a thread, so that
- * who starts the world again waits for no disk; where it is the last line, or `complete` is, events_close() syncs too.
+ * EVENTS_LINE_BYTES, so that a reader never sees half of one. Nothing is synced while the job goes on: a sync waits for
+ * what others have left dirty on that file system (behind a PyTorch checkpoint 1.2 s were seen), and a restart waits for
+ * no disk. events_close() syncs a last line that says the end.
  * A line that cannot be written is reported once and costs nothing else: events are a record, not a condition.
  *
  *   events_emit(events, generation, "spawn",

@@ -1,6 +1,5 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -10,7 +9,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/events.h"
@@ -189,33 +187,4 @@ Test(events, a_full_disk_is_said_once_and_the_next_line_stands_alone, .init = se
     text = strrchr(slurp("events.jsonl"), '{');
     cr_assert(text[-1] == '\n', "a whole line after a torn one");
     cr_assert_not_null(strstr(text, "\"event\": \"complete\""));
-}
-
-static int count_descriptors(void)
-{
-    DIR *open_ones = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (readdir(open_ones) != NULL)
-        n++;
-    closedir(open_ones);
-    return n;
-}
-
-/* It is synced by a thread that nobody waits for, on a descriptor of its own. */
-Test(events, a_failure_is_written_at_once_and_its_sync_leaves_nothing, .init = set_up, .fini = tear_down,
-     .timeout = 60)
-{
-    const struct timespec moment = { .tv_nsec = 1000000 };
-    const int before = count_descriptors();
-    struct events *events;
-
-    cr_assert(events_open(&events, dir_fd, "events.jsonl", NULL) == FSDP_OK);
-    for (int i = 0; i < 20; i++)
-        cr_assert(events_emit(events, i, "failure", NULL, NULL) == FSDP_OK);
-    cr_assert_not_null(strstr(slurp("events.jsonl"), "\"event\": \"failure\", \"generation\": 19}\n"));
-    events_close(events);
-
-    while (count_descriptors() > before)
-        nanosleep(&moment, NULL); /* ends, or the test's own limit does */
 }
