@@ -223,7 +223,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_text(writer, config->role);
     put_number(writer, (uint64_t)config->n_workers);
     put_number(writer, (uint64_t)config->n_nodes);
-    put_number(writer, (uint64_t)(config->node_rank + 1)); /* -1: any */
+    put_number(writer, (uint64_t)((int64_t)config->node_rank + 1)); /* -1: any */
     put_number(writer, (uint64_t)config->min_nodes);
     put_number(writer, (uint64_t)config->join_timeout_ms);
     put_number(writer, (uint64_t)config->last_call_timeout_ms);

@@ -103,10 +103,10 @@ char *cpu_mask_text(const struct cpu_mask *mask, char out[CPU_MASK_TEXT_BYTES])
         n = last == first ? snprintf(piece, sizeof piece, "%s%d", used > 0 ? "," : "", first)
                           : snprintf(piece, sizeof piece, "%s%d-%d", used > 0 ? "," : "", first, last);
         if (used + (size_t)n + sizeof "..." > CPU_MASK_TEXT_BYTES) {
-            strcpy(out + used, "...");
+            memcpy(out + used, "...", sizeof "...");
             break;
         }
-        strcpy(out + used, piece);
+        memcpy(out + used, piece, (size_t)n + 1);
         used += (size_t)n;
         first = cpu_mask_next(mask, last);
     }

@@ -36,9 +36,12 @@ int gpu_entries(const struct gpu_host *host, const char *directory, char (*names
     dir = opendir(path);
     if (dir == NULL)
         return 0;
-    while (n < room && (entry = readdir(dir)) != NULL)
-        if (entry->d_name[0] != '.' && strlen(entry->d_name) < sizeof *names)
-            strcpy(names[n++], entry->d_name);
+    while (n < room && (entry = readdir(dir)) != NULL) {
+        const size_t length = strlen(entry->d_name);
+
+        if (entry->d_name[0] != '.' && length < sizeof *names)
+            memcpy(names[n++], entry->d_name, length + 1);
+    }
     closedir(dir);
     qsort(names, (size_t)n, sizeof *names, by_name);
     return n;

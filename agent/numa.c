@@ -1,5 +1,6 @@
 #include "agent/numa.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +118,7 @@ static bool take_cores(const struct site *site, int slot, const struct cpu_mask 
     for (int cpu = cpu_mask_next(node, -1); cpu >= 0; cpu = cpu_mask_next(node, cpu))
         cpu_mask_add(&cores, cpus[cpu].core);
     n_cores = cpu_mask_count(&cores);
+    assert(n > 0); /* itself at least */
     if (n_cores < n) {
         fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "NUMA node %d has %d cores to use for %d workers or GPUs at it",
                   site->nodes[slot], n_cores, n);
@@ -173,6 +175,7 @@ static bool take_complex(const struct site *site, int slot, const struct cpu_mas
     }
     qsort(complexes, (size_t)n, sizeof *complexes, larger_first);
     neighbours(site, slot, &place);
+    assert(n > 0); /* a node without a CPU is refused before */
     chosen = complexes[place % n].cache;
     for (int cpu = cpu_mask_next(node, -1); cpu >= 0; cpu = cpu_mask_next(node, cpu))
         if (site->topology->cpus[cpu].cache == chosen)

@@ -1,5 +1,6 @@
 #include "agent/nvml.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,12 +45,16 @@ struct nvml {
     int (*mig)(void *, unsigned, void **);
 };
 
-static bool look_up(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
+typedef void any_function(void);
 
-    memcpy(function, &found, sizeof found); /* ISO C has no cast from an object to a function */
-    return found != NULL;
+static any_function *look_up(void *library, const char *name)
+{
+    union {
+        void *object; /* ISO C has no cast from one to the other; dlsym(3) */
+        any_function *function;
+    } found = { .object = dlsym(library, name) };
+
+    return found.function;
 }
 
 static enum fsdp_status open_library(struct nvml *nvml, const char *name, struct fsdp_err *err)
@@ -57,16 +62,20 @@ static enum fsdp_status open_library(struct nvml *nvml, const char *name, struct
     nvml->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.160s", dlerror());
-    if (!look_up(nvml->library, "nvmlInit_v2", &nvml->init) ||
-        !look_up(nvml->library, "nvmlErrorString", &nvml->words) ||
-        !look_up(nvml->library, "nvmlDeviceGetCount_v2", &nvml->count) ||
-        !look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2", &nvml->handle) ||
-        !look_up(nvml->library, "nvmlDeviceGetUUID", &nvml->uuid) ||
-        !look_up(nvml->library, "nvmlDeviceGetPciInfo_v3", &nvml->pci))
+    nvml->init = (int (*)(void))look_up(nvml->library, "nvmlInit_v2");
+    nvml->words = (const char *(*)(int))look_up(nvml->library, "nvmlErrorString");
+    nvml->count = (int (*)(unsigned *))look_up(nvml->library, "nvmlDeviceGetCount_v2");
+    nvml->handle = (int (*)(unsigned, void **))look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2");
+    nvml->uuid = (int (*)(void *, char *, unsigned))look_up(nvml->library, "nvmlDeviceGetUUID");
+    nvml->pci = (int (*)(void *, struct nvml_pci_info *))look_up(nvml->library, "nvmlDeviceGetPciInfo_v3");
+    if (nvml->init == NULL || nvml->words == NULL || nvml->count == NULL || nvml->handle == NULL ||
+        nvml->uuid == NULL || nvml->pci == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.100s is too old", name);
-    if (!look_up(nvml->library, "nvmlDeviceGetMigMode", &nvml->mig_mode) ||
-        !look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount", &nvml->max_migs) ||
-        !look_up(nvml->library, "nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig))
+    nvml->mig_mode = (int (*)(void *, unsigned *, unsigned *))look_up(nvml->library, "nvmlDeviceGetMigMode");
+    nvml->max_migs = (int (*)(void *, unsigned *))look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount");
+    nvml->mig =
+        (int (*)(void *, unsigned, void **))look_up(nvml->library, "nvmlDeviceGetMigDeviceHandleByIndex");
+    if (nvml->max_migs == NULL || nvml->mig == NULL)
         nvml->mig_mode = NULL;
     return FSDP_OK;
 }
@@ -132,6 +141,7 @@ static enum fsdp_status ask_here(const char *library, struct nvml_list *list, st
 
     if (status != FSDP_OK)
         return status;
+    assert(nvml.init != NULL); /* and all the others that are needed with it */
     error = nvml.init();
     if (error == NVML_SUCCESS)
         error = add_gpus(&nvml, list, handles);
