@@ -13,7 +13,7 @@ next_port() { until port=$((port + 1)); ! ss -Hltn | grep -q ":$port "; do :; do
 agent() {
   local name=$1; shift
   rm -f "$WORK/$name.rc"
-  (timeout -k 5 120 "$FSDPRUN" --insecure --rdzv-backend c10d --rdzv-id agents --rdzv-endpoint "localhost:$port" "$@" \
+  (timeout -k 5 120 "$FSDPRUN" --insecure --rdzv-backend c10d --rdzv-id agents --rdzv-endpoint "127.0.0.1:$port" "$@" \
     > "$WORK/$name.out" 2> "$WORK/$name.err" < /dev/null &
     echo $! > "$WORK/$name.pid"; wait $!; echo $? > "$WORK/$name.ended"; mv "$WORK/$name.ended" "$WORK/$name.rc") 2> /dev/null &
 }

@@ -12,7 +12,7 @@ mkdir -p "$cluster"/{state,log,n1,n2}
 base=$((22000 + RANDOM % 8000))
 cat > "$cluster/slurm.conf" << END
 ClusterName=toy
-SlurmctldHost=localhost
+SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/none

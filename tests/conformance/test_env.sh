@@ -80,7 +80,7 @@ compare "the parent's word stays" "$(worker "$WORK/kept" 0 1)" OMP_NUM_THREADS=5
 "$FSDPRUN" --signals-to-handle SIGTERM,SIGUSR2 --log-dir "$WORK/signals" -r 3 -- "$toy" env
 compare "signals are named as they were given" "$(worker "$WORK/signals" 0 0)" TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR2
 # Rank 0 opens the store itself where PyTorch's own word says so, and nothing static is asked for.
-for flags in "" --standalone "--rdzv-backend c10d --rdzv-endpoint localhost:29400"; do
+for flags in "" --standalone "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29400"; do
   rm -rf alone; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$FSDPRUN" $flags --log-dir "$WORK/alone" -r 3 -- "$toy" env
   compare "without a store of ours${flags:+: $flags}" "$(worker "$WORK/alone" 0 0)" TORCHELASTIC_USE_AGENT_STORE=False
   check_match "and a port for one" '^[1-9][0-9]*$' "$(value "$(worker "$WORK/alone" 0 0)" MASTER_PORT)"
@@ -91,7 +91,7 @@ for word in 0 1; do
 done
 # One node need not meet anybody: two runs may name one endpoint at a time.
 for run in a b; do
-  timeout 60 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "localhost:$port" --rdzv-id $run --no-python \
+  timeout 60 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --rdzv-id $run --no-python \
     sh -c ': > '$run'.there; until [ -e a.there ] && [ -e b.there ]; do sleep 0.02; done' > $run.out 2>&1 &
   pids[${#pids[@]}]=$!
 done

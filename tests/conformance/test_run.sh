@@ -29,7 +29,7 @@ four="0 1 2 3"
 if [ -n "${FSDP_TEST_PYTHON:-}" ]; then export PYTHON_EXEC=$FSDP_TEST_PYTHON; fi
 if [ -n "${FSDP_TEST_PYTHON:-}" ] || command -v python3 > /dev/null; then
   touches "four workers run a Python script" "$four" --nnodes=1 --nproc-per-node=4 --rdzv-id=17 "${common[@]}" "$PY"
-  touches "a given master and node rank" "$four" --nnodes=1 --nproc-per-node=4 "${common[@]}" --master-addr=localhost \
+  touches "a given master and node rank" "$four" --nnodes=1 --nproc-per-node=4 "${common[@]}" --master-addr=127.0.0.1 \
     --master-port="$(free_port)" --node-rank=0 "$PY"
   touches "--run-path runs it in an interpreter" "$four" --run-path --nnodes=1 --nproc-per-node=4 "${common[@]}" "$PY"
 else
@@ -64,10 +64,10 @@ touches "--standalone" "$four" --nnodes=1 --nproc-per-node=4 --standalone "${com
 
 conf=join_timeout=5,last_call_timeout=1,timeout=5
 touches "one of one or two nodes" "$four" --nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d \
-  --rdzv-endpoint="localhost:$(free_port)" --rdzv-conf="$conf" --rdzv-id=18 --insecure "${common[@]}" "$SH"
+  --rdzv-endpoint="127.0.0.1:$(free_port)" --rdzv-conf="$conf" --rdzv-id=18 --insecure "${common[@]}" "$SH"
 
 port=$(free_port)
-both=(--nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint="localhost:$port" --rdzv_conf=timeout=5,last_call_timeout=30
+both=(--nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint="127.0.0.1:$port" --rdzv_conf=timeout=5,last_call_timeout=30
   --rdzv-id=19 --insecure "${common[@]}" "$SH" "$WORK/touched")
 fresh
 timeout -k 5 60 "$FSDPRUN" "${both[@]}" > "$WORK/other" 2>&1 < /dev/null &

@@ -38,8 +38,8 @@ port=$(tail -n 1 ports)
 check_status "a port that is named" 0 timeout 60 "$RUN" --master-port "$port" --max-restarts 1 -- sh -c \
   "'$CLIENT' fresh=named && [ \$TORCHELASTIC_RESTART_COUNT = 1 ]"
 check_eq "is kept in every generation" "$port $port" "$(tr '\n' ' ' < named | sed 's/ $//')"
-check_status "an endpoint that is named" 0 timeout 60 "$RUN" --rdzv-endpoint "localhost:$port" -- sh -c \
-  "[ \$MASTER_ADDR = localhost ] && [ \$MASTER_PORT = $port ] && '$CLIENT' connect"
+check_status "an endpoint that is named" 0 timeout 60 "$RUN" --rdzv-endpoint "127.0.0.1:$port" -- sh -c \
+  "[ \$MASTER_ADDR = 127.0.0.1 ] && [ \$MASTER_PORT = $port ] && '$CLIENT' connect"
 
 # A port that is taken.
 "$RUN" --master-port "$port" -- "$TOYW" touch=holds wait=go > hold.out 2>&1 &
@@ -100,12 +100,16 @@ if command -v setpriv > /dev/null; then
     env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 60 ./client connect
 fi
 # Where the name that the workers are told is loopback on its own host, the others reach the store all the same.
-{ on_node 0 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
-    -- sh -c 'echo $MASTER_PORT > named-at' > n2.out 2>&1 < /dev/null; echo $? > n2.rc; } &
-{ on_node 1 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
-    -- env MASTER_ADDR=10.77.77.1 "$CLIENT" connect > n3.out 2>&1 < /dev/null; echo $? > n3.rc; } &
-check "a name that is loopback on its own host" wait_until 60 sh -c 'test -s n2.rc && test -s n3.rc'
-check_eq "is reached by the address of node 0 too" "0 0" "$(cat n2.rc) $(cat n3.rc)" || cat n2.out n3.out >&2
+if getent hosts localhost > /dev/null; then
+  { on_node 0 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+      -- sh -c 'echo $MASTER_PORT > named-at' > n2.out 2>&1 < /dev/null; echo $? > n2.rc; } &
+  { on_node 1 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+      -- env MASTER_ADDR=10.77.77.1 "$CLIENT" connect > n3.out 2>&1 < /dev/null; echo $? > n3.rc; } &
+  check "a name that is loopback on its own host" wait_until 60 sh -c 'test -s n2.rc && test -s n3.rc'
+  check_eq "is reached by the address of node 0 too" "0 0" "$(cat n2.rc) $(cat n3.rc)" || cat n2.out n3.out >&2
+else
+  skip "a name that is loopback on its own host" "localhost is not known here (no /etc/hosts)"
+fi
 touch never
 check "both nodes end" wait_until 60 sh -c 'test -s n0.rc && test -s n1.rc'
 check_eq "well" "0 0" "$(cat n0.rc) $(cat n1.rc)"

@@ -36,7 +36,7 @@ check_eq "an RPC from one worker to another" "0 hello world from worker1" "$? $(
 ln -s "$FSDPRUN" "$WORK/torchrun"
 for size in 2 4; do
   began=$(date +%s%N)
-  launched "$TORCHRUN" --nproc-per-node "$size" "$PROGRAMS/train.py" "$(empty_dir checkpoints)"
+  launched "$TORCHRUN" "${by_address[@]}" --nproc-per-node "$size" "$PROGRAMS/train.py" "$(empty_dir checkpoints)"
   check_eq "$size ranks train under torchrun" 0 $? || why
   echo "# $size ranks under torchrun: $(seconds "$began" "$(date +%s%N)") s"
   grep '^loss: ' "$WORK/out" > "$WORK/losses-of-torchrun"

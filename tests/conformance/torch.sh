@@ -14,6 +14,8 @@ case $version in
 *) not_ok "$script_name: FSDP_TEST_PYTHON has PyTorch 2.15" "it has: ${version:-none}" "$(tail -n 3 "$WORK/err")"; exit 1 ;;
 esac
 TORCHRUN=$(dirname "$PYTHON")/torchrun
+# Without more words torchrun looks the name localhost up, which a bare system (no /etc/hosts, no network) does not know.
+by_address=(--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0 --local-addr 127.0.0.1)
 export PYTHON_EXEC=$PYTHON # what both launchers start a .py file with
 
 # launched LAUNCHER OPTIONS...: with output in $WORK/out and $WORK/err; a run that hangs is ended after five minutes.
