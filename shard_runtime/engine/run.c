@@ -48,7 +48,8 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
                             .seed = r->model->options.seed,
                             .first_sample = r->in->first_sample,
                             .tensor = model_tensor_comm(r->model, op->attrs.tensor),
-                            .scratch = at(r, e->scratch) };
+                            .scratch = at(r, e->scratch),
+                            .output = at(r, e->output) };
     for (int i = 0; i < op->n_inputs; i++)
         run->input[i] = op->inputs[i]->producer < 0 ? r->in->input : at(r, e->input[i]);
     for (int i = 0; i < op->n_params; i++) {
@@ -69,7 +70,6 @@ static enum fsdp_status run_forward(const struct runner *r, const struct plan_en
     struct nn_run run;
 
     resolve(r, e, op, &run);
-    run.output = at(r, e->output);
     return nn_forward(&run, op, err);
 }
 

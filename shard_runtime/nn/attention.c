@@ -1,24 +1,25 @@
 /*
  * softmax(q k^T / sqrt(head_dim)) v for every head of every sample: Vaswani et al., "Attention Is All You
  * Need", 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory, so that the
- * heads are strides of the products and nothing is transposed. Kept: q, k, v and the probabilities P (batch,
- * heads, seq, seq); dropped probabilities are made anew in backward. D = dropout(P)     O = D V dV = D^T dO
- * dD = dO V^T     dS = softmax'(P, dropout'(dD))     dQ = s dS K     dK = s dS^T Q
+ * heads are strides of the products and nothing is transposed.
+ *
+ * Long sequences never store a (seq, seq) matrix (numerics.h, fused attention): kept are q, k, v, the output and one
+ * float a query. Short ones keep their probabilities (attention_whole.c): backward has one product less.
  */
 #include <math.h>
 
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/nn/nn.h"
+#include "shard_runtime/nn/attention.h"
 
-enum { SCORES, OUTPUT, D_PROBABILITIES, D_VALUE, D_QUERY, D_KEY };
-enum { QUERY, KEY, VALUE };
+/*
+ * Positions from which the matrices are not stored. `make bench-numerics` measures both ways: to 32 positions fused takes 1.1
+ * to 1.25 times as long, at 64 to 256 as long, beyond that less (causal 0.7), and what would be kept grows with the square.
+ */
+enum { FUSED_MIN_SEQ = 64 };
 
-/* With fewer positions than a vector has lanes the heads' products gain nothing from bfloat16: they stay float32. */
-enum { BF16_MIN_SEQ = 16 };
-
-static struct attention_desc describe(const struct graph_op *op)
+struct attention_desc attention_describe(const struct graph_op *op)
 {
-    const struct fsdp_value *q = op->inputs[QUERY];
+    const struct fsdp_value *q = op->inputs[ATTENTION_QUERY];
 
     return (struct attention_desc){ .batch = q->batch,
                                     .seq = q->seq,
@@ -27,200 +28,73 @@ static struct attention_desc describe(const struct graph_op *op)
                                     .causal = op->attrs.causal };
 }
 
-static size_t probabilities_bytes(const struct attention_desc *d)
+static enum fsdp_status prepare_fused(struct nn_kernels *kernels, struct graph_op *op, struct fsdp_err *err)
 {
-    return d->batch * d->heads * d->seq * d->seq * sizeof(float);
-}
+    const struct attention_desc shape = attention_describe(op);
+    const size_t features = shape.heads * shape.head_dim;
+    const struct fused_attention_desc desc = { .shape = shape,
+                                               .dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32,
+                                               .scale = 1.0f / sqrtf((float)shape.head_dim),
+                                               .drops = op->attrs.p > 0,
+                                               .q_stride = features,
+                                               .k_stride = features,
+                                               .v_stride = features,
+                                               .out_stride = features };
 
-static size_t aligned(size_t size_bytes)
-{
-    return (size_bytes + 63) / 64 * 64;
-}
-
-/* One product over all samples and heads. A square view is of (seq, seq), a tall one of (seq, head_dim). On bfloat16
- * the scores and the gradients of the probabilities stay float32 (`wide`). */
-static enum fsdp_status product(struct nn_kernels *kernels, const struct attention_desc *d,
-                                enum fsdp_dtype dtype, bool wide, struct matmul **out, size_t n, size_t k,
-                                struct matmul_view a, struct matmul_view b, struct matmul_view c, float alpha,
-                                size_t *scratch, struct fsdp_err *err)
-{
-    const struct matmul_desc desc = { .outer = d->batch,
-                                      .inner = d->heads,
-                                      .m = d->seq,
-                                      .n = n,
-                                      .k = k,
-                                      .a = a,
-                                      .b = b,
-                                      .c = c,
-                                      .dtype = dtype,
-                                      .c_dtype = wide ? FSDP_F32 : dtype,
-                                      .alpha = alpha };
-
-    return nn_product(kernels, &desc, out, scratch, err);
-}
-
-static struct matmul_view transposed(struct matmul_view view)
-{
-    const size_t row_stride = view.row_stride;
-
-    view.row_stride = view.col_stride;
-    view.col_stride = row_stride;
-    return view;
+    op->saved_bytes[0] = shape.batch * shape.heads * shape.seq * sizeof(float);
+    return nn_fused_attention(kernels, &desc, op, err);
 }
 
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
-    const struct attention_desc d = describe(op);
-    const size_t T = d.seq, features = d.heads * d.head_dim;
-    const float scale = 1.0f / sqrtf((float)d.head_dim);
-    const struct matmul_view tall = {
-        .outer_stride = T * features, .inner_stride = d.head_dim, .row_stride = features, .col_stride = 1
-    };
-    const struct matmul_view square = {
-        .outer_stride = d.heads * T * T, .inner_stride = T * T, .row_stride = T, .col_stride = 1
-    };
-    const size_t dropped = op->attrs.p > 0 ? aligned(probabilities_bytes(&d)) : 0;
-    size_t forward = 0, backward = 0;
-    enum fsdp_dtype dtype;
-    enum fsdp_status status;
-
-    op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op) && op->attrs.p == 0 &&
-                     T >= BF16_MIN_SEQ && T <= NUMERICS_BF16_MAX_COLS;
-    dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
-    status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, tall, transposed(tall),
-                     square, scale, &forward, err);
-    if (status == FSDP_OK)
-        status = product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, tall, tall,
-                         1.0f, &forward, err);
-    if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, tall,
-                         transposed(tall), square, 1.0f, &backward, err);
-    if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_VALUE], d.head_dim, T, transposed(square),
-                         tall, tall, 1.0f, &backward, err);
-    if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, tall, tall,
-                         scale, &backward, err);
-    if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_KEY], d.head_dim, T, transposed(square),
-                         tall, tall, scale, &backward, err);
-    op->saved_bytes[0] = probabilities_bytes(&d) / (op->takes_bf16 ? 2 : 1);
-    op->forward_scratch = (op->takes_bf16 ? aligned(probabilities_bytes(&d)) : dropped) + forward;
-    op->backward_scratch = aligned(probabilities_bytes(&d)) + dropped + backward;
-    return status;
-}
-
-/* Scores in float32 beside, probabilities kept in bfloat16. */
-static enum fsdp_status forward_bf16(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
-{
-    const struct attention_desc d = describe(op);
-    const struct numerics_ops *ops = run->numerics->ops;
-    char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
-    enum fsdp_status status;
-
-    status = ops->matmul_run(op->products[SCORES], run->stream, run->input[QUERY], run->input[KEY], NULL,
-                             run->scratch, scratch, err);
-    if (status != FSDP_OK)
-        return status;
-    ops->bf16->softmax(run->numerics, run->stream, run->scratch, run->saved[0], &d);
-    return ops->matmul_run(op->products[OUTPUT], run->stream, run->saved[0], run->input[VALUE], NULL,
-                           run->output, scratch, err);
-}
-
-/* The probabilities' place takes the gradients of the scores: after dV nobody else reads them. */
-static enum fsdp_status backward_bf16(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
-{
-    const struct attention_desc d = describe(op);
-    const struct numerics_ops *ops = run->numerics->ops;
-    char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
-    enum fsdp_status status = FSDP_OK;
-
-    if (run->d_input[VALUE] != NULL)
-        status = ops->matmul_run(op->products[D_VALUE], run->stream, run->saved[0], run->d_output, NULL,
-                                 run->d_input[VALUE], scratch, err);
-    if (status != FSDP_OK || (run->d_input[QUERY] == NULL && run->d_input[KEY] == NULL))
-        return status;
-    status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE],
-                             NULL, run->scratch, scratch, err);
-    if (status != FSDP_OK)
-        return status;
-    ops->bf16->softmax_backward(run->numerics, run->stream, run->saved[0], run->scratch, &d);
-    if (run->d_input[QUERY] != NULL)
-        status = ops->matmul_run(op->products[D_QUERY], run->stream, run->saved[0], run->input[KEY], NULL,
-                                 run->d_input[QUERY], scratch, err);
-    if (status == FSDP_OK && run->d_input[KEY] != NULL)
-        status = ops->matmul_run(op->products[D_KEY], run->stream, run->saved[0], run->input[QUERY], NULL,
-                                 run->d_input[KEY], scratch, err);
-    return status;
+    if (kernels->numerics->ops->attention_create == NULL || op->output->seq < FUSED_MIN_SEQ)
+        return attention_whole_prepare(kernels, op, training, err);
+    op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op);
+    return prepare_fused(kernels, op, err);
 }
 
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct attention_desc d = describe(op);
-    const struct dropout dropout = nn_dropout(run, op, d.heads * d.seq);
-    const struct numerics_ops *ops = run->numerics->ops;
-    const bool drops = op->attrs.p > 0;
-    float *dropped = drops ? run->scratch : NULL;
-    char *scratch = (char *)run->scratch + (drops ? aligned(probabilities_bytes(&d)) : 0);
-    enum fsdp_status status;
+    const struct dropout dropout = nn_dropout(run, op, op->attrs.heads * op->output->seq);
+    const struct fused_attention_forward fused = { .q = run->input[ATTENTION_QUERY],
+                                                   .k = run->input[ATTENTION_KEY],
+                                                   .v = run->input[ATTENTION_VALUE],
+                                                   .out = run->output,
+                                                   .lse = run->saved[0],
+                                                   .dropout = &dropout,
+                                                   .scratch = run->scratch };
 
-    if (op->takes_bf16)
-        return forward_bf16(run, op, err);
-    status = ops->matmul_run(op->products[SCORES], run->stream, run->input[QUERY], run->input[KEY], NULL,
-                             run->saved[0], scratch, err);
-    if (status != FSDP_OK)
-        return status;
-    ops->softmax(run->numerics, run->stream, run->saved[0], dropped, &d, &dropout);
-    return ops->matmul_run(op->products[OUTPUT], run->stream, drops ? dropped : run->saved[0],
-                           run->input[VALUE], NULL, run->output, scratch, err);
+    if (op->attention == NULL)
+        return attention_whole_forward(run, op, err);
+    return run->numerics->ops->attention_forward(op->attention, run->stream, &fused, err);
 }
 
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
-    const struct attention_desc d = describe(op);
-    const struct dropout dropout = nn_dropout(run, op, d.heads * d.seq);
-    const struct numerics_ops *ops = run->numerics->ops;
-    const bool drops = op->attrs.p > 0;
-    float *const d_probabilities = run->scratch;
-    char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
-    const float *probabilities = run->saved[0];
-    enum fsdp_status status = FSDP_OK;
+    const struct dropout dropout = nn_dropout(run, op, op->attrs.heads * op->output->seq);
+    const struct fused_attention_backward fused = { .q = run->input[ATTENTION_QUERY],
+                                                    .k = run->input[ATTENTION_KEY],
+                                                    .v = run->input[ATTENTION_VALUE],
+                                                    .out = run->output,
+                                                    .dout = run->d_output,
+                                                    .lse = run->saved[0],
+                                                    .dropout = &dropout,
+                                                    .dq = run->d_input[ATTENTION_QUERY],
+                                                    .dk = run->d_input[ATTENTION_KEY],
+                                                    .dv = run->d_input[ATTENTION_VALUE],
+                                                    .scratch = run->scratch };
 
-    if (op->takes_bf16)
-        return backward_bf16(run, op, err);
-    if (drops) {
-        float *dropped = (float *)(void *)scratch;
-
-        scratch += aligned(probabilities_bytes(&d));
-        ops->dropout(run->numerics, run->stream, run->saved[0], dropped, d.batch * d.heads * d.seq, d.seq,
-                     &dropout, false);
-        probabilities = dropped;
-    }
-    if (run->d_input[VALUE] != NULL)
-        status = ops->matmul_run(op->products[D_VALUE], run->stream, probabilities, run->d_output, NULL,
-                                 run->d_input[VALUE], scratch, err);
-    if (status != FSDP_OK || (run->d_input[QUERY] == NULL && run->d_input[KEY] == NULL))
-        return status;
-    status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output, run->input[VALUE],
-                             NULL, d_probabilities, scratch, err);
-    if (status != FSDP_OK)
-        return status;
-    ops->softmax_backward(run->numerics, run->stream, run->saved[0], d_probabilities, d_probabilities, &d,
-                          &dropout);
-    if (run->d_input[QUERY] != NULL)
-        status = ops->matmul_run(op->products[D_QUERY], run->stream, d_probabilities, run->input[KEY], NULL,
-                                 run->d_input[QUERY], scratch, err);
-    if (status == FSDP_OK && run->d_input[KEY] != NULL)
-        status = ops->matmul_run(op->products[D_KEY], run->stream, d_probabilities, run->input[QUERY], NULL,
-                                 run->d_input[KEY], scratch, err);
-    return status;
+    if (op->attention == NULL)
+        return attention_whole_backward(run, op, err);
+    return run->numerics->ops->attention_backward(op->attention, run->stream, &fused, err);
 }
 
 static const struct graph_kind kind = {
     .name = "attention",
     .costly = true,
     .keeps_input = { true, true, true },
+    .keeps_output = true,
     .grad = { GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE, GRAPH_GRAD_WRITE },
     .takes_parts = true, /* whole heads, as fsdp_scaled_dot_product_attention() sees to */
     .prepare = prepare,

@@ -49,7 +49,8 @@ void nn_plan_copies(struct graph_op *op, bool training)
     if (!training)
         return;
     op->backward_copies = aligned(op->backward_scratch);
-    op->backward_scratch = op->backward_copies + operands + gradients + value_copy(op->output);
+    op->backward_scratch = op->backward_copies + operands + gradients +
+                           value_copy(op->output) * (op->kind->keeps_output ? 2 : 1);
 }
 
 struct copier {
@@ -124,6 +125,8 @@ enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, stru
     if (!op->converts)
         return op->kind->backward(run, op, err);
     load_operands(&c, op, &own);
+    if (op->output->dtype == FSDP_BF16 && op->kind->keeps_output)
+        own.output = load(&c, run->output, graph_value_elems(op->output));
     if (op->output->dtype == FSDP_BF16)
         own.d_output = load(&c, run->d_output, graph_value_elems(op->output));
     for (int i = 0; i < op->n_inputs; i++)

@@ -13,6 +13,12 @@ struct nn_product {
     size_t scratch_bytes;
 };
 
+struct nn_attention {
+    struct fused_attention_desc desc;
+    struct fused_attention *attention;
+    size_t forward_scratch, backward_scratch;
+};
+
 void nn_kernels_init(struct nn_kernels *kernels, struct numerics *numerics)
 {
     *kernels = (struct nn_kernels){ .numerics = numerics };
@@ -22,7 +28,10 @@ void nn_kernels_fini(struct nn_kernels *kernels)
 {
     for (size_t i = 0; i < kernels->n_products; i++)
         kernels->numerics->ops->matmul_destroy(kernels->products[i].matmul);
+    for (size_t i = 0; i < kernels->n_attentions; i++)
+        kernels->numerics->ops->attention_destroy(kernels->attentions[i].attention);
     free(kernels->products);
+    free(kernels->attentions);
     *kernels = (struct nn_kernels){ 0 };
 }
 
@@ -64,6 +73,43 @@ enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc
     *out = product->matmul;
     if (product->scratch_bytes > *scratch_bytes)
         *scratch_bytes = product->scratch_bytes;
+    return FSDP_OK;
+}
+
+static bool same_attention(const struct fused_attention_desc *a, const struct fused_attention_desc *b)
+{
+    return a->shape.batch == b->shape.batch && a->shape.seq == b->shape.seq &&
+           a->shape.heads == b->shape.heads && a->shape.head_dim == b->shape.head_dim &&
+           a->shape.causal == b->shape.causal && a->dtype == b->dtype && a->scale == b->scale &&
+           a->drops == b->drops && a->q_stride == b->q_stride && a->k_stride == b->k_stride &&
+           a->v_stride == b->v_stride && a->out_stride == b->out_stride;
+}
+
+enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fused_attention_desc *desc,
+                                    struct graph_op *op, struct fsdp_err *err)
+{
+    struct nn_attention *found = NULL;
+    enum fsdp_status status;
+
+    for (size_t i = 0; i < kernels->n_attentions && found == NULL; i++)
+        if (same_attention(&kernels->attentions[i].desc, desc))
+            found = &kernels->attentions[i];
+    if (found == NULL) {
+        if (!alloc_room(&kernels->attentions, &kernels->attentions_room, kernels->n_attentions,
+                        sizeof *kernels->attentions))
+            return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing attention: out of memory");
+        found = &kernels->attentions[kernels->n_attentions];
+        *found = (struct nn_attention){ .desc = *desc };
+        status =
+            kernels->numerics->ops->attention_create(kernels->numerics, desc, &found->attention,
+                                                     &found->forward_scratch, &found->backward_scratch, err);
+        if (status != FSDP_OK)
+            return status;
+        kernels->n_attentions++;
+    }
+    op->attention = found->attention;
+    op->forward_scratch = found->forward_scratch;
+    op->backward_scratch = found->backward_scratch;
     return FSDP_OK;
 }
 

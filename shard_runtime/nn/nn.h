@@ -31,7 +31,7 @@ struct nn_run {
     const void *params[GRAPH_MAX_PARAMS];
     void *saved[GRAPH_MAX_SAVED];
     void *scratch;
-    void *output; /* forward only */
+    void *output; /* in backward only where the kind keeps it */
 
     const void *d_output;            /* from here on: backward only */
     void *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
@@ -53,6 +53,8 @@ struct nn_kernels {
     struct numerics *numerics;
     struct nn_product *products;
     size_t n_products, room;
+    struct nn_attention *attentions;
+    size_t n_attentions, attentions_room;
 };
 
 void nn_kernels_init(struct nn_kernels *kernels, struct numerics *numerics);
@@ -61,6 +63,10 @@ void nn_kernels_fini(struct nn_kernels *kernels);
 /** The product that `desc` describes; *scratch_bytes grows to what it needs. Owned by `kernels`. */
 enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,
                             size_t *scratch_bytes, struct fsdp_err *err);
+
+/** The same for attention without its matrices: op->attention, and scratch of both passes. */
+enum fsdp_status nn_fused_attention(struct nn_kernels *kernels, const struct fused_attention_desc *desc,
+                                    struct graph_op *op, struct fsdp_err *err);
 
 /** Make every operation of a recording ready; their bytes of memory are known afterwards. */
 enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *graph, struct fsdp_err *err);

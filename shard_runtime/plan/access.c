@@ -41,6 +41,7 @@ static void list_forward(struct lister *l, const struct plan_entry *e)
 static void list_backward(struct lister *l, const struct plan_entry *e)
 {
     add(l, e->d_output, true, false);
+    add(l, e->output, true, false);
     for (int i = 0; i < GRAPH_MAX_INPUTS; i++) {
         add(l, e->input[i], true, false);
         add(l, e->d_input[i], e->add_d_input[i], true);

@@ -23,6 +23,7 @@ struct graph;
 struct numerics;
 struct nn_run;
 struct nn_kernels;
+struct fused_attention;
 
 enum { GRAPH_MAX_INPUTS = 3, GRAPH_MAX_PARAMS = 2, GRAPH_MAX_SAVED = 2 };
 
@@ -40,6 +41,7 @@ struct graph_op;
 struct graph_kind {
     const char *name;
     bool keeps_input[GRAPH_MAX_INPUTS]; /* backward reads the input */
+    bool keeps_output;                  /* and the output */
     enum graph_grad grad[GRAPH_MAX_INPUTS];
     bool output_is_input; /* what it gives is input 0: no work when both can share one buffer */
     bool
@@ -103,6 +105,7 @@ struct graph_op {
     bool converts;   /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
     size_t forward_copies, backward_copies;
     struct matmul *products[GRAPH_MAX_PRODUCTS]; /* prepared; owned by the kernels they were made with */
+    struct fused_attention *attention;           /* the same; NULL: of products */
 };
 
 /** One time that a unit of sharding ran: its operations are between its two places in the list of events. */

@@ -95,7 +95,7 @@ struct plan_entry {
     bool adds;        /* PLAN_STORE: adds to what earlier micro-steps of the step left */
     bool calls_hook;  /* before it stores, or after it all-reduced the shards: the unit's hook is called */
 
-    int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input */
+    int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input; in backward: not kept */
     int saved[GRAPH_MAX_SAVED], scratch;
     int params[GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1: its shard is all of it */
     int d_output, d_input[GRAPH_MAX_INPUTS], d_param[GRAPH_MAX_PARAMS];

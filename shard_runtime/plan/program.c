@@ -186,6 +186,7 @@ static void write_backward(struct writer *w, int index)
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         entry->saved[i] = w->saved[index][i];
     entry->scratch = scratch;
+    entry->output = op->kind->keeps_output ? w->value_buffer[op->output->id] : -1;
     entry->d_output = w->grad_buffer[op->output->id];
 }
 

@@ -33,6 +33,8 @@ static void find_needs(const struct writer *w, const struct graph_region *region
             continue;
         backward = op->output->needs_grad;
         kept = region->selective && op->kind->costly;
+        if (backward && op->kind->keeps_output)
+            needs->values[op->output->id] = true;
         needs->runs[event->index] = !kept && (needs->values[op->output->id] || (backward && saves(op)));
         for (int i = 0; i < op->n_inputs; i++)
             if (needs->runs[event->index] || (backward && op->kind->keeps_input[i]))
