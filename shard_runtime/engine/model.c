@@ -26,6 +26,7 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
                                   .accumulates = training && model->options.accumulates,
                                   .gradient_sync = model->options.gradient_sync,
                                   .prefetch = 1,
+                                  .keeps_cheap = model->options.recompute == FSDP_RECOMPUTE_NOTHING,
                                   .chunk_rows = layout_chunk };
 }
 

@@ -28,6 +28,7 @@ enum job_all_reduce { JOB_ALL_REDUCE_EVERY, JOB_ALL_REDUCE_LAST };
 enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
 enum job_output_dtype { JOB_OUTPUT_AS_IS, JOB_OUTPUT_FLOAT32, JOB_OUTPUT_BFLOAT16 };
 enum job_activation_checkpoint { JOB_CHECKPOINT_NONE, JOB_CHECKPOINT_FULL, JOB_CHECKPOINT_SELECTIVE };
+enum job_recompute { JOB_RECOMPUTE_CHEAP, JOB_RECOMPUTE_NONE };
 enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
 enum { JOB_NORM_INF = 0 };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
@@ -98,6 +99,7 @@ struct job {
         bool cast_forward_inputs;
         enum job_gradient_sync gradient_sync;
         enum job_overlap overlap;
+        enum job_recompute recompute;
         enum job_activation_checkpoint activation_checkpoint;
         uint64_t activation_checkpoint_every; /* blocks to one that is checkpointed */
         bool reshard_after_backward;

@@ -45,6 +45,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 static const struct graph_kind kind = {
     .name = "gelu",
     .keeps_input = { true },
+    .cheap = true,
     .grad = { GRAPH_GRAD_WRITE },
     .forward_in_place = { true },
     .grad_in_place = true,

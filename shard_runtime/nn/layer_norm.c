@@ -115,6 +115,7 @@ static const struct graph_kind kind = {
     .backward_reads_params = true,
     .name = "layer_norm",
     .keeps_input = { true },
+    .cheap = true,
     .grad = { GRAPH_GRAD_ADD },
     .prepare = prepare,
     .forward = forward,

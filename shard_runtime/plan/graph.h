@@ -50,7 +50,8 @@ struct graph_kind {
     bool reduces_grad;   /* so is backward, of the gradient of input 0 */
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may lie where this input lies */
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
-    bool costly;                             /* a product: selective checkpointing keeps what it gave */
+    bool cheap;  /* not worth keeping what it gave where its inputs are kept anyway */
+    bool costly; /* a product: selective checkpointing keeps what it gave */
     /* Its functions take bfloat16 values and parameters as they are, and write what the output's dtype and
      * nn_run.d_param_dtype say, on every back end; a prepare() may also say so of one operation
      * (graph_op.takes_bf16). Others see float32 only: nn/ gives them copies (nn/convert.c). */

@@ -161,7 +161,8 @@ struct plan_options {
     const void *ranks_user;
     bool accumulates;
     enum fsdp_gradient_sync gradient_sync;
-    int prefetch; /* units gathered ahead: 0 or 1 */
+    int prefetch;     /* units gathered ahead: 0 or 1 */
+    bool keeps_cheap; /* what cheap operations gave is kept for backward, not made again */
     size_t (*chunk_rows)(size_t D, int W);
 };
 

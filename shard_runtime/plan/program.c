@@ -157,6 +157,7 @@ static void write_backward(struct writer *w, int index)
 
     if (w->grad_buffer[op->output->id] < 0 || !op->output->needs_grad)
         return; /* the loss does not depend on it, or nothing before it learns */
+    recompute_cheap(w, index);
     for (int i = 0; i < GRAPH_MAX_INPUTS; i++)
         routed.d_input[i] = routed.temporary[i] = -1;
     for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
@@ -416,11 +417,13 @@ enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
     w.value_buffer = alloc_array(graph->n_values, sizeof(int));
     w.grad_buffer = alloc_array(graph->n_values, sizeof(int));
     w.saved = alloc_array(graph->n_ops, sizeof *w.saved);
+    w.settled = alloc_array(graph->n_ops, sizeof *w.settled);
     w.out_of_memory = w.life == NULL || w.visit_group == NULL || w.enters == NULL || w.leaves == NULL ||
                       w.opens == NULL || w.closes == NULL || w.value_buffer == NULL ||
-                      w.grad_buffer == NULL || w.saved == NULL;
+                      w.grad_buffer == NULL || w.saved == NULL || w.settled == NULL;
     if (!w.out_of_memory) {
         number_visits(&w);
+        recompute_settle_regions(&w);
         write_forward_pass(&w);
         write_loss(&w);
         if (graph->training)
@@ -435,6 +438,7 @@ enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err)
     free(w.value_buffer);
     free(w.grad_buffer);
     free(w.saved);
+    free(w.settled);
     if (!w.out_of_memory && w.unreadable != NULL)
         return fsdp_fail(
             err, FSDP_ERR_ARG,

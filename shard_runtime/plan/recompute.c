@@ -1,6 +1,6 @@
 /*
- * Activation checkpointing as part of the program: forward entries written once more, where backward needs what they
- * gave. Buffers end with their last use, so that what nobody reads from forward's end to here is simply not kept.
+ * What is computed again instead of kept, as part of the program: forward entries written once more, where backward
+ * needs what they gave. All of a region (activation checkpointing), and everywhere single operations that are cheap. Buffers end with their last use, so that what nobody reads from forward's end to here is simply not kept.
  */
 #include <stdlib.h>
 
@@ -67,4 +67,50 @@ void recompute_region(struct writer *w, const struct graph_region *region)
     }
     free(needs.values);
     free(needs.runs);
+}
+
+/* --- single operations --- */
+
+void recompute_settle_regions(struct writer *w)
+{
+    const struct graph *graph = w->graph;
+
+    for (size_t op = 0; op < graph->n_ops; op++)
+        w->settled[op] = w->plan->options.keeps_cheap;
+    for (size_t r = 0; r < graph->n_regions; r++)
+        for (size_t e = graph->regions[r].first_event; e < graph->regions[r].last_event; e++)
+            if (graph->events[e].kind == GRAPH_OP)
+                w->settled[graph->events[e].index] = true;
+}
+
+/* Are its parameters there, and what it reads kept by its own backward? */
+static bool can_run_again(const struct writer *w, const struct graph_op *op)
+{
+    bool can = op->kind->cheap && op->output->needs_grad;
+
+    for (int i = 0; i < op->n_inputs; i++)
+        can = can && op->kind->keeps_input[i];
+    for (int i = 0; i < op->n_params; i++) {
+        const int group = w->plan->params[plan_param_index(w->plan, op->params[i])].group;
+
+        can = can && (!w->plan->groups[group].gathers || w->life[group].state == WHOLE);
+    }
+    return can;
+}
+
+void recompute_cheap(struct writer *w, int index)
+{
+    const struct graph_op *op = w->graph->ops[index];
+
+    for (int i = 0; i < op->n_inputs; i++) {
+        const int producer = op->inputs[i]->producer;
+
+        if (!op->kind->keeps_input[i] || producer < 0 || w->settled[producer])
+            continue;
+        w->settled[producer] = true;
+        if (!can_run_again(w, w->graph->ops[producer]))
+            continue;
+        recompute_cheap(w, producer); /* what it reads may have been cheap itself */
+        writer_forward(w, producer, true);
+    }
 }

@@ -29,8 +29,9 @@ struct writer {
                                         ran? Of a unit alone both. */
     int *enters;          /* visits in order of being entered */
     int *leaves;          /* visits in order of being left */
-    int *value_buffer, *grad_buffer;   /* of each value; -1 */
-    int (*saved)[GRAPH_MAX_SAVED];     /* of each operation */
+    int *value_buffer, *grad_buffer; /* of each value; -1 */
+    int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
+    bool *settled;                   /* of each operation: what it gave is where it is, made again or kept */
     const struct graph_op *unreadable; /* the first whose backward would read what is not gathered */
     bool out_of_memory;
 };
@@ -50,6 +51,14 @@ void writer_forward(struct writer *w, int index, bool again);
  * region is kept from forward to here but its input and, of a selective one, what was costly.
  */
 void recompute_region(struct writer *w, const struct graph_region *region);
+
+/**
+ * recompute.c: before the backward of operation `index`. What it reads and cheap operations gave is made again, once:
+ * their own backward keeps what they need for it, so that between forward and here nothing is kept for them.
+ */
+void recompute_cheap(struct writer *w, int index);
+/** Before any of these: what regions make again is none of it. */
+void recompute_settle_regions(struct writer *w);
 
 /* life.c. Each does nothing for a group that needs none of it. */
 

@@ -19,6 +19,8 @@ static const struct change changes[] = {
     { "parallel", "reshard_after_backward", "true", 0, NULL, "parameters are gathered in every micro-step" },
     { "parallel", "gradient_sync", "\"every\"", 0, NULL, "gradients are reduced in every micro-step" },
     { "train", "batch", NULL, 0.5, "grad_accumulation", "twice as many micro-steps of half the size" },
+    { "parallel", "recompute", "\"cheap\"", 0, NULL,
+      "GELU and LayerNorm are computed twice: about 1 % more time" },
     { "parallel", "activation_checkpoint", "\"selective\"", 0, NULL,
       "what is cheap in forward is computed twice: a few percent more arithmetic" },
     { "parallel", "activation_checkpoint", "\"full\"", 0, NULL,

@@ -82,6 +82,8 @@ struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t 
         .seed = job->run.seed,
         .accumulates = n_micro > 1,
         .overlap = overlap_of(job->parallel.overlap),
+        .recompute =
+            job->parallel.recompute == JOB_RECOMPUTE_NONE ? FSDP_RECOMPUTE_NOTHING : FSDP_RECOMPUTE_CHEAP,
         .gradient_sync = job->parallel.gradient_sync == JOB_SYNC_EVERY ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST,
     };
 }

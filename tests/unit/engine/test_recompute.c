@@ -16,7 +16,7 @@ enum where { NOWHERE, EVERY_BLOCK, EVERY_SECOND, ATTENTION, ROOT, N_WHERE };
 struct try_it {
     enum where where;
     enum fsdp_activation_checkpoint mode;
-    bool bf16;
+    bool bf16, cheap; /* cheap: what is cheap is made again, whatever is wrapped */
     double losses[STEPS];
     float *gradients; /* of rank 0's rows */
     size_t n_elems, activations;
@@ -60,7 +60,11 @@ static void train(struct fsdp_context *context, void *user)
     const bool first = fsdp_context_rank(context) == 0;
     struct try_it scratch = *(struct try_it *)user, *t = first ? user : &scratch;
     struct tiny tiny = tiny_defaults;
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny.seq, .seed = 5 };
+    const struct fsdp_model_options options = { .batch = BATCH,
+                                                .seq = tiny.seq,
+                                                .seed = 5,
+                                                .recompute = t->cheap ? FSDP_RECOMPUTE_CHEAP
+                                                                      : FSDP_RECOMPUTE_NOTHING };
     struct fsdp_err err = { 0 };
     struct fsdp_memory memory;
     struct fsdp_module *root;
@@ -100,7 +104,7 @@ static void compare(const struct try_it *plain, struct try_it *t, int W)
     cr_expect(plain->n_elems == t->n_elems &&
                   memcmp(plain->gradients, t->gradients, t->n_elems * sizeof(float)) == 0,
               "W %d, place %d, mode %d", W, t->where, t->mode);
-    if (t->where == EVERY_BLOCK)
+    if (t->where == EVERY_BLOCK || (t->where == NOWHERE && t->cheap))
         cr_expect(t->activations < plain->activations, "%zu, plain %zu", t->activations, plain->activations);
     free(t->gradients);
 }
@@ -120,6 +124,12 @@ Test(recompute_step, no_bit_changes_wherever_it_is_done, .timeout = 240)
 
                     compare(&plain, &t, W);
                 }
+            compare(&plain, &(struct try_it){ .where = NOWHERE, .bf16 = bf16, .cheap = true }, W);
+            compare(
+                &plain,
+                &(struct try_it){
+                    .where = EVERY_SECOND, .mode = FSDP_CHECKPOINT_SELECTIVE, .bf16 = bf16, .cheap = true },
+                W);
             free(plain.gradients);
         }
 }

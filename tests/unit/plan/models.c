@@ -57,7 +57,7 @@ struct fsdp_module *blocks_build(struct blocks *blocks)
 
 struct plan_options options_for(int W)
 {
-    return (struct plan_options){ .W = W, .prefetch = 1, .chunk_rows = layout_chunk };
+    return (struct plan_options){ .W = W, .prefetch = 1, .keeps_cheap = true, .chunk_rows = layout_chunk };
 }
 
 void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,

@@ -31,7 +31,7 @@ void plan_it(struct planned *planned, struct fsdp_module *root, const struct pla
              bool training);
 void planned_fini(struct planned *planned);
 
-/** The options that most tests vary. */
+/** The options that most tests vary; what is cheap is kept. */
 struct plan_options options_for(int W);
 
 #endif

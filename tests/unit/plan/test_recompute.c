@@ -160,3 +160,72 @@ Test(recompute, a_region_may_hold_units_and_other_regions)
                      "layers.1.w2 layers.1.add output ");
     planned_fini(&planned);
 }
+
+/* --- what is cheap, without a wrapper --- */
+
+static void plan_cheap(struct planned *planned, struct blocks *blocks, enum fsdp_activation_checkpoint mode,
+                       bool keeps, int W)
+{
+    struct fsdp_module *root = blocks_build(blocks);
+    struct plan_options options = options_for(W);
+
+    options.keeps_cheap = keeps;
+    fsdp_checkpoint_wrapper(fsdp_module_child_at(fsdp_module_child(root, "layers"), 0), mode);
+    plan_it(planned, root, &options, true);
+}
+
+Test(recompute, what_is_cheap_runs_again_right_before_the_backward_that_reads_it)
+{
+    struct blocks blocks = { .n_blocks = 3 };
+    struct planned planned;
+    char got[200];
+
+    plan_cheap(&planned, &blocks, FSDP_CHECKPOINT_NONE, false, 2);
+    again(&planned.plan, got, sizeof got);
+    cr_expect_str_eq(got, "gelu | gelu | gelu");
+    for (int i = 0; i + 1 < planned.plan.n_entries; i++) {
+        const struct plan_entry *e = &planned.plan.entries[i], *next = e + 1;
+
+        if (!e->again)
+            continue;
+        cr_expect_eq(next->kind, PLAN_BACKWARD);
+        cr_expect_eq(next->input[0], e->output, "%s reads what was made for it",
+                     planned.graph.ops[next->index]->name);
+    }
+    planned_fini(&planned);
+}
+
+/* A block that is checkpointed as a whole makes its own GELU again, once; one of two visits as well as the other. */
+Test(recompute, what_is_cheap_runs_again_once)
+{
+    struct blocks twice = { .n_blocks = 2, .visits = 2 }, wrapped = { .n_blocks = 2 };
+    struct planned planned;
+    char got[200];
+
+    plan_cheap(&planned, &wrapped, FSDP_CHECKPOINT_FULL, false, 2);
+    again(&planned.plan, got, sizeof got);
+    cr_expect_str_eq(got, "gelu | w1 gelu w2");
+    planned_fini(&planned);
+    plan_cheap(&planned, &twice, FSDP_CHECKPOINT_NONE, false, 2);
+    again(&planned.plan, got, sizeof got);
+    cr_expect_str_eq(got, "gelu#1 | gelu#1 | gelu | gelu");
+    planned_fini(&planned);
+}
+
+/* What GELU gave is twice as wide as the residual stream here: each block keeps that much less. */
+Test(recompute, a_block_more_costs_less_where_what_is_cheap_is_not_kept)
+{
+    size_t activations[2][2];
+
+    for (int keeps = 0; keeps < 2; keeps++)
+        for (int more = 0; more < 2; more++) {
+            struct blocks blocks = { .n_blocks = 8 + more };
+            struct planned planned;
+
+            plan_cheap(&planned, &blocks, FSDP_CHECKPOINT_NONE, keeps != 0, 1);
+            activations[more][keeps] = planned.plan.class_bytes[PLAN_ACTIVATIONS];
+            planned_fini(&planned);
+        }
+    cr_expect(activations[1][0] - activations[0][0] < activations[1][1] - activations[0][1], "%zu and %zu",
+              activations[1][0] - activations[0][0], activations[1][1] - activations[0][1]);
+}
