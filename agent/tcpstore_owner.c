@@ -162,10 +162,12 @@ void tcpstore_owners_close(struct tcpstore_owners *owners)
 static bool read_endpoint(const char *text, int family, struct endpoint *end)
 {
     unsigned port, words[4] = { 0 };
+    /* NOLINTBEGIN(cert-err34-c): the widths bound what is read, and the count says whether all of it was there */
     const int n =
         family == AF_INET
             ? sscanf(text, "%8X:%4X", &words[0], &port) - 1
             : sscanf(text, "%8X%8X%8X%8X:%4X", &words[0], &words[1], &words[2], &words[3], &port) - 4;
+    /* NOLINTEND(cert-err34-c) */
 
     if (n != 1)
         return false;
@@ -183,6 +185,7 @@ static void match_line(const char *line, int family, struct tcpstore_connection 
     unsigned uid;
     unsigned long inode;
 
+    /* NOLINTNEXTLINE(cert-err34-c): the kernel printed these numbers of just these types */
     if (sscanf(line, " %*d: %63s %63s %*x %*s %*s %*s %u %*d %lu", local, remote, &uid, &inode) != 4 ||
         inode == 0 || !read_endpoint(local, family, &source) || !read_endpoint(remote, family, &target))
         return;

@@ -10,6 +10,7 @@ static void unlink_missed(struct tcpstore_missed *missed)
 {
     struct tcpstore_entry *entry = missed->entry;
 
+    assert(entry != NULL); /* what stands in no list is not taken off one */
     *(missed->prev == NULL ? &entry->first : &missed->prev->next) = missed->next;
     *(missed->next == NULL ? &entry->last : &missed->next->prev) = missed->prev;
     missed->entry = NULL;

@@ -10,6 +10,12 @@
 
 enum { PATH_BYTES = 4096, LIST_BYTES = 16384, INDEXES = 10 };
 
+/* The kernel's own figures; 0 for what is none. */
+static int number_of(const char *text)
+{
+    return (int)strtol(text, NULL, 10);
+}
+
 /* The lowest CPU of a list; -1 where it is none, or empty. */
 static int lowest(const char *list)
 {
@@ -33,7 +39,7 @@ static int last_level_cache(const char *root, int cpu)
             !small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/level", root,
                              cpu, i))
             continue;
-        level = atoi(text);
+        level = number_of(text);
         if (level <= level_of_found ||
             !small_file_read(text, sizeof text,
                              "%s/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", root, cpu, i))
@@ -54,7 +60,7 @@ static void read_cpu(struct topology_cpu *out, const char *root, int cpu)
     *out = (struct topology_cpu){ .online = true, .core = cpu, .cache = last_level_cache(root, cpu) };
     if (small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/topology/physical_package_id",
                         root, cpu))
-        out->package = atoi(text);
+        out->package = number_of(text);
     if (small_file_read(text, sizeof text, "%s/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
                         root, cpu) &&
         lowest(text) >= 0)
@@ -80,7 +86,7 @@ static void read_nodes(struct topology *topology, const char *root)
             !cpu_mask_read(&cpus, text))
             continue;
         for (int cpu = cpu_mask_next(&cpus, -1); cpu >= 0; cpu = cpu_mask_next(&cpus, cpu))
-            topology->cpus[cpu].node = atoi(entry->d_name + 4);
+            topology->cpus[cpu].node = number_of(entry->d_name + 4);
     }
     closedir(dir);
 }
@@ -115,5 +121,5 @@ int topology_node_of_pci(const char *root, const char *pci)
     if (pci[0] == '\0' ||
         !small_file_read(text, sizeof text, "%s/sys/bus/pci/devices/%s/numa_node", root, pci))
         return -1;
-    return atoi(text);
+    return number_of(text);
 }

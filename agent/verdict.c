@@ -1,5 +1,6 @@
 #include "agent/verdict.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,6 +111,7 @@ static bool all_finished(const struct verdict_run *run)
 {
     size_t n = 0;
 
+    assert(run->n_deaths == 0 || run->deaths != NULL);
     for (size_t i = 0; i < run->n_deaths; i++)
         n += run->deaths[i].kind == DEATH_NONE && run->deaths[i].code == 0 && run->deaths[i].sent_signal == 0;
     return n >= (size_t)run->world_size;
