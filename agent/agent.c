@@ -83,6 +83,8 @@ static void on_signal(uv_signal_t *handle, int signal)
 
     if (agent->run == NULL)
         return; /* the end has begun already */
+    if (signal == SIGWINCH)
+        run_resized(agent->run);
     if (signal == SIGTSTP && (agent_signals(agent->config) >> SIGTSTP & 1) == 0)
         suspend(agent);
     else
@@ -121,7 +123,7 @@ static int run_agent(void *arg, const struct guard_inside *inside)
     struct agent agent = { .config = arg };
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
-    const uint64_t taken = agent_signals(agent.config) | UINT64_C(1) << SIGTSTP;
+    const uint64_t taken = agent_signals(agent.config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGWINCH;
 
     prctl(PR_SET_NAME, "fsdprun-agent");
     os_raise_nofile();

@@ -27,6 +27,7 @@ struct agent_output {
         *tees;         /* per local rank: streams that go to the log file and the console; NULL: none */
     const bool *shown; /* per local rank: is its console output shown; NULL: all are */
     bool prefix;       /* console lines carry the rank; implies that they are captured */
+    bool direct;       /* a program's inherited output does not pass through the agent (agent/relay.h) */
     bool color;        /* the console takes colours */
     bool bar;          /* a job on a terminal: draw the progress line (agent/progress.h) */
     const char *prefix_template; /* logs_prefix(); NULL: a job's "[rank ${rank}]: " */

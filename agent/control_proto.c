@@ -251,6 +251,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_array(writer, config->output.tees, config->n_workers);
     put_array(writer, config->output.shown, config->n_workers);
     put_number(writer, config->output.prefix);
+    put_number(writer, config->output.direct);
     put_number(writer, config->output.color);
     put_number(writer, config->output.bar);
     put_text(writer, config->output.prefix_template);
@@ -309,6 +310,7 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->output.tees = get_array(reader, config->n_workers, AGENT_STDOUT | AGENT_STDERR, "tees");
     config->output.shown = get_array(reader, config->n_workers, 1, "shown");
     config->output.prefix = get_number(reader, 0, 1, "prefix") != 0;
+    config->output.direct = get_number(reader, 0, 1, "direct") != 0;
     config->output.color = get_number(reader, 0, 1, "color") != 0;
     config->output.bar = get_number(reader, 0, 1, "bar") != 0;
     config->output.prefix_template = get_text(reader, false, "prefix_template");

@@ -1,6 +1,5 @@
 #include "agent/errors.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -9,9 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "agent/json_text.h"
 #include "agent/rundir.h"
@@ -345,35 +342,22 @@ static void split_tail(struct errors_tail *tail, size_t n)
             sizeof *tail->lines * (size_t)tail->n_lines);
 }
 
-enum fsdp_status errors_tail_read(struct errors_tail *tail, int fd, int64_t start, struct fsdp_err *err)
+/* Take tail->bytes[0..n) apart, from the beginning of a line where older ones were left out, unless all of it is one. */
+static void cut_to_line(struct errors_tail *tail, size_t n, bool cut)
 {
-    struct stat stat;
-    int64_t from = start;
-    size_t n = 0, skip = 0;
+    const char *newline = cut ? memchr(tail->bytes, '\n', n) : NULL;
+    const size_t skip =
+        newline != NULL && newline + 1 < tail->bytes + n ? (size_t)(newline + 1 - tail->bytes) : 0;
 
-    tail->n_lines = 0;
-    if (fstat(fd, &stat) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "stat of a log file: %s", strerror(errno));
-    if (stat.st_size - from > ERRORS_TAIL_BYTES)
-        from = stat.st_size - ERRORS_TAIL_BYTES;
-    while (n < ERRORS_TAIL_BYTES) {
-        const ssize_t got = pread(fd, tail->bytes + n, ERRORS_TAIL_BYTES - n, from + (int64_t)n);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return fsdp_fail(err, FSDP_ERR_IO, "read a log file: %s", strerror(errno));
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    if (from > start) { /* begin at a line, unless all of it is one */
-        const char *newline = memchr(tail->bytes, '\n', n);
-
-        if (newline != NULL && newline + 1 < tail->bytes + n)
-            skip = (size_t)(newline + 1 - tail->bytes);
-    }
     memmove(tail->bytes, tail->bytes + skip, n - skip);
     split_tail(tail, n - skip);
-    return FSDP_OK;
+}
+
+void errors_tail_take(struct errors_tail *tail, const char *bytes, size_t n, bool cut)
+{
+    const size_t kept = n < ERRORS_TAIL_BYTES ? n : ERRORS_TAIL_BYTES;
+
+    tail->n_lines = 0;
+    memcpy(tail->bytes, bytes + n - kept, kept);
+    cut_to_line(tail, kept, cut || kept < n);
 }

@@ -119,7 +119,10 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
  */
 const char *errors_account(const struct errors_detail *detail, char *out, size_t size);
 
-/** The last lines (at most ERRORS_TAIL_LINES and ERRORS_TAIL_BYTES) of the file `fd` from offset `start` on. */
-enum fsdp_status errors_tail_read(struct errors_tail *tail, int fd, int64_t start, struct fsdp_err *err);
+/**
+ * The last lines (at most ERRORS_TAIL_LINES and ERRORS_TAIL_BYTES) of `n` bytes. `cut`: they are the end of more, and may
+ * begin within a line.
+ */
+void errors_tail_take(struct errors_tail *tail, const char *bytes, size_t n, bool cut);
 
 #endif

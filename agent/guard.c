@@ -123,7 +123,7 @@ static int watch(struct guard *guard)
 
 static void set_of_signals(sigset_t *set, uint64_t relayed, const struct os_baseline *baseline)
 {
-    relayed |= UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT;
+    relayed |= UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGCONT | UINT64_C(1) << SIGWINCH;
     sigemptyset(set);
     sigaddset(set, SIGCHLD);
     /* What was ignored when we were started stays so (nohup; a background job of a script). */

@@ -308,9 +308,3 @@ uint64_t log_file_oldest_end(const struct log_file *file)
 {
     return file->n_segments > 1 ? file->segments[0].end : file->begin;
 }
-
-int log_file_fd(const struct log_file *file, uint64_t *begin)
-{
-    *begin = in_use(file)->begin == 0 ? file->begin : 0;
-    return in_use(file)->fd;
-}

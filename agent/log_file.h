@@ -67,7 +67,4 @@ void log_file_release(struct log_file *file, uint64_t offset);
 size_t log_file_n_held(const struct log_file *file);
 uint64_t log_file_oldest_end(const struct log_file *file);
 
-/** A descriptor of the file in use, and where in it this run's bytes begin. The log's. */
-int log_file_fd(const struct log_file *file, uint64_t *begin);
-
 #endif

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/last_words.h"
 #include "agent/logs_impl.h"
 
 enum { PIPE_BYTES = 256 * 1024, STALL_MS = 5000, TERMINAL_MS = 10000, HELD_LEAST = 8, HELD_MOST = 4096 };
@@ -364,31 +365,14 @@ enum fsdp_status logs_open(struct logs *logs, const struct logs_spec *spec, int 
 
 /* --- the end of a rank, of a generation, of all ------------------------------------------------------------------- */
 
-/* What a file that was just rotated lacks is in the one before: put the last of both together. */
-static bool read_tail(struct log_file *file, struct errors_tail *tail)
-{
-    const uint64_t end = log_file_end(file), first = log_file_begin(file);
-    char bytes[ERRORS_TAIL_BYTES];
-    uint64_t in_file;
-    const int fd = log_file_fd(file, &in_file);
-    const uint64_t from = end - first > sizeof bytes ? end - sizeof bytes : first;
-    bool done = false;
-    size_t n;
-    int both;
-
-    if (log_file_n_held(file) == 0 || (both = memfd_create("tail", MFD_CLOEXEC)) < 0)
-        return errors_tail_read(tail, fd, (int64_t)in_file, NULL) == FSDP_OK;
-    log_file_look(file, from, bytes, (size_t)(end - from), &n);
-    done = write(both, bytes, n) == (ssize_t)n && errors_tail_read(tail, both, 0, NULL) == FSDP_OK;
-    close(both);
-    return done;
-}
-
-bool logs_stderr_tail(struct logs *logs, int rank, struct errors_tail *tail)
+bool logs_tell(struct logs *logs, int rank, bool uncaught, struct errors_detail *detail)
 {
     struct stream *found = NULL;
+    char room[LAST_WORDS_BYTES];
+    const char *bytes;
+    uint64_t from, end;
+    size_t n;
 
-    tail->n_lines = 0;
     for (struct stream *stream = logs->streams; stream != NULL; stream = stream->next)
         if (stream->rank == rank && stream->which == RUNDIR_STDERR &&
             (found == NULL || stream->generation > found->generation))
@@ -396,7 +380,14 @@ bool logs_stderr_tail(struct logs *logs, int rank, struct errors_tail *tail)
     if (found == NULL)
         return false;
     read_held(found);
-    return read_tail(found->file, tail);
+    from = log_file_begin(found->file);
+    end = log_file_end(found->file);
+    if (end - from > sizeof room)
+        from = end - sizeof room;
+    /* Of a file that was just rotated, the one before counts too. */
+    bytes = log_file_look(found->file, from, room, (size_t)(end - from), &n);
+    last_words_tell(detail, bytes, n, from > log_file_begin(found->file), uncaught);
+    return true;
 }
 
 void logs_end_generation(struct logs *logs)

@@ -14,7 +14,7 @@
  * filtered_stderr.log of the generation.
  *
  * Life: logs_create(); per generation and rank logs_open() for stdout and stderr, the returned descriptor goes to
- * the child and is closed by the caller; when a rank died, logs_stderr_tail(); when the world of a generation is
+ * the child and is closed by the caller; when a rank died, logs_tell(); when the world of a generation is
  * reaped, logs_end_generation(); at the end logs_drain(), then logs_destroy().
  * Thread: the loop's. logs_create() makes the process ignore SIGXFSZ (a log may meet the file size limit).
  */
@@ -78,10 +78,10 @@ void logs_destroy(struct logs *logs);
 enum fsdp_status logs_open(struct logs *logs, const struct logs_spec *spec, int *fd, struct fsdp_err *err);
 
 /**
- * The last lines of `rank`'s captured stderr in its newest generation. What its pipe still holds is read first:
- * an exit is often seen before the last words. False (an empty tail) when it is not captured.
+ * What the last of `rank`'s captured stderr in its newest generation tells (last_words_tell()). What its pipe still holds
+ * is read first: an exit is often seen before the last words. False, and nothing is told, when it is not captured.
  */
-bool logs_stderr_tail(struct logs *logs, int rank, struct errors_tail *tail);
+bool logs_tell(struct logs *logs, int rank, bool uncaught, struct errors_detail *detail);
 
 /**
  * Every process of the generation is gone: read what is left in its pipes and close them, whoever else may

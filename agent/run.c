@@ -83,6 +83,7 @@ static void close_all(struct run *run)
     world_destroy(run->world);
     run->world = NULL;
     logs_destroy(run->logs);
+    relay_destroy(run->relay);
     console_destroy(run->console);
     uv_close((uv_handle_t *)&run->children, on_closed);
     uv_close((uv_handle_t *)&run->disk, on_closed);
@@ -112,14 +113,34 @@ static void on_drained(void *arg)
     uv_timer_start(&run->disk, on_disk, 0, DISK_LOOK_MS);
 }
 
+static void on_relayed(void *arg)
+{
+    struct run *run = arg;
+
+    if (relay_lost(run->relay) > 0)
+        console_say(run->console, "fsdprun: %llu bytes of output could not be written",
+                    (unsigned long long)relay_lost(run->relay));
+    on_drained(run);
+}
+
+static void on_logged(void *arg)
+{
+    struct run *run = arg;
+
+    if (run->relay != NULL)
+        relay_drain(run->relay, on_relayed, run);
+    else
+        on_drained(run);
+}
+
 void run_world_ended(void *arg)
 {
     struct run *run = arg;
 
     if (run->logs != NULL)
-        logs_drain(run->logs, on_drained, run);
+        logs_drain(run->logs, on_logged, run);
     else
-        on_drained(run);
+        on_logged(run);
 }
 
 /* --- from outside ------------------------------------------------------------------------------------------------- */
@@ -152,6 +173,8 @@ void run_signal(struct run *run, int signal)
 {
     const unsigned save = run->config->save_on_signal;
 
+    if (run->relay != NULL && (run->config->stop_signals >> signal & 1) != 0)
+        relay_hurry(run->relay);
     if (run->closing || (run->uplink == NULL && run->coordinator == NULL))
         return; /* the end has begun; or this node was to host and could not, and is about to end */
     if ((signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
@@ -161,6 +184,12 @@ void run_signal(struct run *run, int signal)
         stop(run, signal, signal == SIGINT && ++run->n_interrupts > 1);
     else if ((run->config->forward_signals >> signal & 1) != 0)
         forward(run, signal);
+}
+
+void run_resized(struct run *run)
+{
+    if (run->relay != NULL)
+        relay_resized(run->relay);
 }
 
 void run_suspended(struct run *run, int64_t slept_ns)
@@ -187,6 +216,18 @@ static bool is_captured(const struct agent_config *config)
             if (mode == LOGS_FILE || mode == LOGS_TEE)
                 return true;
         }
+    return false;
+}
+
+/* Is there a stderr that no log has the last words of? */
+static bool is_relayed(const struct agent_config *config)
+{
+    for (int i = 0; i < config->n_workers; i++) {
+        const enum logs_mode mode = worker_log_mode(config, i, AGENT_STDERR);
+
+        if (mode == LOGS_INHERIT || mode == LOGS_NULL)
+            return true;
+    }
     return false;
 }
 
@@ -220,12 +261,13 @@ static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "lines cannot be kept a second time (--duplicate-stdout-filters, "
                          "--duplicate-stderr-filters) where no log is kept");
-    if (!run->captured && config->job_json == NULL)
-        return FSDP_OK; /* everything is inherited: nothing stands between the workers and the terminal */
     status = run->console != NULL
                  ? FSDP_OK
                  : console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
-    if (status != FSDP_OK || run->logs != NULL)
+    if (status == FSDP_OK && run->relay == NULL && is_relayed(config))
+        status = relay_create(&run->relay, run->loop, config->stdio[1], config->stdio[2],
+                              config->output.direct, err);
+    if (status != FSDP_OK || run->logs != NULL || (!run->captured && config->job_json == NULL))
         return status;
     return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console,
                        &rotation, err);
@@ -250,6 +292,7 @@ static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
                                              .baseline = run->baseline,
                                              .rundir = run->rundir,
                                              .logs = run->logs,
+                                             .relay = run->relay,
                                              .console = run->console };
     const struct world_listener listener = run_world_listener(run);
 
@@ -342,6 +385,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     if (status != FSDP_OK) {
         coordinator_destroy(run->coordinator);
         logs_destroy(run->logs);
+        relay_destroy(run->relay);
         console_destroy(run->console);
         events_close(run->events);
         if (run->rundir == NULL)

@@ -31,6 +31,9 @@ int run_start_status(enum fsdp_status status);
 /** What the signal means to a run: it stops it, asks for a checkpoint first, or goes on to the workers (config). */
 void run_signal(struct run *run, int signal);
 
+/** The terminal may have another size (SIGWINCH). */
+void run_resized(struct run *run);
+
 /** The process, and its workers with it, stood still for so long (Ctrl-Z, fg). */
 void run_suspended(struct run *run, int64_t slept_ns);
 

@@ -11,6 +11,7 @@
 #include "agent/events.h"
 #include "agent/logs.h"
 #include "agent/nodes.h"
+#include "agent/relay.h"
 #include "agent/run.h"
 #include "agent/rundir.h"
 #include "agent/uplink.h"
@@ -28,6 +29,7 @@ struct run {
     struct events *events;
     struct console *console;
     struct logs *logs;
+    struct relay *relay; /* of what a program inherits; NULL: it inherits nothing */
     const struct os_baseline *baseline;
     struct uplink *uplink; /* of several nodes: we meet, or are a member; NULL: we are the coordinator */
     struct coordinator *coordinator; /* NULL unless we are */

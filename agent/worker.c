@@ -108,6 +108,28 @@ static bool open_stream(const struct worker_context *context, const struct worke
     return logs_open(context->logs, &spec, fd, err) == FSDP_OK;
 }
 
+/* What it inherits goes by the relay: stderr, and stdout with it where both come out at one place. */
+static bool open_relayed(const struct worker_context *context, const struct worker *worker, int streams[2],
+                         struct fsdp_err *err)
+{
+    const struct agent_config *config = context->config;
+    const enum logs_mode out = worker_log_mode(config, worker->local_rank, AGENT_STDOUT),
+                         mode = worker_log_mode(config, worker->local_rank, AGENT_STDERR);
+
+    if (context->relay == NULL || (mode != LOGS_INHERIT && mode != LOGS_NULL))
+        return true;
+    if (streams[1] >= 0)
+        close(streams[1]); /* of LOGS_NULL: not shown, and yet kept for its last words */
+    if (relay_open(context->relay, context->plan->generation, worker->rank, mode == LOGS_INHERIT, &streams[1],
+                   err) != FSDP_OK)
+        return false;
+    if (streams[1] < 0 && mode == LOGS_NULL)
+        streams[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (streams[1] >= 0 && out == LOGS_INHERIT && mode == LOGS_INHERIT && relay_joins(context->relay))
+        streams[0] = fcntl(streams[1], F_DUPFD_CLOEXEC, 3);
+    return true;
+}
+
 bool worker_error_file(const struct agent_config *config, struct rundir *rundir, int generation,
                        const struct worker *worker, char *out, size_t size)
 {
@@ -229,7 +251,8 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
         FSDP_OK)
         system_refused(&worker->death, "link", err.message);
     else if (!open_stream(context, worker, RUNDIR_STDOUT, &streams[0], &err) ||
-             !open_stream(context, worker, RUNDIR_STDERR, &streams[1], &err))
+             !open_stream(context, worker, RUNDIR_STDERR, &streams[1], &err) ||
+             !open_relayed(context, worker, streams, &err))
         system_refused(&worker->death, "output", err.message);
     else
         worker->live = spawn(worker, context, link_fd, streams);

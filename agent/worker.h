@@ -16,6 +16,7 @@
 #include "agent/logs.h"
 #include "agent/os.h"
 #include "agent/placement.h"
+#include "agent/relay.h"
 
 /* What the coordinator tells a node about a generation. */
 struct world_plan {
@@ -55,6 +56,7 @@ struct worker_context {
     struct link_server *links;
     struct rundir *rundir; /* NULL: none */
     struct logs *logs;     /* NULL: nothing is captured */
+    struct relay *relay;   /* NULL: what is inherited is not relayed */
     char *const *environment;
     const char *timer_file; /* where it sets watchdog timers; NULL: nowhere */
     const char *program;    /* resolved */

@@ -84,6 +84,8 @@ static void tell_down(struct world *world)
 {
     if (world->services.logs != NULL)
         logs_end_generation(world->services.logs);
+    if (world->services.relay != NULL)
+        relay_end_generation(world->services.relay);
     world->listener.stopped(world->listener.arg, world->plan.generation);
 }
 

@@ -46,6 +46,7 @@ struct world_services {
     const struct os_baseline *baseline;
     struct rundir *rundir;   /* NULL: none */
     struct logs *logs;       /* NULL: nothing is captured */
+    struct relay *relay;     /* NULL: what is inherited is not relayed */
     struct console *console; /* NULL: lines go to descriptor 2 */
 };
 

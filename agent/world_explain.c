@@ -33,6 +33,19 @@ static void ask_about_oom(struct world *world, struct death *death)
     snprintf(death->words, sizeof death->words, "%s", words);
 }
 
+/* Captured, or relayed: of a program whose streams go different ways it may be either. */
+static void take_last_words(const struct world *world, const struct death *death,
+                            struct errors_detail *detail)
+{
+    /* So Python ends after an exception that nobody caught. */
+    const bool uncaught = world->config->job_json == NULL && death->kind == DEATH_EXIT && death->code == 1;
+
+    if (world->services.logs != NULL && logs_tell(world->services.logs, death->rank, uncaught, detail))
+        return;
+    if (world->services.relay != NULL)
+        relay_tell(world->services.relay, death->rank, uncaught, detail);
+}
+
 bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail)
 {
     struct death *death = &worker->death;
@@ -45,7 +58,7 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
         snprintf(death->words, sizeof death->words, "%s", worker->timer);
     else if (!death->killed)
         ask_about_oom(world, death);
-    if (!first_cause_is_consequence(death) && world->services.logs != NULL)
-        logs_stderr_tail(world->services.logs, death->rank, &detail->tail);
+    if (!first_cause_is_consequence(death))
+        take_last_words(world, death, detail);
     return !errors_detail_is_empty(detail);
 }

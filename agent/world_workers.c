@@ -211,6 +211,7 @@ void world_spawn(struct world *world)
         .plan = &world->plan,
         .rundir = world->services.rundir,
         .logs = world->services.logs,
+        .relay = world->services.relay,
         .environment = environment,
         .program = program,
         .host = world->host,

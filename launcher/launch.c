@@ -132,6 +132,8 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->threads = (int)job->launch.threads;
     config->hang_timeout_ms = (int64_t)(job->launch.hang_timeout_s * 1000);
     config->output.bar = around->err_is_terminal && !options_has(options, OPT_QUIET);
+    if (options_has(options, OPT_DIRECT_OUTPUT))
+        return launch_bad_usage(err, "--direct-output is for programs: a job's output is kept in its logs");
     status = set_world(launch, options, around, &world, err);
     if (status == 0)
         status = launch_check_devices(launch, job, around, err);
@@ -273,6 +275,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     memset(launch, 0, sizeof *launch);
     agent_config_init(config);
     config->output.prefix = options_has(options, OPT_PREFIX);
+    config->output.direct = options_has(options, OPT_DIRECT_OUTPUT);
     config->output.prefix_template = prefix_template(options);
     status = set_world(launch, options, around, &world, err);
     if (status != 0)

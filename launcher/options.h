@@ -54,6 +54,7 @@ enum option_id {
     OPT_LOG_LIMIT,
     OPT_LOG_KEEP,
     OPT_PREFIX,
+    OPT_DIRECT_OUTPUT,
     OPT_COLOR,
     OPT_NO_COLOR,
     OPT_QUIET,

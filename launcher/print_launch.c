@@ -138,6 +138,7 @@ static void put_output(const struct page *page, const struct agent_config *confi
     put_texts(page, "duplicate_stderr_filters", output->stderr_filters);
     end_line(page, OPT_DUPLICATE_STDERR_FILTERS);
     put_text(page, "log_line_prefix_template", output->prefix_template, OPT_LOG_LINE_PREFIX_TEMPLATE);
+    put_bool(page, "direct_output", output->direct, OPT_DIRECT_OUTPUT);
     put_number(page, "log_limit_bytes", (int64_t)output->file_limit_bytes, OPT_LOG_LIMIT);
     put_number(page, "log_keep", output->n_rotated, OPT_LOG_KEEP);
 }

@@ -74,6 +74,7 @@ static const char *const pure[] = {
     "agent/progress.",
     "agent/events.",
     "agent/errors.",
+    "agent/last_words.",
     "agent/error_file.",
     "agent/oom.",
     "agent/timers.",

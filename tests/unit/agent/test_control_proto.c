@@ -34,6 +34,7 @@ static struct control_job whole_job(void)
     job.config.no_store = true;
     job.config.output.redirects = redirects;
     job.config.output.shown = shown;
+    job.config.output.direct = true;
     job.config.output.bar = true;
     job.config.output.prefix_template = "${rank} ";
     job.config.output.stderr_filters = filters;
@@ -79,6 +80,7 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert(memcmp(back.config.output.redirects, redirects, 3) == 0);
     cr_assert_null(back.config.output.tees);
     cr_assert(!back.config.output.shown[1] && back.config.output.shown[2]);
+    cr_assert(back.config.output.direct && !back.config.output.prefix);
     cr_assert(back.config.output.bar && !back.config.output.color);
     cr_assert_str_eq(back.config.output.prefix_template, "${rank} ");
     cr_assert_null(back.config.rendezvous_host);

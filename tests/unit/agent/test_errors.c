@@ -1,12 +1,9 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "agent/errors.h"
 
@@ -115,16 +112,13 @@ Test(errors, json_holds_cause_and_collateral)
     free(text);
 }
 
-/* The tail of `text` from `start`, its lines joined by '|'. */
-static const char *tail_of(const char *text, int64_t start)
+/* The tail of `text`, its lines joined by '|'. */
+static const char *tail_of(const char *text, bool cut)
 {
     static char joined[8192];
     static struct errors_tail tail;
-    int fd = memfd_create("log", MFD_CLOEXEC);
 
-    cr_assert(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    cr_assert(errors_tail_read(&tail, fd, start, NULL) == FSDP_OK);
-    close(fd);
+    errors_tail_take(&tail, text, strlen(text), cut);
     joined[0] = '\0';
     for (int i = 0; i < tail.n_lines; i++) {
         strcat(joined, tail.lines[i]);
@@ -137,18 +131,18 @@ Test(errors, the_tail_is_the_last_lines)
 {
     char many[64 * 10] = "", want[512] = "";
 
-    cr_assert_str_eq(tail_of("", 0), "");
-    cr_assert_str_eq(tail_of("one", 0), "one|");
-    cr_assert_str_eq(tail_of("\n\n\n", 0), "");
-    cr_assert_str_eq(tail_of("one\ntwo\n", 0), "one|two|");
-    cr_assert_str_eq(tail_of("one\n\ntwo\r\n", 0), "one||two|");
-    cr_assert_str_eq(tail_of("of an earlier run\nnew\n", 18), "new|");
-    cr_assert_str_eq(tail_of("10%\r20%\rdone\nx\n", 0), "done|x|", "what was overwritten is left out");
+    cr_assert_str_eq(tail_of("", false), "");
+    cr_assert_str_eq(tail_of("one", false), "one|");
+    cr_assert_str_eq(tail_of("\n\n\n", false), "");
+    cr_assert_str_eq(tail_of("one\ntwo\n", false), "one|two|");
+    cr_assert_str_eq(tail_of("one\n\ntwo\r\n", false), "one||two|");
+    cr_assert_str_eq(tail_of("half a line\nnew\n", true), "new|");
+    cr_assert_str_eq(tail_of("10%\r20%\rdone\nx\n", false), "done|x|", "what was overwritten is left out");
     for (int i = 0; i < 64; i++)
         sprintf(many + strlen(many), "line%02d\n", i);
     for (int i = 64 - ERRORS_TAIL_LINES; i < 64; i++)
         sprintf(want + strlen(want), "line%02d|", i);
-    cr_assert_str_eq(tail_of(many, 0), want);
+    cr_assert_str_eq(tail_of(many, false), want);
 }
 
 Test(errors, the_tail_of_long_lines_stays_small)
@@ -158,10 +152,10 @@ Test(errors, the_tail_of_long_lines_stays_small)
 
     memset(text, 'x', 20000);
 
-    got = tail_of(text, 0);
+    got = tail_of(text, false);
     cr_assert(strlen(got) == ERRORS_TAIL_BYTES + 1, "one endless line: its end");
     memcpy(text + 19000, "\nend", 4);
-    got = tail_of(text, 0);
+    got = tail_of(text, false);
     cr_assert(strncmp(got, "endx", 4) == 0 && strlen(got) == 1000,
               "a line that does not begin in sight is left out");
 }

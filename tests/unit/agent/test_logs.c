@@ -177,21 +177,24 @@ Test(logs, the_worker_gets_a_blocking_descriptor_that_closes_on_exec)
 
 Test(logs, the_tail_has_what_the_pipe_still_held)
 {
-    struct errors_tail tail;
+    struct errors_detail detail = { 0 };
+    const struct errors_tail *tail = &detail.tail;
     int err = open_stream(3, 2, RUNDIR_STDERR, LOGS_FILE);
 
     write_text(err, "first\nTraceback\n");
     close(err);
 
-    cr_assert(logs_stderr_tail(logs, 2, &tail));
-    cr_assert(tail.n_lines == 2);
-    cr_assert_str_eq(tail.lines[1], "Traceback");
-    cr_assert(!logs_stderr_tail(logs, 5, &tail) && tail.n_lines == 0, "not captured");
+    cr_assert(logs_tell(logs, 2, false, &detail));
+    cr_assert(tail->n_lines == 2);
+    cr_assert_str_eq(tail->lines[1], "Traceback");
+    memset(&detail, 0, sizeof detail);
+    cr_assert(!logs_tell(logs, 5, false, &detail) && tail->n_lines == 0, "not captured");
 }
 
 Test(logs, the_tail_is_of_the_newest_generation_and_of_this_run)
 {
-    struct errors_tail tail;
+    struct errors_detail detail = { 0 };
+    const struct errors_tail *tail = &detail.tail;
     int err;
 
     mkdir("logs", 0777);
@@ -204,7 +207,7 @@ Test(logs, the_tail_is_of_the_newest_generation_and_of_this_run)
         run_turns(3);
     }
 
-    cr_assert(logs_stderr_tail(logs, 0, &tail) && tail.n_lines == 0);
+    cr_assert(logs_tell(logs, 0, false, &detail) && tail->n_lines == 0);
     err = open_stream(0, 0, RUNDIR_STDERR, LOGS_FILE); /* what stands there already is another's */
     close(err);
 }
@@ -467,7 +470,8 @@ Test(logs, too_many_unshown_files_are_let_go_and_it_is_said)
 
 Test(logs, the_tail_reaches_over_a_rotation)
 {
-    struct errors_tail tail;
+    struct errors_detail detail = { 0 };
+    const struct errors_tail *tail = &detail.tail;
     int err;
 
     rotate_at(100, 1);
@@ -478,10 +482,10 @@ Test(logs, the_tail_reaches_over_a_rotation)
     write_text(err, "the cause\n");
     close(err);
 
-    cr_assert(logs_stderr_tail(logs, 0, &tail));
-    cr_assert(tail.n_lines > 2 && strcmp(tail.lines[tail.n_lines - 1], "the cause") == 0 &&
-                  strcmp(tail.lines[tail.n_lines - 2], "a line of the traceback") == 0,
-              "%d lines", tail.n_lines);
+    cr_assert(logs_tell(logs, 0, false, &detail));
+    cr_assert(tail->n_lines > 2 && strcmp(tail->lines[tail->n_lines - 1], "the cause") == 0 &&
+                  strcmp(tail->lines[tail->n_lines - 2], "a line of the traceback") == 0,
+              "%d lines", tail->n_lines);
 }
 
 Test(logs, filtered_lines_of_all_ranks_stand_in_one_file_a_generation)

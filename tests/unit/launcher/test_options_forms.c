@@ -59,6 +59,7 @@ static const struct known {
     { OPT_INSECURE, "insecure", 0, true, true, NULL, NULL, "yes", false },
     { OPT_SAVE_ON_SIGNAL, "save-on-signal", 0, true, true, NULL, NULL, "yes", false },
     { OPT_PREFIX, "prefix", 0, true, true, NULL, NULL, "yes", false },
+    { OPT_DIRECT_OUTPUT, "direct-output", 0, true, true, NULL, NULL, "yes", false },
     { OPT_QUIET, "quiet", 'q', true, true, NULL, NULL, "yes", false },
     { OPT_AGENT, "agent", 0, false, true, "/a", "b", "", false },
 };
