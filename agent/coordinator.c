@@ -340,6 +340,7 @@ static void free_all(struct coordinator *coordinator)
 {
     coordinator_close_timer(coordinator);
     roster_fini(&coordinator->roster);
+    attendance_fini(&coordinator->attendance);
     free(coordinator->nodes);
     free(coordinator->deaths);
     free(coordinator);

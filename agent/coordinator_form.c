@@ -133,6 +133,7 @@ void coordinator_form(struct coordinator *coordinator)
     roster_seat(roster);
     plan.n_nodes = roster->n_nodes;
     plan.world_size = coordinator->world_size = roster->world_size;
+    coordinator_expect(coordinator);
     coordinator->n_deaths = 0;
     coordinator->cause = -1;
     snprintf(plan.master_address, sizeof plan.master_address, "%s", coordinator_master_address(coordinator));

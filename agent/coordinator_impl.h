@@ -9,6 +9,7 @@
 #ifndef AGENT_COORDINATOR_IMPL_H
 #define AGENT_COORDINATOR_IMPL_H
 
+#include "agent/attendance.h"
 #include "agent/coordinator.h"
 #include "agent/coordinator_fsm.h"
 #include "agent/roster.h"
@@ -39,6 +40,8 @@ struct coordinator {
     struct save *save;
     struct tcpstore *store; /* of the generation that forms or runs, for a program; else NULL */
     int last_store_port;    /* of the generation before */
+    struct attendance attendance; /* at the store */
+    int n_searches;               /* in vain, for whose a connection is */
 
     /* Of the generation that runs or just ran. */
     struct death *deaths;
@@ -102,6 +105,10 @@ const char *coordinator_master_address(const struct coordinator *coordinator);
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err);
 /** Everything in it is gone, and its port free. Nothing is done where there is none. */
 void coordinator_close_store(struct coordinator *coordinator);
+/** Whom the store of the generation that begins will see. After roster_seat(). */
+void coordinator_expect(struct coordinator *coordinator);
+/** The phase of a worker of that node when it died: as the node says, or for a program what the store knows. */
+int coordinator_phase_of(const struct coordinator *coordinator, int node, const struct death *death);
 /** Remember a death of the generation, and which is its first cause. False: no memory for it. */
 bool coordinator_report_death(struct coordinator *coordinator, const struct death *death);
 

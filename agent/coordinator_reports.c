@@ -54,6 +54,7 @@ void coordinator_exited(struct coordinator *coordinator, int node, int generatio
     if (!is_current(coordinator, generation) || !add_death(coordinator, death))
         return;
     coordinator->deaths[coordinator->n_deaths - 1].node_rank = coordinator->roster.nodes[node].node_rank;
+    coordinator->deaths[coordinator->n_deaths - 1].phase = coordinator_phase_of(coordinator, node, death);
     take_cause(coordinator, detail);
     if (death->kind != DEATH_NONE && !first_cause_is_consequence(death)) {
         coordinator_post(coordinator, CE_FAILED);

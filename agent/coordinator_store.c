@@ -1,6 +1,9 @@
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/coordinator_impl.h"
+#include "agent/descendants.h"
 
 static void say(void *arg, const char *words)
 {
@@ -23,6 +26,68 @@ const char *coordinator_master_address(const struct coordinator *coordinator)
     return roster->nodes[COORDINATOR_SELF].address;
 }
 
+enum { SEARCHES = 256 }; /* for connections that are nobody's of ours: then none is looked for any more */
+
+static void name_of(const struct sockaddr_storage *address, char *name, size_t size)
+{
+    if (uv_ip_name((const struct sockaddr *)address, name, size) != 0)
+        name[0] = '\0';
+}
+
+/* The first node of that address that still misses somebody: several may be on one host. */
+static int node_of(const struct coordinator *coordinator, const char *address)
+{
+    const struct roster *roster = &coordinator->roster;
+
+    for (int i = 0; i < roster->capacity; i++)
+        if (i != COORDINATOR_SELF && roster->nodes[i].active &&
+            !attendance_node_complete(&coordinator->attendance, i) &&
+            (strcmp(roster->nodes[i].address, address) == 0 || strcmp(roster->nodes[i].from, address) == 0))
+            return i;
+    return COORDINATOR_SELF;
+}
+
+static void came(void *arg, const struct sockaddr_storage *from, unsigned long inode)
+{
+    struct coordinator *coordinator = arg;
+    char address[PROTO_TEXT_BYTES];
+    pid_t pid = 0;
+
+    if (coordinator->attendance.n_nodes == 0 || attendance_complete(&coordinator->attendance))
+        return;
+    if (inode != 0 && coordinator->n_searches < SEARCHES) {
+        pid = descendants_holder(inode);
+        coordinator->n_searches += pid == 0;
+    }
+    name_of(from, address, sizeof address);
+    attendance_came(&coordinator->attendance, pid != 0 ? COORDINATOR_SELF : node_of(coordinator, address),
+                    pid);
+}
+
+void coordinator_expect(struct coordinator *coordinator)
+{
+    const struct roster *roster = &coordinator->roster;
+
+    coordinator->n_searches = 0;
+    attendance_fini(&coordinator->attendance);
+    if (coordinator->store == NULL || !attendance_begin(&coordinator->attendance, roster->capacity))
+        return;
+    for (int i = 0; i < roster->capacity; i++)
+        if (roster->nodes[i].active)
+            attendance_expect(&coordinator->attendance, i, roster->nodes[i].who.n_workers);
+}
+
+int coordinator_phase_of(const struct coordinator *coordinator, int node, const struct death *death)
+{
+    if (death->phase != PROGRAM_STARTING || coordinator->config->job_json != NULL)
+        return death->phase;
+    if (coordinator->store == NULL)
+        return PROGRAM_RUNNING; /* they meet elsewhere, or nowhere */
+    if (!attendance_has(&coordinator->attendance, node, death->pid))
+        return PROGRAM_STARTING;
+    return attendance_complete(&coordinator->attendance) ? PROGRAM_RUNNING : PROGRAM_RENDEZVOUS;
+}
+
 /* A job of ours meets over the link, and a program over this: PyTorch's, or whoever speaks its protocol. */
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err)
 {
@@ -30,6 +95,7 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
                                       .port = coordinator->config->master_port,
                                       .other_than = coordinator->last_store_port,
                                       .say = say,
+                                      .came = came,
                                       .arg = coordinator };
     const struct roster *roster = &coordinator->roster;
     const char **nodes;

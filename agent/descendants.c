@@ -248,6 +248,42 @@ pid_t descendants_top(pid_t pid)
     return 0;
 }
 
+static bool holds(pid_t pid, const char *socket)
+{
+    char path[64], target[64];
+    const struct dirent *entry;
+    bool found = false;
+    DIR *fds;
+
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    fds = opendir(path);
+    if (fds == NULL)
+        return false;
+    while (!found && (entry = readdir(fds)) != NULL) {
+        const ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
+
+        target[n < 0 ? 0 : n] = '\0';
+        found = strcmp(target, socket) == 0;
+    }
+    closedir(fds);
+    return found;
+}
+
+pid_t descendants_holder(unsigned long inode)
+{
+    struct pids pids = { 0 };
+    pid_t top = 0;
+    char socket[64];
+
+    snprintf(socket, sizeof socket, "socket:[%lu]", inode);
+    collect(&pids, NULL, 0); /* the children come first, and they are the ones as a rule */
+    for (size_t i = 0; i < pids.n && top == 0; i++)
+        if (holds(pids.items[i], socket))
+            top = descendants_top(pids.items[i]);
+    free(pids.items);
+    return top;
+}
+
 char descendants_state(pid_t pid, char *place, size_t size)
 {
     struct process process;

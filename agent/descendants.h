@@ -30,6 +30,9 @@ size_t descendants_living(pid_t *pids, size_t capacity, const pid_t *except, siz
 /** The child of this process that `pid` is, or is below of; 0: it is none of ours (this process itself is not). */
 pid_t descendants_top(pid_t pid);
 
+/** The child of this process that holds the socket of that inode, itself or by a descendant; 0: none. */
+pid_t descendants_holder(unsigned long inode);
+
 /** State ('D', 'S', ...; '?': unknown) of a process, and the kernel function it waits in ("?": unknown) into `place`. */
 char descendants_state(pid_t pid, char *place, size_t size);
 

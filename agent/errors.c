@@ -156,8 +156,9 @@ __attribute__((format(printf, 4, 5))) static void add(char *out, size_t size, si
         *end = (size_t)n < size - *end ? *end + (size_t)n : size - 1;
 }
 
-static void add_subject(char *out, size_t size, size_t *end, const struct errors_death *cause)
+static void add_subject(char *out, size_t size, size_t *end, const struct errors_report *report)
 {
+    const struct errors_death *cause = &report->cause;
     const bool host = cause->host != NULL && cause->host[0] != '\0', pid = cause->pid > 0;
 
     if (cause->rank >= 0)
@@ -172,6 +173,8 @@ static void add_subject(char *out, size_t size, size_t *end, const struct errors
         add(out, size, end, "host %s", cause->host);
     if (pid)
         add(out, size, end, "%spid %" PRId64, host ? ", " : "", cause->pid);
+    if ((host || pid) && report->where != NULL)
+        add(out, size, end, ", %s", report->where);
     if (host || pid)
         add(out, size, end, ")");
     add(out, size, end, " ");
@@ -227,9 +230,9 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     out[0] = '\0';
     /* A signal to the launcher, and other classes that are about no worker, have no subject. */
     if (report->class != ERRORS_STOPPED && report->class != ERRORS_WORLD && report->class != ERRORS_NOTICE)
-        add_subject(out, size, &end, &report->cause);
+        add_subject(out, size, &end, report);
     add_what(out, size, &end, report);
-    if (report->phase != NULL)
+    if (report->phase != NULL && report->where == NULL)
         add(out, size, &end, " in %s", report->phase);
     if (report->step >= 0)
         add(out, size, &end, "%s step %" PRId64, report->phase != NULL ? " of" : " in", report->step);

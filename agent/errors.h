@@ -4,6 +4,8 @@
  * {"time", "status", "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name",
  *   "oom_kill", "phase", "step", "generation", "message", "traceback", "raised", "error_file", "stderr": [lines]},
  *   "collateral": {"count", "ranks": [{"rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
+ * `phase` of our trainer is "start", "forward", ...; of a program, and before a first beat, "starting" (it has not come to
+ * the store where the ranks meet), "rendezvous" (others have not), "running", "stopping" (it had been asked to end).
  * What is not known is null; `raised` is the epoch time of the failure by the clock of its host, from its error file.
  * `status` is fsdprun's exit status. `class` is one of the names below: workers may return the numbers that fsdprun
  * uses itself, and it tells them apart.
@@ -81,6 +83,7 @@ struct errors_report {
     int status; /* exit status of fsdprun */
     struct errors_death cause;
     const char *phase; /* "forward", ...; NULL: unknown */
+    const char *where; /* where a program was, in words for the line, in place of "in PHASE"; NULL: nothing */
     int64_t step;      /* -1: unknown */
     int generation;
     const char *message;                /* one line more about it; NULL: none */

@@ -103,6 +103,30 @@ const char *first_cause_phase_name(int phase)
         return "save";
     case FSDP_PHASE_DONE:
         return "done";
+    case PROGRAM_STARTING:
+        return "starting";
+    case PROGRAM_RENDEZVOUS:
+        return "rendezvous";
+    case PROGRAM_RUNNING:
+        return "running";
+    case PROGRAM_STOPPING:
+        return "stopping";
+    default:
+        return NULL;
+    }
+}
+
+const char *first_cause_phase_words(int phase)
+{
+    switch (phase) {
+    case PROGRAM_STARTING:
+        return "before rendezvous"; /* as is, all its life, a program that meets nowhere */
+    case PROGRAM_RENDEZVOUS:
+        return "in rendezvous";
+    case PROGRAM_RUNNING:
+        return "running";
+    case PROGRAM_STOPPING:
+        return "stopping";
     default:
         return NULL;
     }

@@ -30,6 +30,17 @@ enum death_kind {
     DEATH_NODE,  /* its node, or the link to it, is lost */
 };
 
+/*
+ * What is known of the phase of a program, and of a worker of ours before its first beat. Behind those of link.h, in
+ * struct death.phase.
+ */
+enum program_phase {
+    PROGRAM_STARTING = 64, /* it has not come to the store where the ranks meet */
+    PROGRAM_RENDEZVOUS,    /* it has, and others have not */
+    PROGRAM_RUNNING,       /* all have */
+    PROGRAM_STOPPING,      /* it had been asked to end */
+};
+
 enum { DEATH_WORDS_BYTES = 256, DEATH_HOST_BYTES = 65 };
 
 struct death {
@@ -43,7 +54,7 @@ struct death {
     int64_t age_ns;  /* how long before it was seen it had raised, by its error file; 0: unknown */
     bool oom_kill;   /* the kernel's OOM killer ended it */
     int64_t step;    /* -1: unknown */
-    int phase;       /* enum fsdp_phase; -1: unknown */
+    int phase;       /* enum fsdp_phase or program_phase; -1: there was no process */
     char host[DEATH_HOST_BYTES];
     char words[DEATH_WORDS_BYTES]; /* more about it; may be empty */
 };
@@ -63,7 +74,9 @@ int first_cause_status(const struct death *death);
  */
 bool first_cause_is_final(const struct death *death, bool job);
 
-/** "forward", ... for enum fsdp_phase; NULL when out of range. */
+/** "forward", ... for enum fsdp_phase, "starting", ... for enum program_phase; NULL when out of range. */
 const char *first_cause_phase_name(int phase);
+/** The latter in words for the line, "before rendezvous", ...; NULL for all others. */
+const char *first_cause_phase_words(int phase);
 
 #endif

@@ -131,11 +131,19 @@ static void judge_arrivals(struct tcpstore *store, struct arrivals *arrivals)
         tcpstore_owners_find(&store->owners, arrivals->connections, arrivals->n, &err) != FSDP_OK)
         tcpstore_refuse(store, TCPSTORE_REFUSED_USER,
                         "the key-value store cannot tell whose connections come: %s", err.message);
-    for (size_t i = 0; i < arrivals->n; i++)
-        if (is_welcome(store, &arrivals->connections[i]))
-            tcpstore_client_begin(store, arrivals->fds[i]);
-        else
+    for (size_t i = 0; i < arrivals->n; i++) {
+        const struct tcpstore_connection *connection = &arrivals->connections[i];
+
+        if (!is_welcome(store, connection)) {
             close(arrivals->fds[i]);
+            continue;
+        }
+        /* Before it is answered: it still waits for that, and so can be found. */
+        if (store->came != NULL)
+            store->came(store->say_arg, &connection->peer,
+                        is_within_host(store, connection) ? connection->inode : 0);
+        tcpstore_client_begin(store, arrivals->fds[i]);
+    }
 }
 
 static void listen_on(struct tcpstore *store);
@@ -276,6 +284,7 @@ enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const str
     memset(store, 0, offsetof(struct tcpstore, buffer)); /* the buffer takes memory when it is used */
     store->loop = loop;
     store->say = config->say;
+    store->came = config->came;
     store->say_arg = config->arg;
     tcpstore_owners_open(&store->owners);
     store->keys = tcpstore_keys_create(TCPSTORE_MAX_KEPT_BYTES, tcpstore_client_woken, store);

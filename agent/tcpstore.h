@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <uv.h>
 
 #include <fsdp/status.h>
@@ -34,6 +35,8 @@ struct tcpstore_config {
     const char *const *nodes; /* (n_nodes) addresses of the job's nodes; borrowed for the call */
     size_t n_nodes;
     void (*say)(void *arg, const char *words); /* a line for the user */
+    /* One has come that is welcome, from that address; `inode` of its socket where it is of this host, else 0. Or NULL. */
+    void (*came)(void *arg, const struct sockaddr_storage *from, unsigned long inode);
     void *arg;
 };
 

@@ -52,7 +52,8 @@ struct tcpstore {
     struct sockaddr_storage *own; /* (n_own) addresses of this host; looked up where there are other nodes */
     size_t n_own;
     void (*say)(void *arg, const char *words);
-    void *say_arg;
+    void (*came)(void *arg, const struct sockaddr_storage *from, unsigned long inode);
+    void *say_arg; /* of both */
     uint64_t n_refused[TCPSTORE_REFUSALS];
     int n_handles;
     bool closing;

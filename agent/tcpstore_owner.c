@@ -127,6 +127,7 @@ static bool hear(int netlink, struct tcpstore_connection *connection)
 
         connection->found = socket->idiag_inode != 0 && is_answer(socket, connection);
         connection->uid = socket->idiag_uid;
+        connection->inode = socket->idiag_inode;
         return true;
     }
     return false;
@@ -198,6 +199,7 @@ static void match_line(const char *line, int family, struct tcpstore_connection 
         if (same(&source, &peer, true) && same(&target, &own, true)) {
             connections[i].found = true;
             connections[i].uid = uid;
+            connections[i].inode = inode;
             return;
         }
     }

@@ -21,6 +21,7 @@ struct tcpstore_connection {
     struct sockaddr_storage peer, own;
     bool found; /* the answer: somebody has it open, and that is ... */
     uid_t uid;
+    unsigned long inode; /* of their socket */
 };
 
 /* How they are looked up: by the socket `netlink` while it works (-1: it does not), then by /proc. */

@@ -51,6 +51,7 @@ void verdict_report(const struct verdict_run *run, int status, enum errors_class
         report->class = class_of(cause);
         report->cause = as_errors_death(cause);
         report->phase = first_cause_phase_name(cause->phase);
+        report->where = first_cause_phase_words(cause->phase);
         report->step = cause->step;
         report->message = cause->words[0] != '\0'           ? cause->words
                           : run->detail->message[0] != '\0' ? run->detail->message

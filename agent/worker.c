@@ -283,6 +283,8 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                                                                                                : DEATH_EXIT;
     else
         death->kind = DEATH_SIGNAL;
+    /* Whether a program has met the others is the coordinator's to say: its store is there. */
+    death->phase = worker->sent_signal != 0 || worker->killed ? PROGRAM_STOPPING : PROGRAM_STARTING;
     /* A program that never touches its page has no step to name. */
     if (page != NULL && atomic_load_explicit(&page->beat_ns, memory_order_relaxed) != 0) {
         death->step = (int64_t)atomic_load_explicit(&page->step, memory_order_relaxed);

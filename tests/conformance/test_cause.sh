@@ -18,7 +18,7 @@ last() { tail -n 1 "$WORK/err"; }
 
 # How a program ends, alone: its status, and the last line of output.
 check_status "a binary that exits with 138: 138" 138 "$FSDPRUN" -- "$toy" exit=138
-check_match "the last line is the first cause" 'rank 0 \(host [^ ]+, pid [0-9]+\) exited with status 138, generation 0$' "$(last)"
+check_match "the last line is the first cause" 'rank 0 \(host [^ ]+, pid [0-9]+, before rendezvous\) exited with status 138, generation 0$' "$(last)"
 check_status "an executable that is missing: 127" 127 "$FSDPRUN" --no-python "$WORK/nothing"
 check_match "it is named" "cannot start .*nothing" "$(last)"
 check_status "one that cannot be executed: 126" 126 "$FSDPRUN" --no-python "$SOURCE/CHANGELOG.md"

@@ -58,6 +58,7 @@ static const char *const pure[] = {
     "agent/tcpstore_session.",
     "agent/frame.",
     "agent/roster.",
+    "agent/attendance.",
     "agent/worker_env.",
     "agent/verdict.",
     "agent/hang.",

@@ -159,3 +159,16 @@ Test(errors, the_tail_of_long_lines_stays_small)
     cr_assert(strncmp(got, "endx", 4) == 0 && strlen(got) == 1000,
               "a line that does not begin in sight is left out");
 }
+
+Test(errors, where_a_program_was_stands_beside_its_pid)
+{
+    struct errors_report report = killed();
+    char line[256];
+
+    report.phase = "rendezvous";
+    report.where = "in rendezvous";
+    report.step = -1;
+
+    cr_assert_str_eq(errors_line(&report, line, sizeof line),
+                     "rank 3 (host n1, pid 4242, in rendezvous) was killed by SIGSEGV, generation 2");
+}

@@ -131,3 +131,14 @@ Test(first_cause, every_phase_has_a_name)
     cr_expect_null(first_cause_phase_name(-1));
     cr_expect_null(first_cause_phase_name(FSDP_PHASE_DONE + 1));
 }
+
+Test(first_cause, a_programs_phases_have_names_and_words)
+{
+    for (int phase = PROGRAM_STARTING; phase <= PROGRAM_STOPPING; phase++)
+        cr_assert(first_cause_phase_name(phase) != NULL && first_cause_phase_words(phase) != NULL, "%d", phase);
+    cr_assert_null(first_cause_phase_name(PROGRAM_STOPPING + 1));
+    cr_assert_null(first_cause_phase_words(PROGRAM_STOPPING + 1));
+    cr_assert_str_eq(first_cause_phase_name(PROGRAM_STOPPING), "stopping");
+    for (int phase = FSDP_PHASE_START; phase <= FSDP_PHASE_DONE; phase++)
+        cr_assert_null(first_cause_phase_words(phase), "a trainer's is told with its step");
+}
