@@ -28,9 +28,11 @@ teardown() {
 losses() { sort -n -u "$WORK/run/losses"; }
 column() { awk -v c="$1" '{for (i = 1; i < NF; i++) if ($i == c && $(i + 1) ~ /^[0-9.]+$/) print $(i + 1)}' "$log" | sort -n; }
 median() { awk '{v[NR] = $1} END {printf "%.3f", (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2}'; }
-# How far apart the medians of two samples of the same thing, as many and as wide as the one read here, lie at the most in 19
-# of 20 cases: twice 1.2533 sigma sqrt(2 / n), the standard error of such a difference, with sigma = quartile distance / 1.349.
-noise() { awk '{v[NR] = $1} END {printf "%.3f", 2 * 1.2533 * sqrt(2 / NR) * (v[int((3 * NR + 3) / 4)] - v[int((NR + 3) / 4)]) / 1.349}'; }
+# By how much the median of a sample exceeds that of another of the same thing, as many and as wide as the one read here, in no
+# more than one of 700 cases: three times 1.2533 sigma sqrt(2 / n), the standard error, with sigma = quartile distance / 1.349.
+noise() {
+  awk '{v[NR] = $1} END {wide = v[int((3 * NR + 3) / 4)] - v[int((NR + 3) / 4)]; printf "%.3f", 3 * 1.2533 * sqrt(2 / NR) * wide / 1.349}'
+}
 
 empty_dir run > /dev/null
 start 8 never 0
