@@ -341,6 +341,7 @@ static void free_all(struct coordinator *coordinator)
     coordinator_close_timer(coordinator);
     roster_fini(&coordinator->roster);
     attendance_fini(&coordinator->attendance);
+    coordinator_forget_names(coordinator);
     free(coordinator->nodes);
     free(coordinator->deaths);
     free(coordinator);
@@ -373,6 +374,11 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     }
     *out = coordinator;
     return FSDP_OK;
+}
+
+void coordinator_when_idle(struct coordinator *coordinator, void (*idle)(void *arg), void *arg)
+{
+    save_when_idle(coordinator->save, idle, arg);
 }
 
 bool coordinator_destroy(struct coordinator *coordinator)

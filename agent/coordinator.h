@@ -57,6 +57,8 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
                                     const struct coordinator_services *services, struct fsdp_err *err);
 /** After every member's finish(); NULL is a no-op. False, and nothing is freed, while the disk is still busy. */
 bool coordinator_destroy(struct coordinator *coordinator);
+/** After that: `idle` is called once, from the loop, when the disk has answered. */
+void coordinator_when_idle(struct coordinator *coordinator, void (*idle)(void *arg), void *arg);
 
 /* The number of the coordinator's own node. */
 enum { COORDINATOR_SELF = 0 };

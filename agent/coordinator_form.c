@@ -57,20 +57,32 @@ static enum coordinator_event weigh_resume(struct coordinator *coordinator, int6
     return CE_PREPARED;
 }
 
+static void on_named(struct coordinator *coordinator, const struct fsdp_err *err)
+{
+    enum coordinator_event event = CE_PREPARED;
+    struct fsdp_err why = *err;
+
+    /* Nodes may have gone while the disk was read, and a name looked up. */
+    if (coordinator->state == CS_PREPARING && !roster_enough(&coordinator->roster)) {
+        event = CE_FAILED;
+    } else if (coordinator->state == CS_PREPARING &&
+               (why.status != FSDP_OK || coordinator_open_store(coordinator, &why) != FSDP_OK)) {
+        coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, why.message);
+        event = CE_REFUSED;
+    }
+    coordinator_post(coordinator, event);
+    coordinator_run(coordinator);
+}
+
 static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
 {
     struct coordinator *coordinator = arg;
     enum coordinator_event event = weigh_resume(coordinator, step, err);
-    struct fsdp_err why = { 0 };
 
     coordinator->resume_step = step;
-    /* Nodes may have gone while the disk was read. */
-    if (event == CE_PREPARED && coordinator->state == CS_PREPARING && !roster_enough(&coordinator->roster))
-        event = CE_FAILED;
-    if (event == CE_PREPARED && coordinator->state == CS_PREPARING &&
-        coordinator_open_store(coordinator, &why) != FSDP_OK) {
-        coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, why.message);
-        event = CE_REFUSED;
+    if (event == CE_PREPARED && coordinator->state == CS_PREPARING) {
+        coordinator_find_names(coordinator, on_named);
+        return;
     }
     coordinator_post(coordinator, event);
     coordinator_run(coordinator);

@@ -1,7 +1,7 @@
 /*
  * What the files of the coordinator share: coordinator.c runs the machine and ends the run,
  * coordinator_members.c knows who comes and goes, coordinator_form.c begins generations and takes them down,
- * coordinator_store.c opens the store that a generation's programs meet at, coordinator_reports.c takes what the nodes
+ * coordinator_names.c looks up where it listens, coordinator_store.c opens the store that a generation's programs meet at, coordinator_reports.c takes what the nodes
  * say.
  *
  * Whoever posts an event calls coordinator_run() before returning to the loop.
@@ -12,6 +12,7 @@
 #include "agent/attendance.h"
 #include "agent/coordinator.h"
 #include "agent/coordinator_fsm.h"
+#include "agent/lookup.h"
 #include "agent/roster.h"
 #include "agent/save.h"
 #include "agent/tcpstore.h"
@@ -38,8 +39,11 @@ struct coordinator {
     int generation, n_restarts, world_size;
     int64_t resume_step;
     struct save *save;
-    struct tcpstore *store; /* of the generation that forms or runs, for a program; else NULL */
-    int last_store_port;    /* of the generation before */
+    struct tcpstore *store;    /* of the generation that forms or runs, for a program; else NULL */
+    int last_store_port;       /* of the generation before */
+    struct lookup *lookup;     /* of a name where it is to listen, before a generation forms; else NULL */
+    struct addrinfo *found[2]; /* by coordinator_find_names(); NULL: not known */
+    void (*named)(struct coordinator *coordinator, const struct fsdp_err *err);
     struct attendance attendance; /* at the store */
     int n_searches;               /* in vain, for whose a connection is */
 
@@ -98,6 +102,19 @@ void coordinator_clear(struct coordinator *coordinator);
 
 /** Where the ranks of a generation meet: what the user names, else the node that has the store. After roster_seat(). */
 const char *coordinator_master_address(const struct coordinator *coordinator);
+/** Is there a store for the ranks of a generation? A job of ours meets over the link. */
+static inline bool coordinator_has_store(const struct coordinator *coordinator)
+{
+    return coordinator->config->job_json == NULL && !coordinator->config->no_store;
+}
+/**
+ * Look up where the store is to listen, within LOOKUP_WITHIN_MS for each name; then `named`, from within this call where
+ * nobody has to be asked. What was found before is forgotten.
+ */
+typedef void coordinator_named(struct coordinator *coordinator, const struct fsdp_err *err);
+void coordinator_find_names(struct coordinator *coordinator, coordinator_named *named);
+/** Also of a lookup that is under way: `named` is not called. */
+void coordinator_forget_names(struct coordinator *coordinator);
 /**
  * A fresh store for the generation that is about to form; none for a job, or where none is wanted. What was open is closed.
  *   as tcpstore_open()

@@ -102,7 +102,7 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
     enum fsdp_status status;
 
     coordinator_close_store(coordinator);
-    if (coordinator->config->job_json != NULL || coordinator->config->no_store)
+    if (!coordinator_has_store(coordinator))
         return FSDP_OK;
     nodes = calloc(2 * (size_t)roster->capacity, sizeof *nodes);
     if (nodes == NULL)
@@ -115,8 +115,8 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
             '\0') /* where it comes from is not always where it wants to be found */
             nodes[config.n_nodes++] = roster->nodes[i].from;
     }
-    if (roster->max_nodes > 1)
-        config.also = roster->nodes[COORDINATOR_SELF].address;
+    config.at = coordinator->found[0];
+    config.also = coordinator->found[1];
     config.nodes = nodes;
     status = tcpstore_open(&coordinator->store, coordinator->services.loop, &config, err);
     free(nodes);

@@ -38,16 +38,6 @@ const char *endpoint_text(char *out, const char *host, int port)
     return out;
 }
 
-int endpoint_resolve(const struct endpoint *endpoint, uv_loop_t *loop, uv_getaddrinfo_t *request,
-                     endpoint_resolved *done)
-{
-    const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
-    char port[16];
-
-    snprintf(port, sizeof port, "%d", endpoint->port);
-    return uv_getaddrinfo(loop, request, done, endpoint->host, port, &hints);
-}
-
 /* --- a list of addresses ------------------------------------------------------------------------------------------ */
 
 static size_t size_of(const struct sockaddr_storage *address)

@@ -33,14 +33,6 @@ enum fsdp_status endpoint_init(struct endpoint *endpoint, const char *host, int 
 /** "host:29400", "[::1]:29400", in `out` (ENDPOINT_TEXT_BYTES), which is returned. */
 const char *endpoint_text(char *out, const char *host, int port);
 
-/**
- * Begin to ask for the addresses; `request` stays until `done`, which gets no addresses and the reason where there
- * are none. uv_cancel(request) makes it come soon, with ECANCELED or not.
- */
-typedef void endpoint_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found);
-int endpoint_resolve(const struct endpoint *endpoint, uv_loop_t *loop, uv_getaddrinfo_t *request,
-                     endpoint_resolved *done);
-
 /** What was found: without what is there twice, in order. */
 void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *found);
 /** The addresses that stand for every address of this host, IPv6 (with IPv4 where the system maps it) first. */

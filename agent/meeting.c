@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "agent/identity.h"
+#include "agent/lookup.h"
 #include "agent/tls.h"
 
 enum {
@@ -25,9 +26,8 @@ struct meeting {
     struct peer_config peers;
     unsigned char key[TLS_KEY_BYTES];
 
-    uv_getaddrinfo_t request;
-    uv_timer_t timer; /* the next address, or the next round */
-    bool resolving;
+    struct lookup *lookup;               /* of the endpoint's name, while it is looked up; else NULL */
+    uv_timer_t timer;                    /* the next address, or the next round */
     struct endpoint_addresses addresses; /* of this round */
     int n_tried;
     struct peer *attempts[ENDPOINT_MAX_ADDRESSES];
@@ -46,7 +46,7 @@ static void on_timer(uv_timer_t *timer);
 
 static void free_when_done(struct meeting *meeting)
 {
-    if (!meeting->destroyed || meeting->timer_open || meeting->resolving || meeting->n_peers > 0)
+    if (!meeting->destroyed || meeting->timer_open || meeting->n_peers > 0)
         return;
     explicit_bzero(meeting->key, sizeof meeting->key);
     free(meeting);
@@ -329,22 +329,20 @@ static bool become_host(struct meeting *meeting)
     return false;
 }
 
-static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
 {
-    struct meeting *meeting = request->data;
+    struct meeting *meeting = arg;
 
-    meeting->resolving = false;
-    if (meeting->destroyed || meeting->over) {
-        uv_freeaddrinfo(found);
-        free_when_done(meeting);
-        return;
-    }
+    meeting->lookup = NULL;
     endpoint_collect(&meeting->addresses, found);
-    uv_freeaddrinfo(found);
+    if (found != NULL)
+        freeaddrinfo(found);
+    if (meeting->over)
+        return;
     meeting->n_tried = 0;
     if (meeting->addresses.n == 0) {
         snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
-                 meeting->endpoint.host, status < 0 ? uv_strerror(status) : "it has no address");
+                 meeting->endpoint.host, why != NULL ? why : "it has no address");
         end_round(meeting, true);
     } else if (may_host(meeting->config) && become_host(meeting)) {
         return;
@@ -357,16 +355,18 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 
 static void begin_round(struct meeting *meeting)
 {
-    int status;
+    const uint64_t now = uv_now(meeting->loop),
+                   left = meeting->deadline_ms > now ? meeting->deadline_ms - now : 1;
+    struct fsdp_err err = { 0 };
+    char port[16];
 
     meeting->fatal = false;
-    status = endpoint_resolve(&meeting->endpoint, meeting->loop, &meeting->request, on_resolved);
-    if (status == 0) {
-        meeting->resolving = true;
+    snprintf(port, sizeof port, "%d", meeting->endpoint.port);
+    if (lookup_begin(&meeting->lookup, meeting->loop, meeting->endpoint.host, port,
+                     left < LOOKUP_WITHIN_MS ? left : LOOKUP_WITHIN_MS, on_looked_up, meeting,
+                     &err) == FSDP_OK)
         return;
-    }
-    snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
-             meeting->endpoint.host, uv_strerror(status));
+    snprintf(meeting->last_words, sizeof meeting->last_words, "%s", err.message);
     end_round(meeting, true);
 }
 
@@ -403,7 +403,7 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
     meeting->began_ms = uv_now(loop);
     meeting->deadline_ms = meeting->began_ms + (uint64_t)config->join_timeout_ms;
     meeting->pause_ms = FIRST_PAUSE_MS;
-    meeting->request.data = meeting->timer.data = meeting;
+    meeting->timer.data = meeting;
     uv_timer_init(loop, &meeting->timer);
     meeting->timer_open = true;
     snprintf(meeting->address, sizeof meeting->address, "127.0.0.1");
@@ -425,8 +425,8 @@ void meeting_destroy(struct meeting *meeting)
     if (meeting == NULL || meeting->destroyed)
         return;
     meeting->destroyed = true;
-    if (meeting->resolving)
-        uv_cancel((uv_req_t *)&meeting->request);
+    lookup_cancel(meeting->lookup);
+    meeting->lookup = NULL;
     for (int i = 0; i < ENDPOINT_MAX_ADDRESSES; i++)
         if (meeting->attempts[i] != NULL)
             peer_close(meeting->attempts[i], NULL);

@@ -7,7 +7,7 @@
 
 #include "agent/run_impl.h"
 
-enum { DISK_WAIT_MS = 5000, DISK_LOOK_MS = 20 };
+enum { DISK_WAIT_MS = 5000 };
 
 int run_start_status(enum fsdp_status status)
 {
@@ -89,28 +89,49 @@ static void close_all(struct run *run)
     uv_close((uv_handle_t *)&run->disk, on_closed);
 }
 
-/* A publication or a look at the checkpoints may be under way; a disk that hangs must not hold the end up. */
-static void on_disk(uv_timer_t *timer)
+static void leave(struct run *run)
 {
-    struct run *run = timer->data;
-
-    run->disk_waited_ms += DISK_LOOK_MS;
-    if (!coordinator_destroy(run->coordinator)) {
-        if (run->disk_waited_ms < DISK_WAIT_MS)
-            return;
-        console_say(run->console, "fsdprun: the disk does not answer; leaving without it");
-        run->stuck = true; /* the coordinator stays for the thread that may still come back */
-    }
     run->coordinator = NULL;
     uv_timer_stop(&run->disk);
     close_all(run);
+}
+
+static void on_disk_answered(void *arg)
+{
+    struct run *run = arg;
+
+    if (!run->closing && coordinator_destroy(run->coordinator))
+        leave(run);
+}
+
+/* The coordinator stays for the thread that may still come back. */
+static void on_disk_silent(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+
+    console_say(run->console, "fsdprun: the disk does not answer; leaving without it");
+    run->stuck = true;
+    leave(run);
+}
+
+/* A publication or a look at the checkpoints may be under way; a disk that hangs must not hold the end up. */
+static void on_settled(uv_timer_t *timer)
+{
+    struct run *run = timer->data;
+
+    if (coordinator_destroy(run->coordinator)) {
+        leave(run);
+        return;
+    }
+    coordinator_when_idle(run->coordinator, on_disk_answered, run);
+    uv_timer_start(&run->disk, on_disk_silent, DISK_WAIT_MS, 0);
 }
 
 static void on_drained(void *arg)
 {
     struct run *run = arg;
 
-    uv_timer_start(&run->disk, on_disk, 0, DISK_LOOK_MS);
+    uv_timer_start(&run->disk, on_settled, 0, 0);
 }
 
 static void on_relayed(void *arg)

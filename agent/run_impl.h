@@ -38,7 +38,6 @@ struct run {
     uv_signal_t children;
     uv_timer_t disk;
     int n_handles;
-    int disk_waited_ms;
     bool job_written, stuck, captured, closing;
     int n_interrupts;
     int node_rank; /* of this node in the last generation; -1: it was in none */

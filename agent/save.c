@@ -57,6 +57,8 @@ struct save {
     struct collection *collecting; /* of this generation, at most one */
     struct collection *ready;      /* complete, waiting for the thread */
     bool working;
+    void (*idle)(void *arg); /* NULL: nobody waits for that */
+    void *idle_arg;
     save_prepared *prepared; /* asked for, not begun or not done yet */
     void *prepared_arg;
 };
@@ -115,6 +117,12 @@ void save_begin(struct save *save, uint32_t generation, int world_size, int64_t 
 bool save_idle(const struct save *save)
 {
     return !save->working;
+}
+
+void save_when_idle(struct save *save, void (*idle)(void *arg), void *arg)
+{
+    save->idle = idle;
+    save->idle_arg = arg;
 }
 
 static void tell(struct save *save, int64_t step, const struct fsdp_err *err, uint64_t size_bytes,
@@ -297,6 +305,8 @@ static void work_done(uv_work_t *request, int status)
     }
     free(work);
     go_on(save);
+    if (!save->working && save->idle != NULL)
+        save->idle(save->idle_arg);
 }
 
 static void start_work(struct save *save, struct collection *collection)

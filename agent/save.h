@@ -54,5 +54,7 @@ void save_prepare(struct save *save, save_prepared *done, void *arg);
 
 /** Is nothing under way on another thread? */
 bool save_idle(const struct save *save);
+/** `idle` is called once, from the loop, when what is under way has ended; it may destroy. Not where nothing is. */
+void save_when_idle(struct save *save, void (*idle)(void *arg), void *arg);
 
 #endif

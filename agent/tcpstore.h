@@ -11,6 +11,7 @@
 #ifndef AGENT_TCPSTORE_H
 #define AGENT_TCPSTORE_H
 
+#include <netdb.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,8 +29,10 @@ enum {
 struct tcpstore;
 
 struct tcpstore_config {
-    const char *host;         /* listened on where this host has that address: every one of its addresses */
-    const char *also;         /* and here; NULL: nowhere else. Many hosts know their own name as 127.0.1.1 */
+    const char *host;          /* where it listens, in words */
+    const struct addrinfo *at; /* its addresses: every one of them that this host has */
+    const struct addrinfo
+        *also;                /* and here; NULL: nowhere else. Many hosts know their own name as 127.0.1.1 */
     int port;                 /* 0: a free one ... */
     int other_than;           /* ... that is not this: the last generation's */
     const char *const *nodes; /* (n_nodes) addresses of the job's nodes; borrowed for the call */
@@ -41,7 +44,7 @@ struct tcpstore_config {
 };
 
 /**
- *   FSDP_ERR_BUSY  the port is in use;  FSDP_ERR_IO  the name is not known, or not of this host
+ *   FSDP_ERR_BUSY  the port is in use;  FSDP_ERR_IO  it is not of this host
  */
 enum fsdp_status tcpstore_open(struct tcpstore **out, uv_loop_t *loop, const struct tcpstore_config *config,
                                struct fsdp_err *err);

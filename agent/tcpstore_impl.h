@@ -61,8 +61,8 @@ struct tcpstore {
 };
 
 /**
- * Listen at config->host and ->also, all at one port: store->listeners (their descriptors, not yet watched) and ->port.
- * Blocks while a name is looked up. After a failure, as of tcpstore_open(), nothing is open.
+ * Listen at config->at and ->also, all at one port: store->listeners (their descriptors, not yet watched) and ->port.
+ * After a failure, as of tcpstore_open(), nothing is open.
  */
 enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_config *config,
                                  struct fsdp_err *err);

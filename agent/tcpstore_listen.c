@@ -92,7 +92,7 @@ static int add_listeners(struct tcpstore *store, const struct addrinfo *list)
 }
 
 /* All at one port. 0, or an errno, with nothing open. */
-static int open_listeners(struct tcpstore *store, struct addrinfo *const lists[2],
+static int open_listeners(struct tcpstore *store, const struct addrinfo *const lists[2],
                           const struct tcpstore_config *config)
 {
     int error;
@@ -110,34 +110,17 @@ static int open_listeners(struct tcpstore *store, struct addrinfo *const lists[2
     return error;
 }
 
-static enum fsdp_status look_up(const char *host, struct addrinfo **list, struct fsdp_err *err)
-{
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-    const int error = host == NULL ? 0 : getaddrinfo(host, NULL, &hints, list);
-
-    return error == 0 ? FSDP_OK
-                      : fsdp_fail(err, FSDP_ERR_IO, "the key-value store cannot listen on %s: %s", host,
-                                  gai_strerror(error));
-}
-
 enum fsdp_status tcpstore_listen(struct tcpstore *store, const struct tcpstore_config *config,
                                  struct fsdp_err *err)
 {
-    struct addrinfo *lists[2] = { NULL, NULL };
-    enum fsdp_status status;
+    const struct addrinfo *lists[2] = { config->at, config->also };
     int error = EADDRINUSE;
 
-    status = look_up(config->host, &lists[0], err);
-    if (status == FSDP_OK)
-        status = look_up(config->also, &lists[1], err);
     /* A port that is free at one address may be taken at the next. */
-    for (int i = 0; status == FSDP_OK && error == EADDRINUSE && i < (config->port != 0 ? 1 : PORT_TRIES); i++)
+    for (int i = 0; error == EADDRINUSE && i < (config->port != 0 ? 1 : PORT_TRIES); i++)
         error = open_listeners(store, lists, config);
-    for (int i = 0; i < 2; i++)
-        if (lists[i] != NULL)
-            freeaddrinfo(lists[i]);
-    if (status != FSDP_OK || error == 0)
-        return status;
+    if (error == 0)
+        return FSDP_OK;
     if (error == EADDRINUSE && config->port != 0)
         return fsdp_fail(
             err, FSDP_ERR_BUSY,
