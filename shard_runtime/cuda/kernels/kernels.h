@@ -4,7 +4,7 @@
  *
  * A launcher checks its shapes, queues its kernels on `stream` and returns before they ran. It returns a
  * cudaError_t: 0 when everything was queued, 1 (cudaErrorInvalidValue) for what it does not take, and then nothing
- * was queued; else what the launch said. Sizes of 0 queue nothing and are no error. Every pointer is device memory
+ * was queued; else what the launch said. Sizes of 0 are no error: an empty sum is 0, and nothing else is queued. Every pointer is device memory
  * unless a line says host; host structs are read before the call returns. dtype is FSDP_F32 or FSDP_BF16 unless
  * said; bfloat16 is widened, computed on in float32 and rounded once, to nearest even.
  *
@@ -47,10 +47,10 @@ int kernel_add(struct CUstream_st *stream, const void *a, const void *b, void *o
 
 enum kernel_gelu { KERNEL_GELU_EXACT, KERNEL_GELU_TANH };
 
-/** y = gelu(x); y may be x. Tolerance 4u of the larger of |x| and 1: erff and tanhf are within 2 units. */
+/** y = gelu(x); y may be x. Tolerance 4u of the largest |x| plus 1: erfcf and expf are within 2 units. */
 int kernel_gelu(struct CUstream_st *stream, const void *x, void *y, size_t n_elems, enum kernel_gelu form,
                 enum fsdp_dtype dtype);
-/** dx = dy * gelu'(x); dx may be dy. Tolerance 8u * |dy|. */
+/** dx = dy * gelu'(x); dx may be dy. Tolerance 16u of the largest |dy| plus 1. */
 int kernel_gelu_backward(struct CUstream_st *stream, const void *dy, const void *x, void *dx, size_t n_elems,
                          enum kernel_gelu form, enum fsdp_dtype dtype);
 
@@ -106,46 +106,24 @@ size_t kernel_column_sum_scratch(size_t rows, size_t cols);
 /* --- attention ------------------------------------------------------------------------------------------------- */
 
 /**
- * out = softmax(scale * q k^T [+ causal mask]) v for each sample and head, no (seq, seq) matrix in memory. Host
- * struct. A tensor is (batch, seq, heads, head_dim): token t of sample b starts at (b * seq + t) * its row_stride
- * elements, head h at h * head_dim from there; so q, k and v may lie in one packed (batch, seq, 3, dim) buffer.
+ * numerics.h's fused attention, with its layout, for head_dim 1 to 512; desc and run are host structs, the pointers in
+ * them device memory (run->dropout is host). Nothing is prepared: a run needs only its desc.
  *
- * FSDP_BF16 with head_dim 64 or 128, pointers aligned to 16 bytes and row strides multiples of 8: products by
- * mma m16n8k16 with float32 sums, P and dS rounded to bfloat16 before their products. Everything else, head_dim 1 to
- * 512: plain float32 FMA.
- * Tolerance: plain, 32u of the largest |v| (sums of seq terms in float32); mma, 3 bfloat16 roundings (P, O and the
- * inputs' products): 2e-2 of the largest |v|.
+ * FSDP_BF16 with head_dim 64 or 128, pointers aligned to 16 bytes and strides that are multiples of 8: products by
+ * mma m16n8k16 with float32 sums, D and dS rounded to bfloat16 before them (D before it is divided by its row's sum).
+ * Everything else, and where `plain` is set: float32 FMA, nothing rounded before the end.
+ * Tolerance: plain, 32u of the largest |v| (of the largest term of a gradient's sums); mma, 2e-2 of it: bfloat16
+ * roundings of D, dS and the result.
  */
-struct kernel_attention_args {
-    struct attention_desc desc;
-    enum fsdp_dtype dtype;
-    float scale;                    /* usually 1 / sqrt(head_dim) */
-    bool plain;                     /* no mma even where it would serve: for comparisons */
-    const struct dropout *dropout;  /* host; of the probabilities, as numerics_ops.softmax keys it; NULL for none */
-    const void *q, *k, *v;
-    size_t q_stride, k_stride, v_stride; /* row strides, in elements; at least heads * head_dim */
-    void *out;
-    size_t out_stride;
-    float *lse;                     /* (batch, heads, seq): log of the sum of exp of the scaled scores */
-};
-int kernel_attention(struct CUstream_st *stream, const struct kernel_attention_args *attention);
-
+int kernel_attention(struct CUstream_st *stream, const struct fused_attention_desc *desc,
+                     const struct fused_attention_forward *run, bool plain);
 /**
- * The gradients of q, k and v, written over. Two passes beside the row sums of dout * out: one owns rows of dk and
- * dv, one owns rows of dq; each recomputes the probabilities from lse. No atomics. `forward` is what forward was
- * given. scratch: kernel_attention_backward_scratch() bytes, aligned to 16. Tolerances: forward's, with the largest
- * term of each sum in the place of |v|.
+ * Row sums of dout * out, then one pass whose blocks own rows of dk and dv and one whose blocks own rows of dq; each
+ * recomputes D from lse. No atomics. run->scratch: kernel_attention_backward_scratch() bytes, aligned to 16.
  */
-struct kernel_attention_backward_args {
-    struct kernel_attention_args forward; /* out and lse hold what forward left */
-    const void *dout;
-    size_t dout_stride;
-    void *dq, *dk, *dv;
-    size_t dq_stride, dk_stride, dv_stride;
-};
-int kernel_attention_backward(struct CUstream_st *stream, const struct kernel_attention_backward_args *attention,
-                              void *scratch);
-size_t kernel_attention_backward_scratch(const struct attention_desc *desc);
+int kernel_attention_backward(struct CUstream_st *stream, const struct fused_attention_desc *desc,
+                              const struct fused_attention_backward *run, bool plain);
+size_t kernel_attention_backward_scratch(const struct fused_attention_desc *desc);
 
 /** Unfused: in place, scores become probabilities; then `dropped`. As numerics_ops.softmax. Tolerance 4u. */
 int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped, const struct attention_desc *desc,
@@ -175,10 +153,10 @@ int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens,
 size_t kernel_embedding_backward_scratch(size_t rows);
 
 /**
- * Per row: the loss log(sum exp(logits)) - logits[target]; *loss_sum += their sum, in row order within 1024 fixed
+ * Per row: the loss log(sum exp(logits)) - logits[target]; *loss_sum += their sum, in row order within 256 fixed
  * runs and then over the runs, in double; *n_targets += rows whose target is not -100. dlogits, when not NULL, gets
  * (softmax - onehot) * scale, zeros for ignored rows; it may be logits: no copy of them is made. Targets are -100 or
- * in [0, vocab). Tolerance: loss 1e-6 of the row's loss plus 1 (expf, sums of vocab / 1024 terms in float32);
+ * in [0, vocab). Tolerance: loss 1e-6 of the row's loss plus 1 (expf, sums of vocab / 512 terms in float32);
  * dlogits 4u * scale.
  */
 int kernel_cross_entropy(struct CUstream_st *stream, const void *logits, enum fsdp_dtype dtype,
@@ -195,7 +173,7 @@ struct kernel_adamw_tensor {
     float *m, *v;
     uint16_t *copy;        /* bfloat16 of the new param, or NULL */
     size_t n_elems;
-    uint64_t first;        /* global index of element 0: what keys stochastic rounding */
+    uint64_t first;        /* global index of element 0: keys stochastic rounding */
     uint64_t key;          /* rng_key(seed, "round:<name>") */
     enum fsdp_dtype grad_dtype;
 };

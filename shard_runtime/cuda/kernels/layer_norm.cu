@@ -4,7 +4,7 @@
  */
 #include "shard_runtime/cuda/kernels/number.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
-#include "shard_runtime/cuda/kernels/row.h"
+#include "shard_runtime/cuda/kernels/walk.h"
 
 namespace
 {

@@ -1,13 +1,19 @@
 /*
- * A warp walks along a row, N elements a lane at a time: 16 bytes where the row allows, else one. The same lane gets
- * the same elements every time, so that what it wrote it may read again without a barrier.
+ * How threads walk over elements, N at a time: 16 bytes of them where the addresses allow, else one.
+ *   row_each   a warp along a row; the same lane gets the same elements every time, so that what it wrote it may read
+ *              again without a barrier
+ *   flat_each  all threads of the grid over an array
  */
-#ifndef CUDA_KERNELS_ROW_H
-#define CUDA_KERNELS_ROW_H
+#ifndef CUDA_KERNELS_WALK_H
+#define CUDA_KERNELS_WALK_H
 
 #include "shard_runtime/cuda/kernels/number.h"
 
-enum { ROW_WARPS = 4, ROW_THREADS = ROW_WARPS * WARP }; /* rows a block works on, one each warp */
+enum {
+    ROW_WARPS = 4, /* rows a block works on, one each warp */
+    ROW_THREADS = ROW_WARPS * WARP,
+    FLAT_THREADS = 256,
+};
 
 template <class T, int N>
 struct group {
@@ -50,6 +56,25 @@ __device__ __forceinline__ void row_each(size_t cols, F f)
 {
     for (size_t j = static_cast<size_t>(threadIdx.x % WARP) * N; j < cols; j += WARP * N)
         f(j);
+}
+
+template <int N>
+struct width {
+    static constexpr int value = N;
+};
+
+/** f(width<N>(), i) for the calling thread's N elements from i, or f(width<1>(), i) for each of the array's last. */
+template <int N, class F>
+__device__ __forceinline__ void flat_each(size_t n_elems, F f)
+{
+    size_t i = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+
+    if (i + N <= n_elems) {
+        f(width<N>(), i);
+        return;
+    }
+    for (; i < n_elems; i++)
+        f(width<1>(), i);
 }
 
 #endif

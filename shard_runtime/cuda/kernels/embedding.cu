@@ -1,0 +1,47 @@
+/*
+ * Rows of a table by token, with the position's row added.
+ */
+#include "shard_runtime/cuda/kernels/walk.h"
+
+namespace
+{
+
+template <class T, int N>
+__global__ void __launch_bounds__(FLAT_THREADS) embed_rows(const int32_t *tokens, const T *table, const T *positions,
+                                                           T *out, size_t n_elems, size_t cols, size_t seq)
+{
+    flat_each<N>(n_elems, [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value; /* divides cols: a group lies in one row */
+        const size_t row = i / cols, j = i % cols;
+        group<T, M> x = load_group<M>(table + static_cast<size_t>(tokens[row]) * cols + j);
+
+        if (positions != NULL) {
+            const group<T, M> at = load_group<M>(positions + row % seq * cols + j);
+
+            for (int k = 0; k < M; k++)
+                narrow(widen(x.at[k]) + widen(at.at[k]), &x.at[k]);
+        }
+        store_group<M>(out + i, x);
+    });
+}
+
+} // namespace
+
+int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const void *table, const void *positions,
+                     void *out, size_t rows, size_t cols, size_t seq, enum fsdp_dtype dtype)
+{
+    return by_dtype(dtype, [&](auto type) {
+        using T = decltype(type);
+        const T *from = static_cast<const T *>(table), *at = static_cast<const T *>(positions);
+        T *to = static_cast<T *>(out);
+        const size_t n_elems = rows * cols;
+
+        if (n_elems == 0)
+            return static_cast<int>(KERNEL_OK);
+        if (cols % pack<T>::N == 0 && is_packed(table) && is_packed(positions) && is_packed(out))
+            return LAUNCH((embed_rows<T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N), FLAT_THREADS, 0,
+                          stream, tokens, from, at, to, n_elems, cols, seq);
+        return LAUNCH((embed_rows<T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, tokens, from, at,
+                      to, n_elems, cols, seq);
+    });
+}

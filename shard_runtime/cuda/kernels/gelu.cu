@@ -1,0 +1,126 @@
+/*
+ * GELU, x * Phi(x) (Hendrycks and Gimpel, 2016), exact by erfc, whose lower tail keeps its digits, and their form by
+ * tanh; with the derivatives of both.
+ */
+#include <math.h>
+
+#include "shard_runtime/cuda/kernels/walk.h"
+
+namespace
+{
+
+constexpr float SQRT_HALF = 0.707106781f;      /* sqrt(1 / 2) */
+constexpr float DENSITY_AT_0 = 0.398942280f;   /* 1 / sqrt(2 pi) */
+constexpr float SQRT_2_OVER_PI = 0.797884561f;
+constexpr float CUBIC = 0.044715f;
+
+struct gelu_exact {
+    __device__ static float of(float x)
+    {
+        return x * 0.5f * erfcf(-x * SQRT_HALF);
+    }
+
+    /* Phi(x) + x phi(x) */
+    __device__ static float slope(float x)
+    {
+        return 0.5f * erfcf(-x * SQRT_HALF) + x * DENSITY_AT_0 * expf(-0.5f * x * x);
+    }
+};
+
+struct gelu_tanh {
+    /* (1 + tanh(u)) / 2 as a logistic of 2u, which keeps its digits where tanh is near -1. */
+    __device__ static float gate(float x)
+    {
+        return 1.0f / (1.0f + expf(-2.0f * SQRT_2_OVER_PI * (x + CUBIC * x * x * x)));
+    }
+
+    __device__ static float of(float x)
+    {
+        return x * gate(x);
+    }
+
+    __device__ static float slope(float x)
+    {
+        const float s = gate(x);
+
+        return s + x * 2.0f * s * (1.0f - s) * SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * x * x);
+    }
+};
+
+template <class Gelu, class T, int N>
+__global__ void __launch_bounds__(FLAT_THREADS) gelu_forward(const T *x, T *y, size_t n_elems)
+{
+    flat_each<N>(n_elems, [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value;
+        const group<T, M> in = load_group<M>(x + i);
+        group<T, M> out;
+
+        for (int k = 0; k < M; k++)
+            narrow(Gelu::of(widen(in.at[k])), &out.at[k]);
+        store_group<M>(y + i, out);
+    });
+}
+
+template <class Gelu, class T, int N>
+__global__ void __launch_bounds__(FLAT_THREADS) gelu_gradient(const T *dy, const T *x, T *dx, size_t n_elems)
+{
+    flat_each<N>(n_elems, [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value;
+        const group<T, M> in = load_group<M>(x + i), g = load_group<M>(dy + i);
+        group<T, M> out;
+
+        for (int k = 0; k < M; k++)
+            narrow(widen(g.at[k]) * Gelu::slope(widen(in.at[k])), &out.at[k]);
+        store_group<M>(dx + i, out);
+    });
+}
+
+template <class Gelu, class T>
+int launch_forward(struct CUstream_st *stream, const T *x, T *y, size_t n_elems)
+{
+    if (n_elems == 0)
+        return KERNEL_OK;
+    if (is_packed(x) && is_packed(y))
+        return LAUNCH((gelu_forward<Gelu, T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N), FLAT_THREADS,
+                      0, stream, x, y, n_elems);
+    return LAUNCH((gelu_forward<Gelu, T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, x, y, n_elems);
+}
+
+template <class Gelu, class T>
+int launch_gradient(struct CUstream_st *stream, const T *dy, const T *x, T *dx, size_t n_elems)
+{
+    if (n_elems == 0)
+        return KERNEL_OK;
+    if (is_packed(dy) && is_packed(x) && is_packed(dx))
+        return LAUNCH((gelu_gradient<Gelu, T, pack<T>::N>), blocks_of(n_elems, FLAT_THREADS * pack<T>::N),
+                      FLAT_THREADS, 0, stream, dy, x, dx, n_elems);
+    return LAUNCH((gelu_gradient<Gelu, T, 1>), blocks_of(n_elems, FLAT_THREADS), FLAT_THREADS, 0, stream, dy, x, dx,
+                  n_elems);
+}
+
+} // namespace
+
+int kernel_gelu(struct CUstream_st *stream, const void *x, void *y, size_t n_elems, enum kernel_gelu form,
+                enum fsdp_dtype dtype)
+{
+    return by_dtype(dtype, [&](auto type) {
+        using T = decltype(type);
+
+        if (form == KERNEL_GELU_TANH)
+            return launch_forward<gelu_tanh>(stream, static_cast<const T *>(x), static_cast<T *>(y), n_elems);
+        return launch_forward<gelu_exact>(stream, static_cast<const T *>(x), static_cast<T *>(y), n_elems);
+    });
+}
+
+int kernel_gelu_backward(struct CUstream_st *stream, const void *dy, const void *x, void *dx, size_t n_elems,
+                         enum kernel_gelu form, enum fsdp_dtype dtype)
+{
+    return by_dtype(dtype, [&](auto type) {
+        using T = decltype(type);
+        const T *g = static_cast<const T *>(dy), *in = static_cast<const T *>(x);
+
+        if (form == KERNEL_GELU_TANH)
+            return launch_gradient<gelu_tanh>(stream, g, in, static_cast<T *>(dx), n_elems);
+        return launch_gradient<gelu_exact>(stream, g, in, static_cast<T *>(dx), n_elems);
+    });
+}

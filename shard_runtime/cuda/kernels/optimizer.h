@@ -1,0 +1,44 @@
+/*
+ * What the two optimizers share: the gradient as it is scaled, the bfloat16 copy as it is rounded.
+ */
+#ifndef CUDA_KERNELS_OPTIMIZER_H
+#define CUDA_KERNELS_OPTIMIZER_H
+
+#include "shard_runtime/cuda/kernels/batch.h"
+#include "shard_runtime/cuda/kernels/philox.h"
+
+constexpr size_t OPTIMIZER_CHUNK = 4096; /* elements a block */
+
+__device__ __forceinline__ float gradient_scale(const struct kernel_step &step)
+{
+    return step.grad_scale_device == NULL ? step.grad_scale : times(step.grad_scale, *step.grad_scale_device);
+}
+
+/* Up with the probability that the lost bits say: 16 random bits are added below the cut. */
+__device__ __forceinline__ uint16_t round_stochastic(float value, uint32_t random)
+{
+    const unsigned bits = bits_of(value);
+
+    if ((bits & 0x7f800000u) == 0x7f800000u)
+        return static_cast<uint16_t>(bits >> 16 | ((bits & 0x007fffffu) != 0 ? 0x40u : 0u));
+    return static_cast<uint16_t>((bits + (random & 0xffffu)) >> 16);
+}
+
+__device__ __forceinline__ void write_copy(const struct kernel_adamw_tensor &tensor, const struct kernel_step &step,
+                                           size_t i, float value)
+{
+    bf16 rounded;
+
+    if (tensor.copy == NULL)
+        return;
+    if (step.stochastic_rounding) {
+        const uint64_t at = tensor.first + i;
+
+        rounded.bits = round_stochastic(value, philox(tensor.key, step.step, at / 4).at[at % 4]);
+    } else {
+        narrow(value, &rounded);
+    }
+    tensor.copy[i] = rounded.bits;
+}
+
+#endif

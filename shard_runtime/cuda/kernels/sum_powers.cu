@@ -1,0 +1,109 @@
+/*
+ * Norms for clipping: a block sums a chunk of one tensor in double, a last block adds the chunks, both in an order that
+ * the lengths alone decide. And the clipping coefficient made of the sum, so that the host need not wait for it.
+ */
+#include "shard_runtime/cuda/kernels/batch.h"
+#include "shard_runtime/cuda/kernels/reduce.h"
+
+namespace
+{
+
+constexpr size_t NORM_CHUNK = 16384;
+
+__device__ double power_of(double size, double p)
+{
+    if (p == 2)
+        return size * size;
+    return p == 1 || isinf(p) ? size : pow(size, p);
+}
+
+/* One more number into a thread's sum, or largest where p is infinite. */
+__device__ double taken(double sum, double value, double p)
+{
+    return isinf(p) ? larger(sum, value) : sum + value;
+}
+
+__device__ double block_taken(double value, double p)
+{
+    double *room = block_shared<double>();
+
+    return isinf(p) ? block_reduce(value, room, take_largest()) : block_reduce(value, room, take_sum());
+}
+
+__global__ void __launch_bounds__(BATCH_THREADS) power_chunks(batch<struct kernel_span> list, double p, double *partial)
+{
+    const int entry = entry_of_block(list);
+    size_t first, end;
+    double sum = 0;
+
+    chunk_of_block(list, entry, NORM_CHUNK, &first, &end);
+    for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS)
+        sum = taken(sum, power_of(fabs(static_cast<double>(read_elem(list.at[entry].data, list.at[entry].dtype, i))), p),
+                    p);
+    sum = block_taken(sum, p);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(BATCH_THREADS) power_total(const double *partial, size_t n, double p, double *out)
+{
+    double sum = 0;
+
+    for (size_t i = threadIdx.x; i < n; i += BATCH_THREADS)
+        sum = taken(sum, partial[i], p);
+    sum = block_taken(sum, p);
+    if (threadIdx.x == 0)
+        *out = sum;
+}
+
+__global__ void __launch_bounds__(WARP) clip_coefficient(const double *powers, double p, double max_norm,
+                                                         float *coefficient, float *norm)
+{
+    const float total = static_cast<float>(isinf(p) ? *powers : p == 2 ? sqrt(*powers) : pow(*powers, 1 / p));
+    const float wanted = static_cast<float>(max_norm) / plus(total, 1e-6f);
+
+    if (threadIdx.x != 0)
+        return;
+    *coefficient = wanted > 1.0f ? 1.0f : wanted; /* a NaN stays */
+    if (norm != NULL)
+        *norm = total;
+}
+
+} // namespace
+
+size_t kernel_sum_powers_scratch(const struct kernel_span *spans, size_t n_spans)
+{
+    size_t chunks = 0;
+
+    for (size_t i = 0; i < n_spans; i++)
+        chunks += blocks_of(spans[i].n_elems, NORM_CHUNK);
+    return chunks * sizeof(double);
+}
+
+int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *spans, size_t n_spans, double p,
+                      double *out, void *scratch)
+{
+    double *partial = static_cast<double *>(scratch);
+    int status;
+
+    for (size_t i = 0; i < n_spans; i++)
+        if (!is_float_dtype(spans[i].dtype))
+            return KERNEL_INVALID;
+    if (!(p >= 1))
+        return KERNEL_INVALID;
+    status = each_batch(spans, n_spans, NORM_CHUNK,
+                        [&](const batch<struct kernel_span> &list, unsigned blocks, unsigned before) {
+                            return LAUNCH(power_chunks, blocks, BATCH_THREADS, BATCH_THREADS / WARP * sizeof(double),
+                                          stream, list, p, partial + before);
+                        });
+    if (status != KERNEL_OK)
+        return status;
+    return LAUNCH(power_total, 1, BATCH_THREADS, BATCH_THREADS / WARP * sizeof(double), stream, partial,
+                  kernel_sum_powers_scratch(spans, n_spans) / sizeof(double), p, out);
+}
+
+int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, double p, double max_norm,
+                            float *coefficient, float *norm)
+{
+    return LAUNCH(clip_coefficient, 1, WARP, 0, stream, powers, p, max_norm, coefficient, norm);
+}

@@ -1,0 +1,198 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/emulation/cases.h"
+
+TestSuite(emulated_norm_backward, .fini = cases_end);
+
+struct gradient_case {
+    size_t rows, cols;
+    enum fsdp_dtype dtype, param_dtype;
+    bool rms, accumulate;
+    struct operand dy, x, weight, mean, rstd, dx, dweight, dbias;
+    void *scratch;
+};
+
+static void run_gradient(void *context)
+{
+    struct gradient_case *c = context;
+    const struct kernel_norm_backward_args args = {
+        .dtype = c->dtype,
+        .dy = c->dy.data,
+        .x = c->x.data,
+        .weight = c->weight.data,
+        .mean = c->rms ? NULL : c->mean.data,
+        .rstd = c->rstd.data,
+        .dx = c->dx.data,
+        .accumulate_dx = c->accumulate,
+        .dweight = c->dweight.data,
+        .dbias = c->rms ? NULL : c->dbias.data,
+        .dweight_dtype = c->param_dtype,
+        .dbias_dtype = c->param_dtype,
+        .accumulate_dweight = c->accumulate,
+        .accumulate_dbias = c->accumulate,
+        .rows = c->rows,
+        .cols = c->cols,
+    };
+
+    cr_assert_eq(kernel_norm_backward(NULL, &args, c->scratch), 0);
+}
+
+/* RMSNorm has no row in ref: dx = rstd * (g - xhat * mean_j(g * xhat)) with g = dy * weight, xhat = x * rstd. */
+static void rms_reference(const struct gradient_case *c, float *dx, float *dweight)
+{
+    for (size_t j = 0; j < c->cols; j++) {
+        double sum = c->accumulate ? (double)dweight[j] : 0;
+
+        for (size_t i = 0; i < c->rows; i++)
+            sum += (double)c->dy.values[i * c->cols + j] * (double)c->x.values[i * c->cols + j] *
+                   (double)c->rstd.values[i];
+        dweight[j] = (float)sum;
+    }
+    for (size_t i = 0; i < c->rows; i++) {
+        const float *dy = c->dy.values + i * c->cols, *x = c->x.values + i * c->cols;
+        const double r = (double)c->rstd.values[i];
+        double mean = 0;
+
+        for (size_t j = 0; j < c->cols; j++)
+            mean += (double)dy[j] * (double)c->weight.values[j] * (double)x[j] * r / (double)c->cols;
+        for (size_t j = 0; j < c->cols; j++) {
+            const double d = r * ((double)dy[j] * (double)c->weight.values[j] - (double)x[j] * r * mean);
+
+            dx[i * c->cols + j] = (float)((c->accumulate ? (double)dx[i * c->cols + j] : 0) + d);
+        }
+    }
+}
+
+static void check_gradient(struct gradient_case c)
+{
+    const size_t n = c.rows * c.cols;
+    struct operand *outputs[] = { &c.dx, &c.dweight, &c.dbias };
+    float *dx = case_floats(n), *dweight = case_floats(c.cols), *dbias = case_floats(c.cols);
+    double scale;
+    char what[100];
+
+    snprintf(what, sizeof what, "%s (%zu, %zu) %s, gradients %s%s", c.rms ? "rms" : "layer", c.rows, c.cols,
+             fsdp_dtype_name(c.dtype), fsdp_dtype_name(c.param_dtype), c.accumulate ? ", added" : "");
+    c.dy = operand_random(c.dtype, n, 1, 1.0f);
+    c.x = operand_random(c.dtype, n, 2, 1.5f);
+    c.weight = operand_random(c.dtype, c.cols, 3, 1.0f);
+    c.mean = operand_empty(FSDP_F32, c.rows);
+    c.rstd = operand_empty(FSDP_F32, c.rows);
+    for (size_t i = 0; i < c.rows; i++) {
+        ((float *)c.mean.data)[i] = 0.1f * (float)(i % 7);
+        ((float *)c.rstd.data)[i] = 0.5f + 0.1f * (float)(i % 5);
+    }
+    operand_read(&c.mean);
+    operand_read(&c.rstd);
+    c.dx = operand_random(c.dtype, n, 4, 1.0f);
+    c.dweight = operand_random(c.param_dtype, c.cols, 5, 1.0f);
+    c.dbias = operand_random(c.param_dtype, c.cols, 6, 1.0f);
+    c.scratch = case_bytes(kernel_norm_backward_scratch(c.rows, c.cols));
+    memcpy(dx, c.dx.values, n * sizeof *dx);
+    memcpy(dweight, c.dweight.values, c.cols * sizeof *dweight);
+    memcpy(dbias, c.dbias.values, c.cols * sizeof *dbias);
+
+    under_schedules(run_gradient, &c, outputs, 3);
+
+    if (c.rms)
+        rms_reference(&c, dx, dweight);
+    else
+        ref_layer_norm_backward(NULL, NULL, c.dy.values, c.x.values, c.weight.values, c.mean.values, c.rstd.values, dx,
+                                c.accumulate, dweight, dbias, c.accumulate, NULL, c.rows, c.cols);
+    scale = 1 + largest_of(c.dy.values, n) * largest_of(c.weight.values, c.cols) * (1 + largest_of(c.x.values, n));
+    expect_close(&c.dx, dx, 16 * (double)roundoff(c.dtype) * (largest_of(dx, n) / 8 + 0.01 * scale), what);
+    /* Sums of `rows` terms: their roundings in float32 on the way, one in the parameters' dtype at the end. */
+    expect_close(&c.dweight, dweight,
+                 16 * (double)roundoff(FSDP_F32) * scale * (double)c.rows +
+                     (double)roundoff(c.param_dtype) * largest_of(dweight, c.cols),
+                 what);
+    expect_close(&c.dbias, dbias,
+                 16 * (double)roundoff(FSDP_F32) * scale * (double)c.rows +
+                     (double)roundoff(c.param_dtype) * largest_of(dbias, c.cols),
+                 what);
+    cases_end();
+}
+
+Test(emulated_norm_backward, is_refs_for_odd_shapes_and_both_dtypes)
+{
+    static const size_t shapes[][2] = { { 1, 1 }, { 3, 7 }, { 5, 64 }, { 9, 100 }, { 4, 257 }, { 2, 520 } };
+
+    for (size_t v = 0; v < 6 * 8; v++)
+        check_gradient((struct gradient_case){ .rows = shapes[v % 6][0],
+                                               .cols = shapes[v % 6][1],
+                                               .dtype = v / 6 % 2 ? FSDP_BF16 : FSDP_F32,
+                                               .param_dtype = v / 12 % 2 ? FSDP_BF16 : FSDP_F32,
+                                               .accumulate = v / 24 % 2 });
+}
+
+Test(emulated_norm_backward, without_a_mean_is_rms_norms)
+{
+    static const size_t shapes[][2] = { { 1, 1 }, { 3, 7 }, { 9, 100 }, { 4, 256 } };
+
+    for (size_t v = 0; v < 4 * 4; v++)
+        check_gradient((struct gradient_case){ .rows = shapes[v % 4][0],
+                                               .cols = shapes[v % 4][1],
+                                               .dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
+                                               .param_dtype = FSDP_F32,
+                                               .rms = true,
+                                               .accumulate = v / 8 % 2 });
+}
+
+/* More rows than the 1024 warps of the largest grid, so that warps own several; and rows too long for the sums to
+ * lie in shared memory. */
+Test(emulated_norm_backward, many_rows_and_long_rows)
+{
+    check_gradient((struct gradient_case){ .rows = 1100, .cols = 8, .dtype = FSDP_F32, .param_dtype = FSDP_F32 });
+    check_gradient((struct gradient_case){ .rows = 6, .cols = 3080, .dtype = FSDP_BF16, .param_dtype = FSDP_F32 });
+}
+
+struct rms_case {
+    size_t rows, cols;
+    enum fsdp_dtype dtype;
+    struct operand x, weight, y, rstd;
+};
+
+static void run_rms(void *context)
+{
+    struct rms_case *c = context;
+
+    cr_assert_eq(kernel_rms_norm(NULL, c->x.data, c->weight.data, c->y.data, c->rstd.data, c->rows, c->cols, 1e-5f,
+                                 c->dtype),
+                 0);
+}
+
+Test(emulated_norm_backward, rms_norm_forward_is_the_papers)
+{
+    static const size_t cols[] = { 1, 7, 8, 33, 100, 768 };
+
+    for (size_t v = 0; v < 12; v++) {
+        struct rms_case c = { .rows = 5, .cols = cols[v % 6], .dtype = v / 6 ? FSDP_BF16 : FSDP_F32 };
+        const size_t n = c.rows * c.cols;
+        struct operand *outputs[] = { &c.y, &c.rstd };
+        float *y = case_floats(n), *rstd = case_floats(c.rows);
+
+        c.x = operand_random(c.dtype, n, 1, 2.0f);
+        c.weight = operand_random(c.dtype, c.cols, 2, 1.0f);
+        c.y = operand_empty(c.dtype, n);
+        c.rstd = operand_empty(FSDP_F32, c.rows);
+        for (size_t i = 0; i < c.rows; i++) {
+            double squares = 0, r;
+
+            for (size_t j = 0; j < c.cols; j++)
+                squares += (double)c.x.values[i * c.cols + j] * (double)c.x.values[i * c.cols + j];
+            r = 1 / sqrt(squares / (double)c.cols + 1e-5);
+            rstd[i] = (float)r;
+            for (size_t j = 0; j < c.cols; j++)
+                y[i * c.cols + j] = (float)((double)c.x.values[i * c.cols + j] * r * (double)c.weight.values[j]);
+        }
+
+        under_schedules(run_rms, &c, outputs, 2);
+
+        expect_close(&c.y, y, 8 * (double)roundoff(c.dtype) * largest_of(y, n), "rms norm");
+        expect_close(&c.rstd, rstd, 8 * (double)roundoff(FSDP_F32) * largest_of(rstd, c.rows), "rms norm");
+        cases_end();
+    }
+}

@@ -1,0 +1,194 @@
+/* Embedding and cross-entropy. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shard_runtime/core/rng.h"
+#include "tests/emulation/cases.h"
+
+TestSuite(emulated_tokens, .fini = cases_end);
+
+struct token_case {
+    size_t rows, cols, seq, vocab;
+    enum fsdp_dtype dtype, grad_dtype;
+    bool positions;
+    int32_t *tokens;
+    struct operand table, at, out, dtable, dpositions;
+    void *scratch;
+};
+
+static int32_t *random_tokens(size_t rows, size_t vocab, uint64_t seed)
+{
+    int32_t *tokens = case_bytes(rows * sizeof *tokens);
+
+    for (size_t i = 0; i < rows; i++)
+        tokens[i] = (int32_t)rng_below(seed, i, vocab);
+    return tokens;
+}
+
+static void run_embedding(void *context)
+{
+    struct token_case *c = context;
+
+    cr_assert_eq(kernel_embedding(NULL, c->tokens, c->table.data, c->positions ? c->at.data : NULL, c->out.data, c->rows,
+                                  c->cols, c->seq, c->dtype),
+                 0);
+}
+
+Test(emulated_tokens, embedding_is_refs_bit_for_bit)
+{
+    static const size_t cols[] = { 1, 5, 8, 64 };
+
+    for (size_t v = 0; v < 16; v++) {
+        struct token_case c = { .rows = 14,
+                                .cols = cols[v % 4],
+                                .seq = 7,
+                                .vocab = 11,
+                                .dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
+                                .positions = v / 8 };
+        struct operand *outputs[] = { &c.out };
+        float *expected = case_floats(c.rows * c.cols);
+
+        c.tokens = random_tokens(c.rows, c.vocab, v);
+        c.table = operand_random(c.dtype, c.vocab * c.cols, 1, 1.0f);
+        c.at = operand_random(c.dtype, c.seq * c.cols, 2, 1.0f);
+        c.out = operand_empty(c.dtype, c.rows * c.cols);
+
+        under_schedules(run_embedding, &c, outputs, 1);
+
+        ref_embedding(NULL, NULL, c.tokens, c.table.values, c.positions ? c.at.values : NULL, expected, c.rows, c.cols,
+                      c.seq);
+        expect_exact(&c.out, expected, "embedding");
+        cases_end();
+    }
+}
+
+static void run_gradient(void *context)
+{
+    struct token_case *c = context;
+
+    cr_assert_eq(kernel_embedding_backward(NULL, c->tokens, c->out.data, c->dtype, c->dtable.data,
+                                           c->positions ? c->dpositions.data : NULL, c->grad_dtype, c->rows, c->cols,
+                                           c->seq, c->scratch),
+                 0);
+}
+
+static void check_gradient(struct token_case c)
+{
+    struct operand *outputs[] = { &c.dtable, &c.dpositions };
+    float *dtable = case_floats(c.vocab * c.cols), *dpositions = case_floats(c.seq * c.cols);
+
+    c.tokens = random_tokens(c.rows, c.vocab, c.rows);
+    c.out = operand_random(c.dtype, c.rows * c.cols, 1, 1.0f);
+    c.dtable = operand_random(c.grad_dtype, c.vocab * c.cols, 2, 1.0f);
+    c.dpositions = operand_random(c.grad_dtype, c.seq * c.cols, 3, 1.0f);
+    c.scratch = case_bytes(kernel_embedding_backward_scratch(c.rows));
+    memcpy(dtable, c.dtable.values, c.dtable.n_elems * sizeof(float));
+    memcpy(dpositions, c.dpositions.values, c.dpositions.n_elems * sizeof(float));
+
+    under_schedules(run_gradient, &c, outputs, 2);
+
+    ref_embedding_backward(NULL, NULL, c.tokens, c.out.values, dtable, c.positions ? dpositions : NULL, c.rows, c.cols,
+                           c.seq);
+    expect_exact(&c.dtable, dtable, "dtable");
+    expect_exact(&c.dpositions, dpositions, "dpositions");
+    cases_end();
+}
+
+Test(emulated_tokens, embedding_backward_adds_in_refs_order)
+{
+    static const size_t rows[] = { 1, 3, 14, 21 };
+
+    for (size_t v = 0; v < 16; v++)
+        check_gradient((struct token_case){ .rows = rows[v % 4],
+                                            .cols = v % 3 == 0 ? 130 : 5,
+                                            .seq = rows[v % 4] % 7 == 0 ? 7 : rows[v % 4],
+                                            .vocab = 9,
+                                            .dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
+                                            .grad_dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
+                                            .positions = v / 8 });
+}
+
+/* More rows than one sorted tile, and than two: full and partial merges. One token alone, and as many as rows. */
+Test(emulated_tokens, embedding_backward_sorts_runs_of_any_length)
+{
+    check_gradient((struct token_case){ .rows = 1025, .cols = 2, .seq = 41, .vocab = 700, .dtype = FSDP_F32 });
+    check_gradient((struct token_case){ .rows = 1030, .cols = 1, .seq = 1030, .vocab = 1, .dtype = FSDP_BF16 });
+    check_gradient((struct token_case){ .rows = 3300, .cols = 1, .seq = 3300, .vocab = 1000, .dtype = FSDP_F32 });
+}
+
+struct loss_case {
+    size_t rows, vocab;
+    enum fsdp_dtype dtype;
+    bool in_place, gradient;
+    float scale;
+    int32_t *targets;
+    struct operand logits, dlogits, sums; /* sums: a double and a uint64, as four float32 */
+    void *scratch;
+};
+
+static void run_loss(void *context)
+{
+    struct loss_case *c = context;
+    void *d = !c->gradient ? NULL : c->in_place ? c->logits.data : c->dlogits.data;
+
+    cr_assert_eq(kernel_cross_entropy(NULL, c->logits.data, c->dtype, c->targets, d, c->rows, c->vocab, c->scale,
+                                      (double *)c->sums.data, (uint64_t *)c->sums.data + 1, c->scratch),
+                 0);
+}
+
+static void check_loss(struct loss_case c)
+{
+    const size_t n = c.rows * c.vocab;
+    struct operand *outputs[] = { &c.sums, &c.dlogits, &c.logits }, original;
+    float *dlogits = case_floats(n);
+    double loss = 1.5, got;
+    uint64_t n_targets = 3, n_got;
+    char what[80];
+
+    snprintf(what, sizeof what, "(%zu, %zu) %s%s", c.rows, c.vocab, fsdp_dtype_name(c.dtype),
+             c.in_place ? " in place" : "");
+    c.logits = operand_random(c.dtype, n, c.vocab, 3.0f);
+    original = operand_copy(&c.logits);
+    c.dlogits = operand_empty(c.dtype, c.gradient && !c.in_place ? n : 0);
+    c.targets = random_tokens(c.rows, c.vocab, 5);
+    for (size_t i = 2; i < c.rows; i += 5)
+        c.targets[i] = -100;
+    c.sums = operand_empty(FSDP_F32, 4);
+    memcpy(c.sums.data, &loss, sizeof loss);
+    memcpy((char *)c.sums.data + 8, &n_targets, sizeof n_targets);
+    c.scratch = case_bytes(kernel_cross_entropy_scratch(c.rows));
+
+    under_schedules(run_loss, &c, outputs, 3);
+
+    ref_cross_entropy(NULL, NULL, original.values, c.targets, c.gradient ? dlogits : NULL, c.rows, c.vocab, c.scale,
+                      &loss, &n_targets);
+    memcpy(&got, c.sums.data, sizeof got);
+    memcpy(&n_got, (char *)c.sums.data + 8, sizeof n_got);
+    cr_assert(fabs(got - loss) <= 1e-6 * loss, "%s: loss %.12g, not %.12g", what, got, loss);
+    cr_assert_eq(n_got, n_targets);
+    if (c.gradient)
+        expect_close(c.in_place ? &c.logits : &c.dlogits, dlogits, 4 * (double)roundoff(c.dtype) * (double)c.scale,
+                     what);
+    cases_end();
+}
+
+Test(emulated_tokens, cross_entropy_is_refs)
+{
+    static const size_t vocab[] = { 1, 2, 7, 64, 513, 1000 };
+
+    for (size_t v = 0; v < 6 * 4; v++)
+        check_loss((struct loss_case){ .rows = v % 6 == 0 ? 1 : 4,
+                                       .vocab = vocab[v % 6],
+                                       .dtype = v / 6 % 2 ? FSDP_BF16 : FSDP_F32,
+                                       .in_place = v / 12,
+                                       .gradient = true,
+                                       .scale = 0.125f });
+}
+
+Test(emulated_tokens, cross_entropy_without_gradient_and_over_many_rows)
+{
+    check_loss((struct loss_case){ .rows = 3, .vocab = 50, .dtype = FSDP_BF16, .scale = 1 });
+    check_loss((struct loss_case){ .rows = 300, .vocab = 8, .dtype = FSDP_F32, .scale = 1, .gradient = true });
+}
