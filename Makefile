@@ -82,6 +82,28 @@ $$(BUILD)/obj/shard_runtime/numerics/isa/%.$(1).o: shard_runtime/numerics/isa/%.
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
+# The CUDA plug-in, where nvcc is found (NVCC= builds without): the toolkit's runtime is linked in, its libraries are found where it
+# stands; libcuda is never linked, or nothing would start where no driver is. No other binary needs any of it.
+NVCC      ?= $(shell command -v nvcc)
+CUDA_ROOT ?= $(if $(NVCC),$(abspath $(dir $(NVCC))..))
+CUDA_LIB  := $(firstword $(wildcard $(CUDA_ROOT)/lib64 $(CUDA_ROOT)/lib))
+# Where the C compiler goes through ccache nvcc does too: it takes long.
+CCACHE    := $(if $(filter ccache,$(notdir $(realpath $(shell command -v $(CC))))),ccache)
+NVCC_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+NVCCFLAGS := -std=c++17 -O3 $(NVCC_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall --fmad=false
+CUDA_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(call src,shard_runtime/cuda)) \
+             $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard shard_runtime/cuda/kernels/*.cu))
+$(BUILD)/obj/shard_runtime/cuda/%.o: CPPFLAGS += -isystem $(CUDA_ROOT)/include
+$(BUILD)/obj/shard_runtime/cuda/kernels/%.o: shard_runtime/cuda/kernels/%.cu
+	@mkdir -p $(@D)
+	$(CCACHE) $(NVCC) -I. -Ishard_runtime/include $(NVCCFLAGS) -MMD -MP -c $< -o $@
+$(BUILD)/lib/libfsdp_cuda.so: $(CUDA_OBJ) $(call obj,$(call src,shard_runtime/core))
+	@mkdir -p $(@D)
+	$(CC) -shared -Wl,--no-undefined $(LDFLAGS) $^ -o $@ -L$(CUDA_LIB) -lcudart_static -lcublasLt -lstdc++ -lrt -ldl -lpthread \
+	  -lm -Wl,-rpath,$(CUDA_LIB) -Wl,--exclude-libs,ALL
+.PHONY: cuda
+cuda: $(BUILD)/lib/libfsdp_cuda.so
+
 # The version is in one object, so that a new commit does not rebuild the tree.
 VERSION_DEFS = -DFSDP_VERSION='"$(VERSION)"' -DFSDP_COMMIT='"$(COMMIT)"'
 $(BUILD)/obj/shard_runtime/core/version.o: CPPFLAGS += $(VERSION_DEFS)
@@ -172,7 +194,7 @@ ifeq ($(origin CXX),default)
 CXX           := g++
 endif
 # -ffp-contract=off: what the kernels want fused they fuse by name, so that the host's bits are the GPU's.
-EMULATED_FLAGS := -std=c++17 -O2 -g -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) $(SANFLAGS) -ffp-contract=off
+EMULATED_FLAGS := -std=c++17 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) $(SANFLAGS) -ffp-contract=off
 $(BUILD)/obj/%.host.o: %.cu
 	@mkdir -p $(@D)
 	$(CXX) -x c++ -I. -Ishard_runtime/include -Itests $(EMULATED_FLAGS) -MMD -MP -c $< -o $@
@@ -181,8 +203,25 @@ $(BUILD)/test/emulation: $(EMULATION_OBJ) $(EMULATED_OBJ) $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) $(OPENMP) $^ -o $@ $(RUNTIME_LIBS) $(shell pkg-config --libs criterion) -lm
 
+# The whole plug-in on the host: the same sources over a CUDA runtime and a cuBLASLt of tests/emulation/cuda, whose headers
+# stand in for CUDA's. Not found by any program unless FSDP_CUDA_PLUGIN names it.
+EMULATED_CUDA := $(BUILD)/test/emulated
+EMULATED_HOST := $(patsubst %.c,$(BUILD)/obj/%.emulated.o,$(call src,shard_runtime/cuda) tests/emulation/cuda/cublaslt.c \
+                 tests/emulation/cuda/launches.c)
+$(BUILD)/obj/%.emulated.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+$(EMULATED_CUDA)/libcudart_emulated.so: tests/emulation/cuda/runtime.c tests/emulation/cuda/runtime.h
+	@mkdir -p $(@D)
+	$(CC) -I. -Itests/emulation/cuda/include $(CFLAGS) -fPIC -shared $< -o $@ $(LDFLAGS)
+$(EMULATED_CUDA)/libfsdp_cuda.so: $(EMULATED_HOST) $(KERNEL_SRC:%.cu=$(BUILD)/obj/%.host.o) \
+  $(call obj,tests/emulation/emulate.c tests/emulation/fiber.c) $(call obj,$(call src,shard_runtime/core)) \
+  $(EMULATED_CUDA)/libcudart_emulated.so
+	$(CXX) -shared -Wl,--no-undefined $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(EMULATED_CUDA) -lcudart_emulated \
+	  -Wl,-rpath,'$$ORIGIN' -lm -ldl
+
 .PHONY: test unit emulation system tests-build
-tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(SUPPORT_BIN)
+tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(SUPPORT_BIN)
 test: tests-build
 	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit

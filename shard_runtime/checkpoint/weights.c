@@ -150,21 +150,31 @@ static enum fsdp_status read_tensor(struct fsdp_io *io, const char *directory,
     const struct manifest_tensor *there = &contents->manifest.tensors[found];
     struct reshard_want want = { .tensor = (uint32_t)found };
     enum fsdp_status status = checkpoint_tensor_box(tensor, W, rank, &want.box, err);
+    const bool converts = there->dtype != tensor->dtype, elsewhere = tensor->store != NULL;
     unsigned char *staged = NULL;
-    size_t n_bytes;
+    float *converted = NULL;
+    size_t n_elems, n_bytes;
 
     if (status != FSDP_OK || box_elems(&want.box) == 0)
         return status;
-    n_bytes = (size_t)(box_elems(&want.box) * fsdp_dtype_size(there->dtype));
+    n_elems = (size_t)box_elems(&want.box);
+    n_bytes = n_elems * fsdp_dtype_size(there->dtype);
     want.to = tensor->rows;
-    if (there->dtype != tensor->dtype) {
+    if (converts || elsewhere)
         want.to = staged = malloc(n_bytes);
-        if (staged == NULL)
-            return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes of %.200s", n_bytes, tensor->name);
-    }
-    status = read_pieces(io, directory, contents, &want, err);
-    if (status == FSDP_OK && staged != NULL)
-        convert(tensor->rows, staged, there->dtype, n_bytes / fsdp_dtype_size(there->dtype));
+    if (converts && elsewhere)
+        converted = malloc(n_elems * sizeof *converted);
+    if (want.to == NULL || (converts && elsewhere && converted == NULL))
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes of %.200s", n_bytes, tensor->name);
+    if (status == FSDP_OK)
+        status = read_pieces(io, directory, contents, &want, err);
+    if (status == FSDP_OK && converts)
+        convert(elsewhere ? converted : tensor->rows, staged, there->dtype, n_elems);
+    if (status == FSDP_OK && elsewhere)
+        status = tensor->store->write(tensor->store->user, tensor->in_store, 0,
+                                      converts ? (const void *)converted : staged,
+                                      n_elems * fsdp_dtype_size(tensor->dtype), err);
+    free(converted);
     free(staged);
     return status;
 }

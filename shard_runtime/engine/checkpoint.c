@@ -11,6 +11,7 @@
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/shardfile/json.h"
@@ -94,6 +95,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     size_t n_tensors;
     struct checkpoint_tensor *tensors = list_tensors(model, optimizer, &n_tensors);
     enum fsdp_status status;
+    struct device_rows rows = { 0 };
     struct checkpoint_saved done;
 
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
@@ -105,7 +107,9 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
         goto done;
     }
-    if (numerics == NULL) { /* checkpoint_save() tells the others, who would wait for ever */
+    if (numerics == NULL ||
+        (tensors != NULL && device_rows_use(&rows, context, tensors, n_tensors, err) != FSDP_OK)) {
+        /* checkpoint_save() tells the others, who would wait for ever */
         free(tensors);
         tensors = NULL;
     }
@@ -114,6 +118,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     saved.job = job_json != NULL ? job_json : fsdp_context_job(context, NULL);
     status = checkpoint_save(&options, &saved, tensors, n_tensors, &done, err);
 done:
+    device_rows_fini(&rows);
     free(tensors);
     free(numerics);
     return status;
@@ -188,6 +193,7 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
     struct checkpoint_tensor *tensors = NULL;
     enum fsdp_status status = FSDP_OK;
+    struct device_rows rows = { 0 };
     struct checkpoint_loaded loaded;
     size_t n_tensors;
 
@@ -208,8 +214,11 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     tensors = list_tensors(model, optimizer, &n_tensors);
     if (tensors == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "loading %s: out of memory", step_directory);
-    status = checkpoint_load(&io_posix, step_directory, context->W, context->rank, tensors, n_tensors, flags,
-                             manifest, &loaded, err);
+    status = device_rows_use(&rows, context, tensors, n_tensors, err);
+    if (status == FSDP_OK)
+        status = checkpoint_load(&io_posix, step_directory, context->W, context->rank, tensors, n_tensors,
+                                 flags, manifest, &loaded, err);
+    device_rows_fini(&rows);
     free(tensors);
     return status;
 }

@@ -61,7 +61,9 @@ bool model_overlaps(const struct fsdp_model *model)
 {
     const struct fsdp_context *context = model->context;
 
-    if (context->W == 1 || model->options.overlap == FSDP_OVERLAP_OFF)
+    /* A device with streams needs no thread to overlap, and takes its work from one. */
+    if (context->W == 1 || device_is_separate(&context->device) ||
+        model->options.overlap == FSDP_OVERLAP_OFF)
         return false;
     return model->options.overlap == FSDP_OVERLAP_ON || context_has_idle_time(context);
 }

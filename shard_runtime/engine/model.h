@@ -29,6 +29,14 @@ struct model_part {
     struct fsdp_comm *comm;
 };
 
+/** Where memory is not the host's: what goes in and comes out, in device and in page-locked memory. Empty elsewhere. */
+struct program_io {
+    void *inputs; /* device: the input, then the targets from targets_at */
+    size_t input_bytes, targets_at, inputs_bytes;
+    float *logits; /* host: of an evaluation; NULL until they are asked for */
+    size_t logits_bytes;
+};
+
 /** A recording with its plan, prepared products, arena and events. */
 struct program {
     struct fsdp_context *context;
@@ -40,6 +48,7 @@ struct program {
     struct device_event **events; /* of the entries that record one */
     struct overlap *overlap;      /* runs what communicates; NULL: inline */
     const void **whole_grads;     /* room for those of one group, while it is packed */
+    struct program_io io;
     void (*observe)(void *observer,
                     int entry); /* before each entry that takes part, and n_entries behind the last;
                                                     NULL: nobody looks */
@@ -95,6 +104,15 @@ enum fsdp_status program_plan(struct program *program, const struct fsdp_model *
 enum fsdp_status program_create(struct program *program, struct fsdp_model *model, size_t batch,
                                 bool training, size_t seq, struct fsdp_err *err);
 void program_destroy(struct program *program);
+
+/** Room for a batch, where the device needs it. */
+enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err);
+void program_io_destroy(struct program *program);
+/** Queue the way of a batch to the device; *input and *targets (either may be NULL) become what operations read. */
+void program_io_send(struct program *program, const void **input, const int32_t **targets);
+/** The logits that a run left at `on_device`, in host memory until the next call; waits for them. */
+enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
+                                   struct fsdp_err *err);
 
 /** Run every entry; on return all streams are done. */
 enum fsdp_status program_run(struct program *program, struct fsdp_model *model,

@@ -71,6 +71,8 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
         if (status != FSDP_OK)
             fsdp_wrap(err, "the arena of %zu bytes", program->plan.arena_bytes);
     }
+    if (status == FSDP_OK)
+        status = program_io_create(program, err);
     if (status == FSDP_OK && model_overlaps(model))
         status = overlap_create(&program->overlap, program->plan.n_entries, err);
     program->arena = arena;
@@ -86,6 +88,7 @@ void program_destroy(struct program *program)
         if (program->events[entry] != NULL)
             program->context->device.ops->event_destroy(program->events[entry]);
     overlap_destroy(program->overlap);
+    program_io_destroy(program);
     free(program->events);
     free(program->whole_grads);
     if (program->arena != NULL)

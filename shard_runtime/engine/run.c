@@ -9,6 +9,8 @@ struct runner {
     struct program *program;
     struct fsdp_model *model;
     const struct program_input *in;
+    const void *input; /* as `targets`: where operations read them */
+    const int32_t *targets;
     struct fsdp_context *context;
 };
 
@@ -51,7 +53,7 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
                             .scratch = at(r, e->scratch),
                             .output = at(r, e->output) };
     for (int i = 0; i < op->n_inputs; i++)
-        run->input[i] = op->inputs[i]->producer < 0 ? r->in->input : at(r, e->input[i]);
+        run->input[i] = op->inputs[i]->producer < 0 ? r->input : at(r, e->input[i]);
     for (int i = 0; i < op->n_params; i++) {
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
         const char *whole = at(r, e->params[i]);
@@ -124,9 +126,9 @@ static void run_loss(const struct runner *r, const struct plan_entry *e)
 {
     const struct fsdp_value *logits = r->program->graph.result;
 
-    if (r->in->targets != NULL)
+    if (r->targets != NULL)
         r->context->numerics.ops->cross_entropy(
-            &r->context->numerics, stream_of(r, e), at(r, e->input[0]), r->in->targets, at(r, e->d_output),
+            &r->context->numerics, stream_of(r, e), at(r, e->input[0]), r->targets, at(r, e->d_output),
             nn_rows(logits), logits->features, r->in->scale, r->in->loss_sum, r->in->n_targets);
     if (r->program->graph.training)
         fsdp_context_phase(r->context, FSDP_PHASE_BACKWARD);
@@ -349,10 +351,16 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err)
 {
     struct fsdp_context *context = program->context;
-    struct runner r = { .program = program, .model = model, .in = input, .context = context };
+    struct runner r = { .program = program,
+                        .model = model,
+                        .in = input,
+                        .input = input->input,
+                        .targets = input->targets,
+                        .context = context };
     enum fsdp_status status = FSDP_OK;
 
     fsdp_context_phase(context, FSDP_PHASE_FORWARD);
+    program_io_send(program, &r.input, &r.targets);
     for (int entry = 0; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
         if (!takes_part(&r, &program->plan.entries[entry])) {
             status = pass(&r, entry, err);

@@ -5,6 +5,7 @@
 
 #include "shard_runtime/checkpoint/weights.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 
 /*
@@ -57,6 +58,7 @@ enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *p
     struct fsdp_context *context = model->context;
     struct weights_report found = { 0 };
     struct checkpoint_tensor *tensors;
+    struct device_rows rows = { 0 };
     enum fsdp_status status;
     size_t n_tensors;
 
@@ -64,8 +66,11 @@ enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *p
     *report = (struct fsdp_load_report){ 0 };
     tensors = list_parameters(model, &n_tensors);
     status = tensors == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
-                             : weights_load(&io_posix, path, context->W, context->rank, tensors, n_tensors,
-                                            strict, &found, err);
+                             : device_rows_use(&rows, context, tensors, n_tensors, err);
+    if (status == FSDP_OK)
+        status = weights_load(&io_posix, path, context->W, context->rank, tensors, n_tensors, strict, &found,
+                              err);
+    device_rows_fini(&rows);
     free(tensors);
     *report = (struct fsdp_load_report){ .n_loaded = found.n_loaded,
                                          .n_missing = found.n_missing,

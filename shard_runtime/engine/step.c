@@ -273,10 +273,12 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
         return status;
     last = &program->plan.entries[program->plan.n_entries - 1];
     if (logits != NULL)
-        *logits =
-            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset);
-    if (targets == NULL)
-        return FSDP_OK;
+        status = program_io_logits(
+            program,
+            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset), logits,
+            err);
+    if (status != FSDP_OK || targets == NULL)
+        return status;
     sums[1] = (double)n_targets;
     status = model_reduce_over_data(model, sums, 2, FSDP_F64, FSDP_SUM, err);
     *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN,

@@ -45,6 +45,7 @@ static struct {
     void *shared;
 } grid;
 
+emulate_queue_fn emulate_queue;
 const struct emulate_place *emulate_place;
 
 void emulate_schedule(enum emulate_order order, uint64_t seed)

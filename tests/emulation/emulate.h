@@ -50,6 +50,15 @@ enum {
 int emulate_launch(const char *kernel, struct emulate_size grid, struct emulate_size block, size_t shared_bytes,
                    size_t argument_bytes, void (*body)(const void *argument), const void *argument);
 
+/**
+ * Who keeps launches for later, a copy of `call` (size_bytes) each, to be launched in the order of their stream; NULL: nobody, they
+ * are done at once.
+ */
+struct CUstream_st;
+typedef int (*emulate_queue_fn)(struct CUstream_st *stream, int (*launch)(const void *call), const void *call,
+                                size_t size_bytes);
+extern emulate_queue_fn emulate_queue;
+
 /** How many kernels have been launched so far, and how many switches of threads that took. */
 uint64_t emulate_launches(void);
 uint64_t emulate_switches(void);

@@ -73,11 +73,14 @@ inline void atomic_max(unsigned *to, unsigned value)
     *to = *to > value ? *to : value;
 }
 
-/* One launch's kernel and arguments; a thread's body is a call with them. */
+/* One launch: where, and the kernel with its arguments; a thread's body is a call with them. */
 template <class... P>
 struct emulated_call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
+    const char *name;
+    struct emulate_size grid, block;
+    size_t shared_bytes;
 
     static void run(const void *self)
     {
@@ -85,16 +88,29 @@ struct emulated_call {
 
         std::apply(call->kernel, call->arguments);
     }
+
+    static int launch(const void *self)
+    {
+        const emulated_call *call = static_cast<const emulated_call *>(self);
+
+        return emulate_launch(call->name, call->grid, call->block, call->shared_bytes, sizeof call->arguments, run,
+                              call);
+    }
 };
 
 template <class... P, class... A>
 int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                  struct CUstream_st *, const A &...arguments)
+                  struct CUstream_st *stream, const A &...arguments)
 {
-    const emulated_call<P...> call = { kernel, std::tuple<P...>(static_cast<P>(arguments)...) };
+    const emulated_call<P...> call = { kernel,
+                                       std::tuple<P...>(static_cast<P>(arguments)...),
+                                       name,
+                                       { grid.x, grid.y, grid.z },
+                                       { block.x, block.y, block.z },
+                                       shared_bytes };
 
-    return emulate_launch(name, { grid.x, grid.y, grid.z }, { block.x, block.y, block.z }, shared_bytes,
-                          sizeof call.arguments, emulated_call<P...>::run, &call);
+    return emulate_queue != nullptr ? emulate_queue(stream, emulated_call<P...>::launch, &call, sizeof call)
+                                    : emulated_call<P...>::launch(&call);
 }
 
 #endif

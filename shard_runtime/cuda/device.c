@@ -1,0 +1,410 @@
+/*
+ * The cuda device: one GPU, chosen by the local rank. Memory is what the plan asked for, allocated once; streams and events
+ * are CUDA's. A call that has no status to return keeps its failure for the next synchronize().
+ */
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shard_runtime/cuda/kernels/kernels.h"
+#include "shard_runtime/cuda/ops.h"
+#include "shard_runtime/cuda/state.h"
+
+struct device_event {
+    struct device *device;
+    cudaEvent_t cuda;
+    bool recorded;
+};
+
+/* While it waits, a thread yields for so long, then sleeps in slices; the watch is asked every few milliseconds. */
+enum { YIELD_NS = 200 * 1000, SLICE_NS = 50 * 1000, WATCH_NS = 4 * 1000 * 1000 };
+
+/* --- failures -------------------------------------------------------------------------------------------- */
+
+enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,
+                             const char *file, int line, struct fsdp_err *err)
+{
+    char who[CUDA_NAME_BYTES + 64] = "";
+
+    if (error == cudaSuccess)
+        return FSDP_OK;
+    if (device != NULL && device->rank >= 0)
+        snprintf(who, sizeof who, ", rank %d, device %d (%s)", device->rank, device->index, device->name);
+    else if (device != NULL)
+        snprintf(who, sizeof who, ", device %d (%s)", device->index, device->name);
+    return fsdp_fail(err, error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
+                     "%s: %s (%s) at %s:%d%s", call, cudaGetErrorString(error), cudaGetErrorName(error), file,
+                     line, who);
+}
+
+void cuda_note(struct cuda_device *device, cudaError_t error, const char *call, const char *file, int line)
+{
+    struct fsdp_err err = { 0 };
+
+    if (cuda_status(device, error, call, file, line, &err) != FSDP_OK && device->broken.status == FSDP_OK)
+        device->broken = err;
+}
+
+static enum fsdp_status sticky(const struct cuda_device *state, struct fsdp_err *err)
+{
+    return state->broken.status == FSDP_OK
+               ? FSDP_OK
+               : fsdp_fail(err, state->broken.status, "%s", state->broken.message);
+}
+
+/* --- opening --------------------------------------------------------------------------------------------- */
+
+static int own_rank(void)
+{
+    const char *text = getenv("RANK");
+
+    return text != NULL ? (int)strtol(text, NULL, 10) : -1;
+}
+
+/* CUDA counts the devices that CUDA_VISIBLE_DEVICES leaves: the local rank counts among them, and begins anew where there
+ * are fewer than ranks. */
+static enum fsdp_status choose(struct cuda_device *state, int local_rank, struct fsdp_err *err)
+{
+    struct cudaDeviceProp properties;
+    int n_devices = 0;
+    enum fsdp_status status = CUDA_TRY(state, cudaGetDeviceCount(&n_devices), err);
+
+    if (status != FSDP_OK)
+        return status;
+    if (n_devices == 0)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "no CUDA device is visible to this process");
+    state->index = local_rank % n_devices;
+    status = CUDA_TRY(state, cudaSetDevice(state->index), err);
+    if (status == FSDP_OK)
+        status = CUDA_TRY(state, cudaGetDeviceProperties(&properties, state->index), err);
+    if (status == FSDP_OK)
+        status = CUDA_TRY(state, cudaDeviceGetPCIBusId(state->pci, sizeof state->pci, state->index), err);
+    if (status != FSDP_OK)
+        return status;
+    snprintf(state->name, sizeof state->name, "%.*s", CUDA_NAME_BYTES - 1, properties.name);
+    state->major = properties.major;
+    state->minor = properties.minor;
+    state->n_processors = properties.multiProcessorCount;
+    if (state->major < 8)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "device %d (%s) has compute capability %d.%d: at least 8.0 is needed", state->index,
+                         state->name, state->major, state->minor);
+    return FSDP_OK;
+}
+
+static void cuda_close(struct device *device)
+{
+    struct cuda_device *state = cuda_state(device);
+
+    if (state == NULL)
+        return;
+    free(state->allocations);
+    free(state);
+    device->state = NULL;
+}
+
+static enum fsdp_status cuda_open(struct device *device, int local_rank, struct fsdp_err *err)
+{
+    struct cuda_device *state = calloc(1, sizeof *state);
+    enum fsdp_status status;
+
+    if (state == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for its state");
+    device->state = state;
+    device->local_rank = local_rank;
+    state->rank = own_rank();
+    state->allocations = calloc(CUDA_MAX_ALLOCATIONS, sizeof *state->allocations);
+    status = state->allocations == NULL
+                 ? fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for its state")
+                 : choose(state, local_rank, err);
+    if (status != FSDP_OK)
+        cuda_close(device);
+    return status;
+}
+
+static void cuda_identify(const struct device *device, char id[DEVICE_ID_BYTES])
+{
+    memset(id, 0, DEVICE_ID_BYTES);
+    snprintf(id, DEVICE_ID_BYTES, "%s", cuda_state(device)->pci);
+}
+
+static void cuda_describe(const struct device *device, char *buffer, size_t size)
+{
+    const struct cuda_device *state = cuda_state(device);
+    int runtime = 0, driver = 0;
+
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cudaDriverGetVersion(&driver);
+    snprintf(buffer, size, "%s (%d.%d, CUDA %d.%d, driver for %d.%d)", state->name, state->major,
+             state->minor, runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status cuda_alloc(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err)
+{
+    struct cuda_device *state = cuda_state(device);
+    void *memory = NULL;
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (size_bytes == 0)
+        return FSDP_OK;
+    if (state->n_allocations == CUDA_MAX_ALLOCATIONS)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: more than %d allocations", CUDA_MAX_ALLOCATIONS);
+    status = CUDA_TRY(state, cudaMalloc(&memory, size_bytes), err);
+    if (status == FSDP_OK)
+        status = CUDA_TRY(state, cudaMemset(memory, 0, size_bytes), err);
+    /* The fill is of the default stream, which ours, made not to wait for it, would overtake. */
+    if (status == FSDP_OK)
+        status = CUDA_TRY(state, cudaDeviceSynchronize(), err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "allocating %zu bytes, with %zu in use", size_bytes, state->now_bytes);
+        if (memory != NULL)
+            (void)cudaFree(memory);
+        return status;
+    }
+    state->allocations[state->n_allocations++] = (struct cuda_range){ memory, (char *)memory + size_bytes };
+    state->now_bytes += size_bytes;
+    if (state->now_bytes > state->most_bytes)
+        state->most_bytes = state->now_bytes;
+    *out = memory;
+    return FSDP_OK;
+}
+
+static void cuda_free(struct device *device, void *memory, size_t size_bytes)
+{
+    struct cuda_device *state = cuda_state(device);
+
+    for (size_t i = 0; memory != NULL && i < state->n_allocations; i++) {
+        if (state->allocations[i].begin != memory)
+            continue;
+        state->allocations[i] = state->allocations[--state->n_allocations];
+        state->now_bytes -= size_bytes;
+        CUDA_NOTE(state, cudaFree(memory));
+        return;
+    }
+}
+
+static bool cuda_owns(const struct device *device, const void *memory)
+{
+    const struct cuda_device *state = cuda_state(device);
+    const char *at = memory;
+
+    for (size_t i = 0; i < state->n_allocations; i++)
+        if (at >= state->allocations[i].begin && at < state->allocations[i].end)
+            return true;
+    return false;
+}
+
+static enum fsdp_status cuda_alloc_host(struct device *device, size_t size_bytes, void **out,
+                                        struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (size_bytes == 0)
+        return FSDP_OK;
+    status = CUDA_TRY(cuda_state(device), cudaHostAlloc(out, size_bytes, cudaHostAllocDefault), err);
+    if (status == FSDP_OK)
+        memset(*out, 0, size_bytes);
+    return status;
+}
+
+static void cuda_free_host(struct device *device, void *memory, size_t size_bytes)
+{
+    (void)size_bytes;
+    if (memory != NULL)
+        CUDA_NOTE(cuda_state(device), cudaFreeHost(memory));
+}
+
+static void cuda_usage(const struct device *device, size_t *now_bytes, size_t *most_bytes)
+{
+    *now_bytes = cuda_state(device)->now_bytes;
+    *most_bytes = cuda_state(device)->most_bytes;
+}
+
+/* --- streams and events ---------------------------------------------------------------------------------- */
+
+static enum fsdp_status cuda_stream_create(struct device *device, struct device_stream **out, bool urgent,
+                                           struct fsdp_err *err)
+{
+    struct cuda_device *state = cuda_state(device);
+    struct device_stream *stream = calloc(1, sizeof *stream);
+    int least = 0, greatest = 0;
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (stream == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for a stream");
+    stream->device = device;
+    status = CUDA_TRY(state, cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+    if (status == FSDP_OK)
+        status = CUDA_TRY(
+            state,
+            cudaStreamCreateWithPriority(&stream->cuda, cudaStreamNonBlocking, urgent ? greatest : least),
+            err);
+    if (status != FSDP_OK) {
+        free(stream);
+        return status;
+    }
+    *out = stream;
+    return FSDP_OK;
+}
+
+static void cuda_stream_destroy(struct device_stream *stream)
+{
+    CUDA_NOTE(cuda_state(stream->device), cudaStreamDestroy(stream->cuda));
+    free(stream);
+}
+
+static enum fsdp_status cuda_event_create(struct device *device, struct device_event **out,
+                                          struct fsdp_err *err)
+{
+    struct device_event *event = calloc(1, sizeof *event);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (event == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for an event");
+    event->device = device;
+    status =
+        CUDA_TRY(cuda_state(device), cudaEventCreateWithFlags(&event->cuda, cudaEventDisableTiming), err);
+    if (status != FSDP_OK) {
+        free(event);
+        return status;
+    }
+    *out = event;
+    return FSDP_OK;
+}
+
+static void cuda_event_destroy(struct device_event *event)
+{
+    CUDA_NOTE(cuda_state(event->device), cudaEventDestroy(event->cuda));
+    free(event);
+}
+
+static void cuda_record(struct device_event *event, struct device_stream *stream)
+{
+    CUDA_NOTE(cuda_state(stream->device), cudaEventRecord(event->cuda, stream->cuda));
+    event->recorded = true;
+}
+
+static void cuda_wait(struct device_stream *stream, struct device_event *event)
+{
+    if (event->recorded)
+        CUDA_NOTE(cuda_state(stream->device), cudaStreamWaitEvent(stream->cuda, event->cuda, 0));
+}
+
+static void cuda_set_watch(struct device *device, device_watch_fn watch, void *user)
+{
+    cuda_state(device)->watch = watch;
+    cuda_state(device)->watch_user = user;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A stream may hold a collective that waits for a rank that is no more: whoever waits for it must look around. */
+static enum fsdp_status wait_watching(struct cuda_device *state, struct device_stream *stream,
+                                      struct fsdp_err *err)
+{
+    const uint64_t began = now_ns();
+    uint64_t asked = began;
+    cudaError_t error;
+
+    while ((error = cudaStreamQuery(stream->cuda)) == cudaErrorNotReady) {
+        const struct timespec slice = { .tv_nsec = SLICE_NS };
+        const uint64_t now = now_ns();
+
+        if (now - asked > WATCH_NS) {
+            const enum fsdp_status status = state->watch(state->watch_user, err);
+
+            if (status != FSDP_OK)
+                return status;
+            asked = now;
+        }
+        if (now - began < YIELD_NS)
+            (void)sched_yield();
+        else
+            (void)nanosleep(&slice, NULL);
+    }
+    return cuda_status(state, error, "waiting for a stream", __FILE__, __LINE__, err);
+}
+
+static enum fsdp_status cuda_synchronize(struct device_stream *stream, struct fsdp_err *err)
+{
+    struct cuda_device *state = cuda_state(stream->device);
+    enum fsdp_status status = state->watch != NULL
+                                  ? wait_watching(state, stream, err)
+                                  : CUDA_TRY(state, cudaStreamSynchronize(stream->cuda), err);
+
+    return status == FSDP_OK ? sticky(state, err) : status;
+}
+
+/* --- work ------------------------------------------------------------------------------------------------ */
+
+static void cuda_copy(struct device_stream *stream, void *to, const void *from, size_t size_bytes,
+                      enum device_copy kind)
+{
+    static const enum cudaMemcpyKind kinds[] = { [DEVICE_COPY_TO] = cudaMemcpyHostToDevice,
+                                                 [DEVICE_COPY_FROM] = cudaMemcpyDeviceToHost,
+                                                 [DEVICE_COPY_WITHIN] = cudaMemcpyDeviceToDevice };
+
+    if (size_bytes > 0 && to != from)
+        CUDA_NOTE(cuda_state(stream->device),
+                  cudaMemcpyAsync(to, from, size_bytes, kinds[kind], stream->cuda));
+}
+
+static void cuda_fill_zero(struct device_stream *stream, void *to, size_t size_bytes)
+{
+    if (size_bytes > 0)
+        CUDA_NOTE(cuda_state(stream->device), cudaMemsetAsync(to, 0, size_bytes, stream->cuda));
+}
+
+static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
+                      enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate)
+{
+    const struct kernel_cast_entry cast = {
+        .to = to, .from = from, .n_elems = n_elems, .to_dtype = to_dtype, .from_dtype = from_dtype
+    };
+
+    if (to_dtype == from_dtype && scale == 1.0f && !accumulate)
+        cuda_copy(stream, to, from, n_elems * fsdp_dtype_size(to_dtype), DEVICE_COPY_WITHIN);
+    else
+        CUDA_NOTE(cuda_state(stream->device),
+                  (cudaError_t)kernel_cast(stream->cuda, &cast, 1, scale, accumulate));
+}
+
+const struct device_ops device_cuda_ops = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .synchronize = cuda_synchronize,
+    .copy = cuda_copy,
+    .fill_zero = cuda_fill_zero,
+    .cast = cuda_cast,
+    .owns = cuda_owns,
+    .alloc_host = cuda_alloc_host,
+    .free_host = cuda_free_host,
+    .set_watch = cuda_set_watch,
+    .identify = cuda_identify,
+    .describe = cuda_describe,
+    .usage = cuda_usage,
+};

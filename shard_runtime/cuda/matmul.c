@@ -1,0 +1,334 @@
+/*
+ * Products by cuBLASLt. Its matrices are stored by columns, ours by rows: what is computed is C^T = B^T A^T, for which
+ * nothing moves. Sums are of float32; TF32 is off unless asked for.
+ *
+ * The algorithm is chosen once, by cuBLASLt's heuristic, for operands aligned to 16 bytes and for such that are not (rows of a
+ * shard begin anywhere); the choice is a function of shapes, library and GPU, so that the same run has the same bits.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "shard_runtime/cuda/numerics_state.h"
+
+enum { WORKSPACE_BYTES = 32 << 20, WIDE_ALIGNMENT = 16 };
+
+/* Operands in the order in which cuBLASLt has them: its first is our b. */
+enum { LT_A, LT_B, LT_C, LT_N_OPERANDS };
+
+struct matmul {
+    struct cuda_numerics *state;
+    struct matmul_desc desc;
+    cublasLtMatmulDesc_t lt;
+    cublasLtMatrixLayout_t layouts[LT_N_OPERANDS];
+    cublasLtMatmulAlgo_t wide, narrow; /* for aligned operands, and for others */
+    bool has_wide, has_narrow;
+    size_t wide_bytes, narrow_bytes; /* of workspace */
+    size_t n_calls;                  /* batches of one stride each */
+    size_t skip[LT_N_OPERANDS];      /* from one of them to the next, in elements */
+};
+
+static enum fsdp_status lt_status(const struct cuda_numerics *state, cublasStatus_t status, const char *call,
+                                  int line, struct fsdp_err *err)
+{
+    const struct cuda_device *device = cuda_state(state->device);
+    enum fsdp_status ours = FSDP_ERR_UNSUPPORTED;
+
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return FSDP_OK;
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+        ours = FSDP_ERR_NOMEM;
+    return fsdp_fail(err, ours, "%s: %s at %s:%d, rank %d, device %d (%s)", call,
+                     cublasLtGetStatusString(status), __FILE__, line, device->rank, device->index,
+                     device->name);
+}
+
+#define LT_TRY(state, call, err) lt_status((state), (call), #call, __LINE__, (err))
+
+enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *err)
+{
+    const size_t workspace = WORKSPACE_BYTES;
+    const char *tf32 = getenv("FSDP_CUDA_TF32");
+    enum fsdp_status status = LT_TRY(state, cublasLtCreate(&state->lt), err);
+
+    state->tf32 = tf32 != NULL && tf32[0] == '1';
+    if (status == FSDP_OK)
+        status = LT_TRY(state, cublasLtMatmulPreferenceCreate(&state->preference), err);
+    if (status == FSDP_OK)
+        status = LT_TRY(state,
+                        cublasLtMatmulPreferenceSetAttribute(state->preference,
+                                                             CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                             &workspace, sizeof workspace),
+                        err);
+    return status;
+}
+
+void cuda_matmul_close(struct cuda_numerics *state)
+{
+    if (state->preference != NULL)
+        (void)cublasLtMatmulPreferenceDestroy(state->preference);
+    if (state->lt != NULL)
+        (void)cublasLtDestroy(state->lt);
+    state->preference = NULL;
+    state->lt = NULL;
+}
+
+static cudaDataType_t type_of(enum fsdp_dtype dtype)
+{
+    return dtype == FSDP_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* A matrix of ours as one of cuBLASLt's: stored by columns, and whether it is transposed before the product. */
+struct stored {
+    uint64_t rows, cols;
+    int64_t ld;
+    bool transposed;
+};
+
+/* (rows, cols) by rows is (cols, rows) by columns. A view whose rows are adjacent instead is stored by columns already, and is
+ * to be transposed. The stride of a dimension of size 1 says nothing. */
+static struct stored store(size_t rows, size_t cols, const struct matmul_view *view)
+{
+    if (view->col_stride == 1 || cols == 1)
+        return (
+            struct stored){ .rows = cols, .cols = rows, .ld = (int64_t)(rows > 1 ? view->row_stride : cols) };
+    return (struct stored){ .rows = rows, .cols = cols, .ld = (int64_t)view->col_stride, .transposed = true };
+}
+
+/* How batches fall into calls: cuBLASLt knows one stride of batches, we have two. */
+struct batches {
+    size_t in_call;
+    bool outer; /* the one stride is the outer one */
+};
+
+static struct batches split_batches(struct matmul *m)
+{
+    const struct matmul_desc *d = &m->desc;
+    const bool even = d->a.outer_stride == d->inner * d->a.inner_stride &&
+                      d->b.outer_stride == d->inner * d->b.inner_stride &&
+                      d->c.outer_stride == d->inner * d->c.inner_stride;
+
+    m->n_calls = 1;
+    if (d->inner == 1)
+        return (struct batches){ .in_call = d->outer, .outer = true };
+    if (d->outer == 1 || even)
+        return (struct batches){ .in_call = d->outer * d->inner };
+    m->n_calls = d->outer;
+    m->skip[LT_A] = d->b.outer_stride;
+    m->skip[LT_B] = d->a.outer_stride;
+    m->skip[LT_C] = d->c.outer_stride;
+    return (struct batches){ .in_call = d->inner };
+}
+
+static enum fsdp_status make_layout(struct matmul *m, int operand, const struct stored *stored,
+                                    enum fsdp_dtype dtype, const struct matmul_view *view,
+                                    struct batches batches, struct fsdp_err *err)
+{
+    const int32_t n = (int32_t)batches.in_call;
+    const int64_t stride = (int64_t)(batches.outer ? view->outer_stride : view->inner_stride);
+    cublasLtMatrixLayout_t *layout = &m->layouts[operand];
+    enum fsdp_status status = LT_TRY(
+        m->state, cublasLtMatrixLayoutCreate(layout, type_of(dtype), stored->rows, stored->cols, stored->ld),
+        err);
+
+    if (status != FSDP_OK || n == 1)
+        return status;
+    status = LT_TRY(
+        m->state, cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n),
+        err);
+    if (status == FSDP_OK)
+        status = LT_TRY(m->state,
+                        cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                         &stride, sizeof stride),
+                        err);
+    return status;
+}
+
+static enum fsdp_status set_transposed(struct matmul *m, cublasLtMatmulDescAttributes_t which,
+                                       bool transposed, struct fsdp_err *err)
+{
+    const int32_t op = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+
+    return LT_TRY(m->state, cublasLtMatmulDescSetAttribute(m->lt, which, &op, sizeof op), err);
+}
+
+static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
+{
+    const struct matmul_desc *d = &m->desc;
+    const struct stored first = store(d->k, d->n, &d->b), second = store(d->m, d->k, &d->a),
+                        result = store(d->m, d->n, &d->c);
+    const struct batches batches = split_batches(m);
+    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const int32_t bias_type = type_of(d->dtype);
+    enum fsdp_status status =
+        LT_TRY(m->state,
+               cublasLtMatmulDescCreate(
+                   &m->lt, m->state->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               err);
+
+    if (status == FSDP_OK)
+        status = set_transposed(m, CUBLASLT_MATMUL_DESC_TRANSA, first.transposed, err);
+    if (status == FSDP_OK)
+        status = set_transposed(m, CUBLASLT_MATMUL_DESC_TRANSB, second.transposed, err);
+    if (status == FSDP_OK && d->bias) /* one element for each row of C^T: for each column of ours */
+        status = LT_TRY(
+            m->state,
+            cublasLtMatmulDescSetAttribute(m->lt, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
+            err);
+    if (status == FSDP_OK && d->bias)
+        status = LT_TRY(m->state,
+                        cublasLtMatmulDescSetAttribute(m->lt, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
+                                                       sizeof bias_type),
+                        err);
+    if (status == FSDP_OK)
+        status = make_layout(m, LT_A, &first, d->dtype, &d->b, batches, err);
+    if (status == FSDP_OK)
+        status = make_layout(m, LT_B, &second, d->dtype, &d->a, batches, err);
+    return status == FSDP_OK ? make_layout(m, LT_C, &result, d->c_dtype, &d->c, batches, err) : status;
+}
+
+static bool find_algorithm(struct matmul *m, uint32_t alignment, cublasLtMatmulAlgo_t *algo,
+                           size_t *workspace_bytes)
+{
+    static const cublasLtMatmulPreferenceAttributes_t kinds[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
+    };
+    cublasLtMatmulHeuristicResult_t found;
+    int n_found = 0;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (cublasLtMatmulPreferenceSetAttribute(m->state->preference, kinds[i], &alignment,
+                                                 sizeof alignment) != CUBLAS_STATUS_SUCCESS)
+            return false;
+    if (cublasLtMatmulAlgoGetHeuristic(m->state->lt, m->lt, m->layouts[LT_A], m->layouts[LT_B],
+                                       m->layouts[LT_C], m->layouts[LT_C], m->state->preference, 1, &found,
+                                       &n_found) != CUBLAS_STATUS_SUCCESS ||
+        n_found == 0)
+        return false;
+    *algo = found.algo;
+    *workspace_bytes = found.workspaceSize;
+    return true;
+}
+
+static bool touches_nothing(const struct matmul_desc *desc)
+{
+    return desc->m == 0 || desc->n == 0;
+}
+
+enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
+                                    struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err)
+{
+    struct matmul *m;
+    enum fsdp_status status = FSDP_OK;
+
+    *out = NULL;
+    *scratch_bytes = 0;
+    if (desc->k == 0 && desc->bias)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: a bias on an empty sum");
+    m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "matmul: out of memory");
+    m->state = cuda_numerics_of(numerics);
+    m->desc = *desc;
+    if (!touches_nothing(desc) && desc->k > 0) {
+        status = describe(m, err);
+        if (status == FSDP_OK) {
+            m->has_wide = find_algorithm(m, WIDE_ALIGNMENT, &m->wide, &m->wide_bytes);
+            m->has_narrow =
+                find_algorithm(m, (uint32_t)fsdp_dtype_size(desc->dtype), &m->narrow, &m->narrow_bytes);
+        }
+        if (status == FSDP_OK && !m->has_wide && !m->has_narrow)
+            status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                               "matmul: cuBLASLt has no algorithm for (%zu, %zu) x (%zu, %zu) of %s", desc->m,
+                               desc->k, desc->k, desc->n, fsdp_dtype_name(desc->dtype));
+    }
+    if (status != FSDP_OK) {
+        cuda_matmul_destroy(m);
+        return status;
+    }
+    *scratch_bytes = m->wide_bytes > m->narrow_bytes ? m->wide_bytes : m->narrow_bytes;
+    *out = m;
+    return FSDP_OK;
+}
+
+void cuda_matmul_destroy(struct matmul *matmul)
+{
+    if (matmul == NULL)
+        return;
+    for (int i = 0; i < LT_N_OPERANDS; i++)
+        if (matmul->layouts[i] != NULL)
+            (void)cublasLtMatrixLayoutDestroy(matmul->layouts[i]);
+    if (matmul->lt != NULL)
+        (void)cublasLtMatmulDescDestroy(matmul->lt);
+    free(matmul);
+}
+
+/* An empty sum: zeros, or nothing to add. */
+static enum fsdp_status run_empty(const struct matmul *m, struct device_stream *stream, char *c,
+                                  struct fsdp_err *err)
+{
+    const struct matmul_desc *d = &m->desc;
+    const size_t size = fsdp_dtype_size(d->c_dtype);
+    const size_t pitch = d->m > 1 ? d->c.row_stride * size : d->n * size;
+    enum fsdp_status status = FSDP_OK;
+
+    for (size_t o = 0; o < d->outer && !d->accumulate; o++)
+        for (size_t i = 0; i < d->inner && status == FSDP_OK; i++)
+            status = CUDA_TRY(cuda_state(m->state->device),
+                              cudaMemset2DAsync(c + (o * d->c.outer_stride + i * d->c.inner_stride) * size,
+                                                pitch, 0, d->n * size, d->m, stream->cuda),
+                              err);
+    return status;
+}
+
+static bool is_wide(const void *pointer)
+{
+    return (uintptr_t)pointer % WIDE_ALIGNMENT == 0;
+}
+
+/* Are all operands of all calls where the algorithm for aligned ones may be used? */
+static bool all_wide(const struct matmul *m, const void *a, const void *b, const void *c)
+{
+    const struct matmul_desc *d = &m->desc;
+    const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
+
+    return is_wide(a) && is_wide(b) && is_wide(c) &&
+           (m->n_calls == 1 ||
+            (m->skip[LT_A] * size % WIDE_ALIGNMENT == 0 && m->skip[LT_B] * size % WIDE_ALIGNMENT == 0 &&
+             m->skip[LT_C] * c_size % WIDE_ALIGNMENT == 0));
+}
+
+enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                 const void *b, const void *bias, void *c, void *scratch,
+                                 struct fsdp_err *err)
+{
+    const struct matmul_desc *d = &matmul->desc;
+    const bool wide = matmul->has_wide && (!matmul->has_narrow || all_wide(matmul, a, b, c));
+    const cublasLtMatmulAlgo_t *algo = wide ? &matmul->wide : &matmul->narrow;
+    const size_t workspace = wide ? matmul->wide_bytes : matmul->narrow_bytes;
+    const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
+    const float alpha = d->alpha, beta = d->accumulate ? 1.0f : 0.0f;
+    enum fsdp_status status = FSDP_OK;
+
+    if (touches_nothing(d))
+        return FSDP_OK;
+    if (d->k == 0)
+        return run_empty(matmul, stream, c, err);
+    if (d->bias)
+        status = LT_TRY(
+            matmul->state,
+            cublasLtMatmulDescSetAttribute(matmul->lt, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+            err);
+    for (size_t i = 0; i < matmul->n_calls && status == FSDP_OK; i++) {
+        char *result = (char *)c + i * matmul->skip[LT_C] * c_size;
+
+        status = LT_TRY(matmul->state,
+                        cublasLtMatmul(matmul->state->lt, matmul->lt, &alpha,
+                                       (const char *)b + i * matmul->skip[LT_A] * size, matmul->layouts[LT_A],
+                                       (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B],
+                                       &beta, result, matmul->layouts[LT_C], result, matmul->layouts[LT_C],
+                                       algo, scratch, workspace, stream->cuda),
+                        err);
+    }
+    return status;
+}

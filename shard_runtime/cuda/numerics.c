@@ -1,0 +1,436 @@
+/*
+ * The row `cuda` of the table of mathematics: products by cuBLASLt, everything else by our kernels, queued on the caller's
+ * stream. A slot without a status keeps what failed for the next synchronize(). Sums that the host wants come back through
+ * page-locked memory: the loss when the stream has passed, a norm at once.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shard_runtime/cuda/kernels/kernels.h"
+#include "shard_runtime/cuda/numerics_state.h"
+#include "shard_runtime/cuda/ops.h"
+
+/* --- opening --------------------------------------------------------------------------------------------- */
+
+static void close_numerics(struct numerics *numerics)
+{
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
+    const struct device_ops *ops;
+
+    if (state == NULL)
+        return;
+    ops = state->device->ops;
+    cuda_matmul_close(state);
+    ops->free(state->device, state->scratch, state->scratch_bytes);
+    ops->free(state->device, state->on_device, sizeof *state->on_device);
+    ops->free_host(state->device, state->on_host, sizeof *state->on_host);
+    free(state);
+    numerics->state = NULL;
+}
+
+static enum fsdp_status open_numerics(struct numerics *numerics, struct fsdp_err *err)
+{
+    struct cuda_numerics *state = calloc(1, sizeof *state);
+    struct device *device = numerics->device;
+    enum fsdp_status status;
+    void *memory;
+
+    if (state == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "numerics cuda: no memory for its state");
+    state->device = device;
+    numerics->state = state;
+    status = cuda_matmul_open(state, err);
+    if (status == FSDP_OK)
+        status = device->ops->alloc(device, sizeof *state->on_device, &memory, err);
+    if (status == FSDP_OK) {
+        state->on_device = memory;
+        status = device->ops->alloc_host(device, sizeof *state->on_host, &memory, err);
+    }
+    if (status == FSDP_OK) {
+        state->on_host = memory;
+        numerics->bf16_products = true;
+    } else {
+        close_numerics(numerics);
+    }
+    return status;
+}
+
+static void describe(const struct numerics *numerics, char *buffer, size_t size)
+{
+    const struct cuda_numerics *state = cuda_numerics_of(numerics);
+
+    snprintf(buffer, size, "cuBLASLt %zu%s", cublasLtGetVersion(), state->tf32 ? ", TF32" : "");
+}
+
+/* Scratch for a call without any of its caller; NULL, noted, when there is none to be had. Before it grows, everything that
+ * may use the old one is waited for. */
+static void *scratch_of(struct numerics *numerics, struct device_stream *stream, size_t size_bytes)
+{
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
+    struct device *device = state->device;
+    struct fsdp_err err = { 0 };
+    void *memory;
+
+    if (size_bytes <= state->scratch_bytes)
+        return state->scratch;
+    CUDA_NOTE(cuda_state(device), cudaStreamSynchronize(stream->cuda));
+    device->ops->free(device, state->scratch, state->scratch_bytes);
+    state->scratch_bytes = 0;
+    if (device->ops->alloc(device, size_bytes, &memory, &err) != FSDP_OK) {
+        if (cuda_state(device)->broken.status == FSDP_OK)
+            cuda_state(device)->broken = err;
+        state->scratch = NULL;
+        return NULL;
+    }
+    state->scratch = memory;
+    state->scratch_bytes = size_bytes;
+    return memory;
+}
+
+#define NOTE(call) cuda_note(cuda_device_of(numerics), (cudaError_t)(call), #call, __FILE__, __LINE__)
+
+/* --- float32 --------------------------------------------------------------------------------------------- */
+
+static void sum_columns(struct numerics *numerics, struct device_stream *stream, const void *x,
+                        enum fsdp_dtype dtype, void *out, enum fsdp_dtype out_dtype, size_t rows, size_t cols,
+                        bool accumulate)
+{
+    const size_t size_bytes = kernel_column_sum_scratch(rows, cols);
+    void *scratch = scratch_of(numerics, stream, size_bytes);
+
+    if (scratch != NULL || size_bytes == 0)
+        NOTE(kernel_column_sum(stream->cuda, x, dtype, out, out_dtype, rows, cols, accumulate, scratch));
+}
+
+static void column_sum(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
+                       size_t rows, size_t cols, bool accumulate)
+{
+    sum_columns(numerics, stream, x, FSDP_F32, out, FSDP_F32, rows, cols, accumulate);
+}
+
+static void add(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b,
+                float *out, size_t n_elems)
+{
+    NOTE(kernel_add(stream->cuda, a, b, out, n_elems, FSDP_F32));
+}
+
+static void dropout_rows(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
+                         size_t rows, size_t cols, const struct dropout *dropout, bool accumulate)
+{
+    NOTE(kernel_dropout(stream->cuda, x, out, rows, cols, dropout, accumulate, FSDP_F32));
+}
+
+static void layer_norm(struct numerics *numerics, struct device_stream *stream, const float *x,
+                       const float *weight, const float *bias, float *y, float *mean, float *rstd,
+                       size_t rows, size_t cols, float eps)
+{
+    NOTE(kernel_layer_norm(stream->cuda, x, weight, bias, y, mean, rstd, rows, cols, eps, FSDP_F32));
+}
+
+static void layer_norm_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                                const float *x, const float *weight, const float *mean, const float *rstd,
+                                float *dx, bool accumulate_dx, float *dweight, float *dbias,
+                                bool accumulate_params, void *scratch, size_t rows, size_t cols)
+{
+    const struct kernel_norm_backward_args norm = { .dtype = FSDP_F32,
+                                                    .dy = dy,
+                                                    .x = x,
+                                                    .weight = weight,
+                                                    .mean = mean,
+                                                    .rstd = rstd,
+                                                    .dx = dx,
+                                                    .accumulate_dx = accumulate_dx,
+                                                    .dweight = dweight,
+                                                    .dbias = dbias,
+                                                    .dweight_dtype = FSDP_F32,
+                                                    .dbias_dtype = FSDP_F32,
+                                                    .accumulate_dweight = accumulate_params,
+                                                    .accumulate_dbias = accumulate_params,
+                                                    .rows = rows,
+                                                    .cols = cols };
+
+    NOTE(kernel_norm_backward(stream->cuda, &norm, scratch));
+}
+
+static size_t layer_norm_scratch(struct numerics *numerics, size_t rows, size_t cols)
+{
+    (void)numerics;
+    return kernel_norm_backward_scratch(rows, cols);
+}
+
+static void gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                 size_t n_elems)
+{
+    NOTE(kernel_gelu(stream->cuda, x, y, n_elems, KERNEL_GELU_EXACT, FSDP_F32));
+}
+
+static void gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                          const float *x, float *dx, size_t n_elems)
+{
+    NOTE(kernel_gelu_backward(stream->cuda, dy, x, dx, n_elems, KERNEL_GELU_EXACT, FSDP_F32));
+}
+
+static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
+                      size_t n_elems)
+{
+    NOTE(kernel_gelu(stream->cuda, x, y, n_elems, KERNEL_GELU_TANH, FSDP_F32));
+}
+
+static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
+                               const float *x, float *dx, size_t n_elems)
+{
+    NOTE(kernel_gelu_backward(stream->cuda, dy, x, dx, n_elems, KERNEL_GELU_TANH, FSDP_F32));
+}
+
+static void softmax(struct numerics *numerics, struct device_stream *stream, float *scores, float *dropped,
+                    const struct attention_desc *desc, const struct dropout *dropout)
+{
+    NOTE(kernel_softmax(stream->cuda, scores, dropped, desc, dropout));
+}
+
+static void softmax_backward(struct numerics *numerics, struct device_stream *stream, const float *p,
+                             const float *dp, float *ds, const struct attention_desc *desc,
+                             const struct dropout *dropout)
+{
+    NOTE(kernel_softmax_backward(stream->cuda, p, dp, ds, desc, dropout));
+}
+
+static void embedding(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
+                      const float *table, const float *positions, float *out, size_t rows, size_t cols,
+                      size_t seq)
+{
+    NOTE(kernel_embedding(stream->cuda, tokens, table, positions, out, rows, cols, seq, FSDP_F32));
+}
+
+static void embedding_backward(struct numerics *numerics, struct device_stream *stream, const int32_t *tokens,
+                               const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols,
+                               size_t seq)
+{
+    const size_t size_bytes = kernel_embedding_backward_scratch(rows);
+    void *scratch = scratch_of(numerics, stream, size_bytes);
+
+    if (scratch != NULL || size_bytes == 0)
+        NOTE(kernel_embedding_backward(stream->cuda, tokens, dout, FSDP_F32, dtable, dpositions, FSDP_F32,
+                                       rows, cols, seq, scratch));
+}
+
+/* --- the loss -------------------------------------------------------------------------------------------- */
+
+/* Where a loss goes when the stream has passed. */
+struct loss_target {
+    const struct cuda_results *from;
+    double *loss_sum;
+    uint64_t *n_targets;
+};
+
+static void CUDART_CB add_loss(void *user)
+{
+    struct loss_target *target = user;
+
+    *target->loss_sum += target->from->loss_sum;
+    *target->n_targets += target->from->n_targets;
+    free(target);
+}
+
+static void cross_entropy(struct numerics *numerics, struct device_stream *stream, const float *logits,
+                          const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
+                          double *loss_sum, uint64_t *n_targets)
+{
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
+    struct loss_target *target = malloc(sizeof *target);
+    const size_t size_bytes = kernel_cross_entropy_scratch(rows);
+    void *scratch = scratch_of(numerics, stream, size_bytes);
+
+    if (target == NULL || (scratch == NULL && size_bytes > 0)) {
+        free(target);
+        NOTE(cudaErrorMemoryAllocation);
+        return;
+    }
+    *target = (struct loss_target){ state->on_host, loss_sum, n_targets };
+    NOTE(cudaMemsetAsync(state->on_device, 0, sizeof *state->on_device, stream->cuda));
+    NOTE(kernel_cross_entropy(stream->cuda, logits, FSDP_F32, targets, dlogits, rows, vocab, scale,
+                              &state->on_device->loss_sum, &state->on_device->n_targets, scratch));
+    NOTE(cudaMemcpyAsync(state->on_host, state->on_device, sizeof *state->on_host, cudaMemcpyDeviceToHost,
+                         stream->cuda));
+    NOTE(cudaLaunchHostFunc(stream->cuda, add_loss, target));
+}
+
+/* --- the optimizer's ------------------------------------------------------------------------------------- */
+
+static void adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
+                  float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
+{
+    const struct kernel_adamw_tensor tensor = {
+        .param = param, .grad = grad, .m = m, .v = v, .n_elems = n_elems, .grad_dtype = FSDP_F32
+    };
+    const struct kernel_step at = { .grad_scale = grad_scale, .step = step };
+
+    NOTE(kernel_adamw(stream->cuda, &tensor, 1, h, &at));
+}
+
+static void sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
+                float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step)
+{
+    const struct kernel_adamw_tensor tensor = {
+        .param = param, .grad = grad, .m = buf, .n_elems = n_elems, .grad_dtype = FSDP_F32
+    };
+    const struct kernel_step at = { .grad_scale = grad_scale, .step = step };
+
+    NOTE(kernel_sgd(stream->cuda, &tensor, 1, h, &at));
+}
+
+/* The caller wants a number: this waits. What fails meanwhile gives a number that is none, and is kept. */
+static double sum_powers(struct numerics *numerics, struct device_stream *stream, const float *x,
+                         size_t n_elems, double p)
+{
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
+    const struct kernel_span span = { .data = x, .n_elems = n_elems, .dtype = FSDP_F32 };
+    const size_t size_bytes = kernel_sum_powers_scratch(&span, 1);
+    void *scratch = scratch_of(numerics, stream, size_bytes);
+    struct fsdp_err err = { 0 };
+
+    if (n_elems == 0)
+        return 0;
+    if (scratch == NULL && size_bytes > 0)
+        return (double)NAN;
+    NOTE(kernel_sum_powers(stream->cuda, &span, 1, p, &state->on_device->sum, scratch));
+    NOTE(cudaMemcpyAsync(&state->on_host->sum, &state->on_device->sum, sizeof(double), cudaMemcpyDeviceToHost,
+                         stream->cuda));
+    if (state->device->ops->synchronize(stream, &err) == FSDP_OK)
+        return state->on_host->sum;
+    if (cuda_state(state->device)->broken.status == FSDP_OK)
+        cuda_state(state->device)->broken = err;
+    return (double)NAN;
+}
+
+static double sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x,
+                          size_t n_elems)
+{
+    return sum_powers(numerics, stream, x, n_elems, 2);
+}
+
+/* --- bfloat16 -------------------------------------------------------------------------------------------- */
+
+static void add_bf16(struct numerics *numerics, struct device_stream *stream, const uint16_t *a,
+                     const uint16_t *b, uint16_t *out, size_t n_elems)
+{
+    NOTE(kernel_add(stream->cuda, a, b, out, n_elems, FSDP_BF16));
+}
+
+static void gelu_bf16(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, uint16_t *y,
+                      size_t n_elems)
+{
+    NOTE(kernel_gelu(stream->cuda, x, y, n_elems, KERNEL_GELU_EXACT, FSDP_BF16));
+}
+
+static void gelu_backward_bf16(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
+                               const uint16_t *x, uint16_t *dx, size_t n_elems)
+{
+    NOTE(kernel_gelu_backward(stream->cuda, dy, x, dx, n_elems, KERNEL_GELU_EXACT, FSDP_BF16));
+}
+
+static void gelu_tanh_bf16(struct numerics *numerics, struct device_stream *stream, const uint16_t *x,
+                           uint16_t *y, size_t n_elems)
+{
+    NOTE(kernel_gelu(stream->cuda, x, y, n_elems, KERNEL_GELU_TANH, FSDP_BF16));
+}
+
+static void gelu_tanh_backward_bf16(struct numerics *numerics, struct device_stream *stream,
+                                    const uint16_t *dy, const uint16_t *x, uint16_t *dx, size_t n_elems)
+{
+    NOTE(kernel_gelu_backward(stream->cuda, dy, x, dx, n_elems, KERNEL_GELU_TANH, FSDP_BF16));
+}
+
+static void column_sum_bf16(struct numerics *numerics, struct device_stream *stream, const uint16_t *x,
+                            void *out, enum fsdp_dtype dtype, size_t rows, size_t cols, bool accumulate)
+{
+    sum_columns(numerics, stream, x, FSDP_BF16, out, dtype, rows, cols, accumulate);
+}
+
+static void layer_norm_bf16(struct numerics *numerics, struct device_stream *stream, const uint16_t *x,
+                            const uint16_t *weight, const uint16_t *bias, uint16_t *y, float *mean,
+                            float *rstd, size_t rows, size_t cols, float eps)
+{
+    NOTE(kernel_layer_norm(stream->cuda, x, weight, bias, y, mean, rstd, rows, cols, eps, FSDP_BF16));
+}
+
+static void layer_norm_backward_bf16(struct numerics *numerics, struct device_stream *stream,
+                                     const struct numerics_bf16_norm *n, void *scratch, size_t rows,
+                                     size_t cols)
+{
+    const struct kernel_norm_backward_args norm = { .dtype = FSDP_BF16,
+                                                    .dy = n->dy,
+                                                    .x = n->x,
+                                                    .weight = n->weight,
+                                                    .mean = n->mean,
+                                                    .rstd = n->rstd,
+                                                    .dx = n->dx,
+                                                    .accumulate_dx = n->accumulate_dx,
+                                                    .dweight = n->dweight,
+                                                    .dbias = n->dbias,
+                                                    .dweight_dtype = n->dweight_dtype,
+                                                    .dbias_dtype = n->dbias_dtype,
+                                                    .accumulate_dweight = n->accumulate_dweight,
+                                                    .accumulate_dbias = n->accumulate_dbias,
+                                                    .rows = rows,
+                                                    .cols = cols };
+
+    NOTE(kernel_norm_backward(stream->cuda, &norm, scratch));
+}
+
+static void softmax_bf16(struct numerics *numerics, struct device_stream *stream, float *scores, uint16_t *p,
+                         const struct attention_desc *desc)
+{
+    NOTE(kernel_softmax_bf16(stream->cuda, scores, p, desc));
+}
+
+static void softmax_backward_bf16(struct numerics *numerics, struct device_stream *stream, uint16_t *p_ds,
+                                  float *dp, const struct attention_desc *desc)
+{
+    NOTE(kernel_softmax_backward_bf16(stream->cuda, p_ds, dp, desc));
+}
+
+static const struct numerics_bf16 bf16 = {
+    .add = add_bf16,
+    .gelu = gelu_bf16,
+    .gelu_backward = gelu_backward_bf16,
+    .gelu_tanh = gelu_tanh_bf16,
+    .gelu_tanh_backward = gelu_tanh_backward_bf16,
+    .column_sum = column_sum_bf16,
+    .layer_norm = layer_norm_bf16,
+    .layer_norm_backward = layer_norm_backward_bf16,
+    .layer_norm_scratch = layer_norm_scratch,
+    .softmax = softmax_bf16,
+    .softmax_backward = softmax_backward_bf16,
+};
+
+const struct numerics_ops numerics_cuda_ops = {
+    .name = "cuda",
+    .open = open_numerics,
+    .close = close_numerics,
+    .describe = describe,
+    .matmul_create = cuda_matmul_create,
+    .matmul_destroy = cuda_matmul_destroy,
+    .matmul_run = cuda_matmul_run,
+    .column_sum = column_sum,
+    .add = add,
+    .dropout = dropout_rows,
+    .layer_norm = layer_norm,
+    .layer_norm_backward = layer_norm_backward,
+    .layer_norm_scratch = layer_norm_scratch,
+    .gelu = gelu,
+    .gelu_backward = gelu_backward,
+    .gelu_tanh = gelu_tanh,
+    .gelu_tanh_backward = gelu_tanh_backward,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
+    .embedding = embedding,
+    .embedding_backward = embedding_backward,
+    .cross_entropy = cross_entropy,
+    .adamw = adamw,
+    .sgd = sgd,
+    .sum_powers = sum_powers,
+    .sum_squares = sum_squares,
+    .bf16 = &bf16,
+};

@@ -1,0 +1,57 @@
+/* What the files of the numerics row share. */
+#ifndef CUDA_NUMERICS_STATE_H
+#define CUDA_NUMERICS_STATE_H
+
+#include <cublasLt.h>
+
+#include "shard_runtime/cuda/state.h"
+#include "shard_runtime/numerics/numerics.h"
+
+/* What comes back from the device: page-locked. */
+struct cuda_results {
+    double loss_sum;
+    uint64_t n_targets;
+    double sum;
+};
+
+struct cuda_numerics {
+    struct device *device;
+    cublasLtHandle_t lt;
+    cublasLtMatmulPreference_t preference;
+    bool tf32; /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
+    struct cuda_results *on_device, *on_host;
+    /* For operations whose callers carve no scratch: grows at their first use, never in a step after the first. */
+    void *scratch;
+    size_t scratch_bytes;
+};
+
+static inline struct cuda_numerics *cuda_numerics_of(const struct numerics *numerics)
+{
+    return numerics->state;
+}
+
+static inline struct cuda_device *cuda_device_of(const struct numerics *numerics)
+{
+    return cuda_state(cuda_numerics_of(numerics)->device);
+}
+
+/* The slots of products, and of attention. */
+enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *err);
+void cuda_matmul_close(struct cuda_numerics *state);
+enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
+                                    struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err);
+void cuda_matmul_destroy(struct matmul *matmul);
+enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                 const void *b, const void *bias, void *c, void *scratch,
+                                 struct fsdp_err *err);
+
+enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
+                                       struct fused_attention **out, size_t *forward_scratch,
+                                       size_t *backward_scratch, struct fsdp_err *err);
+void cuda_attention_destroy(struct fused_attention *attention);
+enum fsdp_status cuda_attention_forward(struct fused_attention *attention, struct device_stream *stream,
+                                        const struct fused_attention_forward *run, struct fsdp_err *err);
+enum fsdp_status cuda_attention_backward(struct fused_attention *attention, struct device_stream *stream,
+                                         const struct fused_attention_backward *run, struct fsdp_err *err);
+
+#endif

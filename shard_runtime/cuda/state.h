@@ -1,0 +1,55 @@
+/*
+ * What the back ends of the plug-in share: the device behind a struct device, its streams, and how every CUDA call is
+ * checked.
+ */
+#ifndef CUDA_STATE_H
+#define CUDA_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cuda_runtime_api.h>
+
+#include "shard_runtime/device/device.h"
+
+enum { CUDA_NAME_BYTES = 96, CUDA_MAX_ALLOCATIONS = 4096 };
+
+struct cuda_range {
+    const char *begin, *end;
+};
+
+struct cuda_device {
+    int index;                  /* of the devices that this process sees */
+    int rank;                   /* of the world, for messages; -1: not known */
+    char name[CUDA_NAME_BYTES]; /* "NVIDIA H100 80GB HBM3" */
+    char pci[DEVICE_ID_BYTES];
+    int major, minor, n_processors; /* compute capability; multiprocessors */
+    struct fsdp_err
+        broken; /* status other than FSDP_OK: the first failure of a call that returns none; sticky */
+    struct cuda_range *allocations;
+    size_t n_allocations;
+    size_t now_bytes, most_bytes;
+    device_watch_fn watch;
+    void *watch_user;
+};
+
+struct device_stream {
+    struct device *device;
+    cudaStream_t cuda;
+};
+
+static inline struct cuda_device *cuda_state(const struct device *device)
+{
+    return device->state;
+}
+
+/** FSDP_OK, or the words: the call, what CUDA says, file and line, rank and device. `device` may be NULL. */
+enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,
+                             const char *file, int line, struct fsdp_err *err);
+/** The same for a call in the middle of a stream: kept until synchronize() reports it. */
+void cuda_note(struct cuda_device *device, cudaError_t error, const char *call, const char *file, int line);
+
+#define CUDA_TRY(device, call, err) cuda_status((device), (call), #call, __FILE__, __LINE__, (err))
+#define CUDA_NOTE(device, call)     cuda_note((device), (call), #call, __FILE__, __LINE__)
+
+#endif

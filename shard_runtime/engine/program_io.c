@@ -1,0 +1,81 @@
+/*
+ * What a run takes from the host and gives back. On the cpu operations read a batch where it lies; elsewhere it is copied to the
+ * device first, in the order of the stream that computes.
+ */
+#include <string.h>
+
+#include "shard_runtime/engine/model.h"
+
+enum { ALIGN_BYTES = 256 };
+
+enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err)
+{
+    struct device *device = &program->context->device;
+    const struct fsdp_value *input = program->graph.input;
+    struct program_io *io = &program->io;
+    enum fsdp_status status;
+
+    if (!device_is_separate(device))
+        return FSDP_OK;
+    io->input_bytes = graph_value_elems(input) * fsdp_dtype_size(input->dtype);
+    io->targets_at = (io->input_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    io->inputs_bytes = io->targets_at + nn_rows(program->graph.result) * sizeof(int32_t);
+    status = device->ops->alloc(device, io->inputs_bytes, &io->inputs, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "the batch on the device");
+    return status;
+}
+
+void program_io_destroy(struct program *program)
+{
+    struct device *device = &program->context->device;
+    struct program_io *io = &program->io;
+
+    if (io->inputs != NULL)
+        device->ops->free(device, io->inputs, io->inputs_bytes);
+    if (io->logits != NULL)
+        device->ops->free_host(device, io->logits, io->logits_bytes);
+    *io = (struct program_io){ 0 };
+}
+
+void program_io_send(struct program *program, const void **input, const int32_t **targets)
+{
+    struct fsdp_context *context = program->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    const struct program_io *io = &program->io;
+    char *on_device = io->inputs;
+
+    if (on_device == NULL)
+        return;
+    context->device.ops->copy(stream, on_device, *input, io->input_bytes, DEVICE_COPY_TO);
+    *input = on_device;
+    if (*targets == NULL)
+        return;
+    context->device.ops->copy(stream, on_device + io->targets_at, *targets,
+                              nn_rows(program->graph.result) * sizeof(int32_t), DEVICE_COPY_TO);
+    *targets = (const int32_t *)(const void *)(on_device + io->targets_at);
+}
+
+enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
+                                   struct fsdp_err *err)
+{
+    struct fsdp_context *context = program->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    struct program_io *io = &program->io;
+    enum fsdp_status status = FSDP_OK;
+    void *memory = NULL;
+
+    *logits = on_device;
+    if (!device_is_separate(&context->device))
+        return FSDP_OK;
+    if (io->logits == NULL) {
+        io->logits_bytes = graph_value_elems(program->graph.result) * sizeof(float);
+        status = context->device.ops->alloc_host(&context->device, io->logits_bytes, &memory, err);
+        io->logits = memory;
+    }
+    if (status != FSDP_OK)
+        return status;
+    context->device.ops->copy(stream, io->logits, on_device, io->logits_bytes, DEVICE_COPY_FROM);
+    *logits = io->logits;
+    return context->device.ops->synchronize(stream, err);
+}

@@ -1,0 +1,35 @@
+/*
+ * The emulated device beside CUDA's names: for what stands in for kernels and libraries.
+ *
+ * Device memory may be touched by queued work alone: the host has no access to its pages, and dies of a signal where it reads or
+ * writes them. Queued work runs late, when somebody waits for it, and in a seeded order of the streams, so that a wait that is missing
+ * shows. FSDP_EMULATED_ORDER: "late" runs nothing but what is waited for, "early" all else first, a number seeds an
+ * order. FSDP_EMULATED_DEVICES: how many devices there are (1); FSDP_EMULATED_MEMORY: bytes of each.
+ */
+#ifndef EMULATED_RUNTIME_H
+#define EMULATED_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Work for a stream, with device memory open while it runs. False: it cannot be done yet, and is to be asked again. */
+typedef bool (*emulated_work_fn)(void *closure);
+
+/** Queue `work` on a copy of `closure` (size_bytes). */
+cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const void *closure,
+                           size_t size_bytes);
+
+/** Is it the device's memory? */
+bool emulated_is_device(const void *memory);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
