@@ -62,12 +62,6 @@ T warp_xor(T value, int mask, const char *file = __builtin_FILE(), int line = __
     return warp_from(value, static_cast<int>(threadIdx.x % EMULATE_WARP) ^ mask, file, line);
 }
 
-template <class T>
-void atomic_add(T *to, T value)
-{
-    *to += value;
-}
-
 inline void atomic_max(unsigned *to, unsigned value)
 {
     *to = *to > value ? *to : value;

@@ -9,7 +9,8 @@
  *   block_barrier()                  all threads of the block
  *   warp_barrier()                   all 32 lanes, as the shuffles below
  *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l
- *   atomic_max(p, v), atomic_add     of unsigned integers alone: their order shows in no bit
+ *   atomic_max(p, v)                 of unsigned integers alone: their order shows in no bit
+ *   UNROLL                           before a loop over an array that is to stay in registers
  *
  * Nothing else of CUDA is used outside this file and tile.h: no <<<>>>, no extern __shared__, no PTX, no cooperative
  * groups, no CUB. A kernel never spins on another block: the emulation runs blocks one after the other.
@@ -23,6 +24,12 @@
 #include "shard_runtime/cuda/kernels/kernels.h"
 
 enum { WARP = 32, KERNEL_OK = 0, KERNEL_INVALID = 1 /* cudaErrorInvalidValue */ };
+
+#ifdef __CUDACC__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
 
 #ifdef __CUDACC__
 
@@ -61,12 +68,6 @@ __device__ __forceinline__ T warp_from(T value, int lane)
 __device__ __forceinline__ void atomic_max(unsigned *to, unsigned value)
 {
     atomicMax(to, value);
-}
-
-template <class T>
-__device__ __forceinline__ void atomic_add(T *to, T value)
-{
-    atomicAdd(to, value);
 }
 
 template <class... P, class... A>

@@ -50,8 +50,10 @@ static inline drop drop_of(const struct dropout *dropout)
 __device__ __forceinline__ float drop_factor(const drop &d, uint64_t row, uint64_t e)
 {
     const philox_words words = philox(d.key, d.first_row + row, e / 4);
+    /* Chosen, not indexed: an array that is indexed by a variable lies in memory. */
+    const uint32_t low = e % 2 == 0 ? words.at[0] : words.at[1], high = e % 2 == 0 ? words.at[2] : words.at[3];
 
-    return words.at[e % 4] < d.keep_below ? d.scale : 0.0f;
+    return (e % 4 < 2 ? low : high) < d.keep_below ? d.scale : 0.0f;
 }
 
 #endif

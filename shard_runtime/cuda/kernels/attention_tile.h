@@ -1,0 +1,66 @@
+/*
+ * What the two attention kernels on tiles share: rows of bfloat16 in shared memory, 64 of its own rows a block, 16 each
+ * of its four warps. D is head_dim, 64 or 128.
+ */
+#ifndef CUDA_KERNELS_ATTENTION_TILE_H
+#define CUDA_KERNELS_ATTENTION_TILE_H
+
+#include "shard_runtime/cuda/kernels/attention.h"
+#include "shard_runtime/cuda/kernels/tile.h"
+
+enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, TILE_OWN = TILE_WARPS * 16 };
+
+constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f; /* exp(x) = exp2(x * LOG2_E): the GPU has exp2 alone */
+
+template <int D>
+struct tile_row {
+    static constexpr int STRIDE = D + 8; /* see tile.h */
+};
+
+/** Begin to copy rows first .. first + ROWS - 1, zeros beyond seq; by the whole block. */
+template <int D, int ROWS>
+__device__ __forceinline__ void tile_copy_rows(bf16 *to, const attention_rows<const bf16> &rows,
+                                               const attention_call<bf16> &call, int first)
+{
+    constexpr int PACKS = D / 8; /* 16 bytes each, a row */
+
+    UNROLL
+    for (int i = 0; i < ROWS * PACKS / TILE_THREADS; i++) {
+        const int at = i * TILE_THREADS + static_cast<int>(threadIdx.x), t = at / PACKS, e = at % PACKS * 8;
+        const bool valid = first + t < call.seq;
+
+        tile_copy(to + t * tile_row<D>::STRIDE + e, attention_row(rows, call, valid ? first + t : 0) + e, valid);
+    }
+}
+
+/** Row (of 16) and column (of 8) of element i of the calling lane's tile_c. */
+__device__ __forceinline__ int tile_row_of(int i)
+{
+    return static_cast<int>(threadIdx.x) % WARP / 4 + i / 2 * 8;
+}
+
+__device__ __forceinline__ int tile_column_of(int i)
+{
+    return static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
+}
+
+/** Rows first .. first + 15 of sums * factor[row / 8], rounded, two elements at a time. */
+template <int D>
+__device__ __forceinline__ void tile_write(const attention_rows<bf16> &rows, const attention_call<bf16> &call, int first,
+                                           const tile_c sums[D / 8], const float factor[2])
+{
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        const int t = first + tile_row_of(half * 2);
+
+        if (t >= call.seq)
+            continue;
+        UNROLL
+        for (int n = 0; n < D / 8; n++) {
+            tile_store_pair(attention_row(rows, call, t) + n * 8 + tile_column_of(0), sums[n].at[half * 2] * factor[half],
+                            sums[n].at[half * 2 + 1] * factor[half]);
+        }
+    }
+}
+
+#endif

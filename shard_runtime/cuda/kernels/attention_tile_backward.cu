@@ -1,0 +1,163 @@
+/*
+ * Attention backward in bfloat16 on mma. Two passes of one shape, as in attention_plain_backward.cu: a block owns 64
+ * queries and writes dq, or 64 keys and writes dk and dv; the others go by 32 at a time, two tiles of them in shared
+ * memory, of which one is on its way while the other is worked on. With (a1, a2) the own rows' q and dout (or k and v)
+ * and (b1, b2) the others' k and v (or q and dout),
+ *   s = scale a1 b1^T   P = exp(s - lse)   dP = dropout'(a2 b2^T)   dS = P (dP - delta)
+ *   dq or dk = scale dS b1     dv = dropout(P) b2
+ */
+#include <math.h>
+
+#include "shard_runtime/cuda/kernels/attention_tile.h"
+
+namespace
+{
+
+enum { OTHERS = 32 };
+
+/* Own rows twice, then two stages of the others' rows twice. */
+template <int D>
+constexpr size_t shared_bytes()
+{
+    return static_cast<size_t>(2 * TILE_OWN + 4 * OTHERS) * tile_row<D>::STRIDE * sizeof(bf16);
+}
+
+/* s and dp (16 x OTHERS) become dropout(P) and dS. */
+template <bool OWNS_QUERIES, bool DROPS>
+__device__ __forceinline__ void score_gradient(const attention_call<bf16> &call, tile_c s[OTHERS / 8],
+                                               tile_c dp[OTHERS / 8], int own, int tile)
+{
+    const size_t first_row = attention_first(call);
+
+    UNROLL
+    for (int n = 0; n < OTHERS / 8; n++)
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int row = own + tile_row_of(i), column = tile + n * 8 + tile_column_of(i);
+            const int query = OWNS_QUERIES ? row : column, key = OWNS_QUERIES ? column : row;
+            float p = 0, factor = 1, ds = 0;
+
+            if (attention_sees(call, query, key)) {
+                p = exp2f((s[n].at[i] * call.scale - call.lse[first_row + query]) * LOG2_E);
+                if (DROPS)
+                    factor = drop_factor(call.dropped, first_row + query, key);
+                ds = p * (dp[n].at[i] * factor - call.delta[first_row + query]);
+            }
+            s[n].at[i] = p * factor;
+            dp[n].at[i] = ds;
+        }
+}
+
+/* scores += rows (16 x D) others^T, both in shared memory. */
+template <int D>
+__device__ __forceinline__ void add_scores(tile_c scores[OTHERS / 8], const bf16 *rows, const bf16 *others)
+{
+    constexpr int STRIDE = tile_row<D>::STRIDE;
+
+    UNROLL
+    for (int e = 0; e < D / 16; e++) {
+        const tile_a a = tile_load_a(rows + e * 16, STRIDE);
+
+        UNROLL
+        for (int n = 0; n < OTHERS / 16; n++) {
+            tile_b b[2];
+
+            tile_load_b(b, others + n * 16 * STRIDE + e * 16, STRIDE);
+            tile_mma(scores[2 * n], a, b[0]);
+            tile_mma(scores[2 * n + 1], a, b[1]);
+        }
+    }
+}
+
+/* sums (16 x D) += factors (16 x OTHERS) others. */
+template <int D>
+__device__ __forceinline__ void add_rows(tile_c sums[D / 8], const tile_c factors[OTHERS / 8], const bf16 *others)
+{
+    constexpr int STRIDE = tile_row<D>::STRIDE;
+
+    UNROLL
+    for (int j = 0; j < OTHERS / 16; j++) {
+        const tile_a a = tile_a_of(factors[2 * j], factors[2 * j + 1]);
+
+        UNROLL
+        for (int n = 0; n < D / 16; n++) {
+            tile_b b[2];
+
+            tile_load_b_transposed(b, others + j * 16 * STRIDE + n * 16, STRIDE);
+            tile_mma(sums[2 * n], a, b[0]);
+            tile_mma(sums[2 * n + 1], a, b[1]);
+        }
+    }
+}
+
+template <bool OWNS_QUERIES, int D, bool DROPS>
+__global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attention_call<bf16> call)
+{
+    constexpr int STRIDE = tile_row<D>::STRIDE, STAGE = 2 * OTHERS * STRIDE;
+    const int warp_row = static_cast<int>(threadIdx.x) / WARP * 16, first = attention_tile(TILE_OWN);
+    const int begin = call.causal && !OWNS_QUERIES ? first : 0;
+    const int end = call.causal && OWNS_QUERIES && first + TILE_OWN < call.seq ? first + TILE_OWN : call.seq;
+    const attention_rows<const bf16> &rows1 = OWNS_QUERIES ? call.k : call.q;
+    const attention_rows<const bf16> &rows2 = OWNS_QUERIES ? call.v : call.dout;
+    bf16 *own1 = block_shared<bf16>(), *own2 = own1 + TILE_OWN * STRIDE, *stages = own2 + TILE_OWN * STRIDE;
+    tile_c sum1[D / 8] = {}, sum2[OWNS_QUERIES ? 1 : D / 8] = {};
+    const float scaled[2] = { call.scale, call.scale }, whole[2] = { 1, 1 };
+
+    tile_copy_rows<D, TILE_OWN>(own1, OWNS_QUERIES ? call.q : call.k, call, first);
+    tile_copy_rows<D, TILE_OWN>(own2, OWNS_QUERIES ? call.dout : call.v, call, first);
+    tile_copy_rows<D, OTHERS>(stages, rows1, call, begin);
+    tile_copy_rows<D, OTHERS>(stages + OTHERS * STRIDE, rows2, call, begin);
+    tile_copies_close();
+    for (int tile = begin; tile < end; tile += OTHERS) {
+        const bf16 *other1 = stages + (tile - begin) / OTHERS % 2 * STAGE, *other2 = other1 + OTHERS * STRIDE;
+        bf16 *next = stages + ((tile - begin) / OTHERS + 1) % 2 * STAGE;
+        tile_c s[OTHERS / 8] = {}, dp[OTHERS / 8] = {};
+
+        if (tile + OTHERS < end) {
+            tile_copy_rows<D, OTHERS>(next, rows1, call, tile + OTHERS);
+            tile_copy_rows<D, OTHERS>(next + OTHERS * STRIDE, rows2, call, tile + OTHERS);
+        }
+        tile_copies_close(); /* of nothing, behind the last tile */
+        tile_copies_wait<1>();
+        block_barrier();
+        add_scores<D>(s, own1 + warp_row * STRIDE, other1);
+        add_scores<D>(dp, own2 + warp_row * STRIDE, other2);
+        score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile);
+        if constexpr (!OWNS_QUERIES)
+            add_rows<D>(sum2, s, other2);
+        add_rows<D>(sum1, dp, other1);
+        block_barrier(); /* nobody reads this stage any more */
+    }
+    if (OWNS_QUERIES) {
+        tile_write<D>(call.dq, call, first + warp_row, sum1, scaled);
+        return;
+    }
+    if (call.dk.data != NULL)
+        tile_write<D>(call.dk, call, first + warp_row, sum1, scaled);
+    if constexpr (!OWNS_QUERIES)
+        if (call.dv.data != NULL)
+            tile_write<D>(call.dv, call, first + warp_row, sum2, whole);
+}
+
+template <int D, bool DROPS>
+int launch_tiles(struct CUstream_st *stream, const attention_call<bf16> &call, dim3 heads)
+{
+    const dim3 grid(blocks_of(static_cast<size_t>(call.seq), TILE_OWN), heads.y, heads.z);
+    int status = KERNEL_OK;
+
+    if (call.dk.data != NULL || call.dv.data != NULL)
+        status = LAUNCH((attention_tile_gradient<false, D, DROPS>), grid, TILE_THREADS, shared_bytes<D>(), stream, call);
+    if (status == KERNEL_OK && call.dq.data != NULL)
+        status = LAUNCH((attention_tile_gradient<true, D, DROPS>), grid, TILE_THREADS, shared_bytes<D>(), stream, call);
+    return status;
+}
+
+} // namespace
+
+int attention_tiles_backward(struct CUstream_st *stream, const attention_call<bf16> &call, dim3 heads)
+{
+    if (call.head_dim == 64)
+        return call.dropped.on ? launch_tiles<64, true>(stream, call, heads) :
+                                 launch_tiles<64, false>(stream, call, heads);
+    return call.dropped.on ? launch_tiles<128, true>(stream, call, heads) : launch_tiles<128, false>(stream, call, heads);
+}
