@@ -17,7 +17,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F64": torch.float64, "U
 
 
 def shards(path):
-    """(name, first row, rows as bytes) of every tensor of a file, read without any library."""
+    """(name, offsets, shape, bytes) of every tensor of a file, read without any library."""
     with open(path, "rb") as file:
         data = file.read()
     (length,) = struct.unpack("<Q", data[:8])
@@ -25,7 +25,11 @@ def shards(path):
     offsets = json.loads(header.pop("__metadata__")["DCP_SHARDING_INFO"])
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        yield name, offsets[name]["saved_offsets"][0], data[8 + length + begin:8 + length + end]
+        yield name, offsets[name]["saved_offsets"], entry["shape"], data[8 + length + begin:8 + length + end]
+
+
+def as_bytes(tensor):
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def main():
@@ -35,15 +39,18 @@ def main():
         manifest = json.load(file)
     wanted = {t["name"]: torch.full(t["shape"], 99, dtype=DTYPES[t["dtype"]]) for t in manifest["tensors"]}
     dcp.load(wanted, storage_reader=HuggingFaceStorageReader(directory), no_dist=True)
-    pieces = {}
+    n_elems = dict.fromkeys(wanted, 0)
     for path in glob.glob(os.path.join(directory, "*.safetensors")):
-        for name, first, data in shards(path):
-            pieces.setdefault(name, []).append((first, data))
+        for name, offsets, shape, data in shards(path):
+            found = wanted[name]
+            for dim, (first, n) in enumerate(zip(offsets, shape)):
+                found = found.narrow(dim, first, n)
+            n_elems[name] += found.numel()
+            if as_bytes(found) != data:
+                sys.exit(f"{name}: PyTorch reads other values than the shards hold")
     for name, tensor in wanted.items():
-        expected = b"".join(data for _, data in sorted(pieces[name]))
-        found = tensor.contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-        if found != expected:
-            sys.exit(f"{name}: PyTorch reads other values than the shards hold")
+        if n_elems[name] != tensor.numel():
+            sys.exit(f"{name}: the shards hold {n_elems[name]} of {tensor.numel()} elements")
     print(f"{len(wanted)} tensors, all equal")
 
 

@@ -79,6 +79,10 @@ if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
   job wide --nproc-per-node 3 --set train.steps=1 --set checkpoint.every=1
   check_match "and what three did, uneven rows" '^[0-9]+ tensors, all equal$' \
     "$("$FSDP_TEST_PYTHON" tests/support/read_by_pytorch.py "$WORK/runs/wide/checkpoints/step-00000001" 2>&1 | tail -n 1)"
+  job cut --nproc-per-node 2 --set train.steps=1 --set checkpoint.every=1 \
+    --set 'parallel.placement=[{parameters: ["*.w1.weight", "*.w2.weight", "*.wq.weight"], dim: 1}]'
+  check_match "and what two cut along columns" '^[0-9]+ tensors, all equal$' \
+    "$("$FSDP_TEST_PYTHON" tests/support/read_by_pytorch.py "$WORK/runs/cut/checkpoints/step-00000001" 2>&1 | tail -n 1)"
 else
   skip "PyTorch reads our checkpoints" "FSDP_TEST_PYTHON names no Python with PyTorch"
 fi

@@ -84,8 +84,17 @@ check_status "ignored ones that learn are refused" 78 "$BIN/fsdprun" "$WORK/job.
 check_match "with the reason" 'parallel.ignored: norm.bias learns' "$(cat "$WORK/err")"
 
 # Cut along another dimension: the same sums of the same elements.
-check "placement trains" run placed "parallel.placement=[{parameters: [\"*.w1.weight\", \"*.w2.weight\"], dim: 1}]" checkpoint.every=0
+check "placement trains" run placed "parallel.placement=[{parameters: [\"*.w1.weight\", \"*.w2.weight\"], dim: 1}]"
 check "placement: the same losses and norms" close_figures "$WORK/runs/base" "$WORK/runs/placed" 1 1e-6
+check "its shards are cut there" test "$(grep -ao '"layers.0.feed_forward.w2.weight": *{[^}]*"shape": *\[[0-9, ]*\]' "$WORK/runs/placed/checkpoints/step-00000006/shard-00002"* | grep -o '[^:]*$' | tr -d ' ')" = "[14,28]"
+# Half the steps cut one way, and the rest, at another world size, another way and back to rows.
+half() { run "$@" "parallel.placement=[{parameters: \"*.w2.weight\", dim: 1}]" train.steps=3 checkpoint.every=3; }
+check "half a run cut along columns" half turned
+check "goes on cut along rows, over three ranks" run_job "$WORK/turned.log" "$WORK/job.yaml" --nproc-per-node 3 --set train.steps=6 --set model.layers=3 --set run.name=turned
+check "placement: a run that changes its cut is the same run" close_figures "$WORK/runs/base" "$WORK/runs/turned" 1 1e-5
+check "half a run cut along rows" run straight train.steps=3 checkpoint.every=3
+check "goes on cut along columns" run straight "parallel.placement=[{parameters: \"*.w?.weight\", dim: 1}]"
+check "and is the same run too" close_figures "$WORK/runs/base" "$WORK/runs/straight" 1 1e-5
 check_status "three ranks cannot divide it" 78 "$BIN/fsdprun" --nproc-per-node 3 "$WORK/job.yaml" --set run.name=wrong --set checkpoint.every=0 \
   --set "parallel.placement=[{parameters: \"*.w2.weight\", dim: 1}, {parameters: \"*.w1.weight\", dim: 1}]"
 
