@@ -264,6 +264,9 @@ bench-train: $(BUILD)/bench/bench_train $(BUILD)/bench/train/fsdp-train
 .PHONY: bench-comm
 bench-comm: $(BUILD)/bench/bench_comm
 	$< $(BUILD)/bench/comm.json
+.PHONY: bench-mapping
+bench-mapping: $(BUILD)/bench/bench_mapping
+	$< $(BUILD)/bench/mapping.json
 # Static, and without sanitizers: its start is what is measured.
 $(BUILD)/bench/launch_worker: tests/bench/launch_worker.c
 	@mkdir -p $(@D)
