@@ -66,7 +66,7 @@ static bool take(struct errors_detail *detail, const cJSON *root)
             keep_end(detail->traceback, sizeof detail->traceback, cJSON_GetStringValue(info));
     }
     if (text != NULL)
-        snprintf(detail->message, sizeof detail->message, "%s", text);
+        errors_copy_text(detail->message, sizeof detail->message, text, strlen(text));
     detail->raised_us = read_time(item);
     return true;
 }

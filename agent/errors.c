@@ -258,6 +258,19 @@ void errors_detail_copy(struct errors_detail *to, const struct errors_detail *fr
         to->tail.lines[i] = to->tail.bytes + (from->tail.lines[i] - from->tail.bytes);
 }
 
+void errors_copy_text(char *out, size_t size, const char *text, size_t n)
+{
+    if (n >= size) {
+        size_t cut = size - 1;
+
+        for (int i = 0; i < 4 && cut > 0 && ((unsigned char)text[cut] & 0xc0) == 0x80; i++)
+            cut--;
+        n = ((unsigned char)text[cut] & 0xc0) == 0x80 ? size - 1 : cut;
+    }
+    memcpy(out, text, n);
+    out[n] = '\0';
+}
+
 bool errors_detail_is_empty(const struct errors_detail *detail)
 {
     return detail->tail.n_lines == 0 && detail->message[0] == '\0' && detail->traceback[0] == '\0' &&

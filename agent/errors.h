@@ -67,6 +67,9 @@ struct errors_detail {
 /** A copy that stands by itself: its lines point into its own bytes. */
 void errors_detail_copy(struct errors_detail *to, const struct errors_detail *from);
 
+/** `text` into `out`, cut where it must be to whole characters of UTF-8. */
+void errors_copy_text(char *out, size_t size, const char *text, size_t n);
+
 bool errors_detail_is_empty(const struct errors_detail *detail);
 
 /** One dead worker, or none (rank -1) when the class is not about one. */

@@ -175,27 +175,6 @@ static void copy_traceback(const struct traceback *found, char *out, size_t size
             out[i] = ' ';
 }
 
-/* Of UTF-8 no half of a character. */
-static size_t whole_characters(const char *text, size_t n)
-{
-    size_t start = n;
-
-    while (start > 0 && n - start < 4 && ((unsigned char)text[start] & 0xc0) == 0x80)
-        start--;
-    return ((unsigned char)text[start] & 0xc0) == 0x80 ? n : start;
-}
-
-static void copy_message(const struct traceback *found, char *out, size_t size)
-{
-    const char *text = found->exception.at + found->n_prefix;
-    size_t n = found->exception.n - found->n_prefix;
-
-    if (n >= size)
-        n = whole_characters(text, size - 1);
-    memcpy(out, text, n);
-    out[n] = '\0';
-}
-
 void last_words_tell(struct errors_detail *detail, const char *bytes, size_t n, bool cut, bool uncaught)
 {
     struct traceback found = { 0 };
@@ -204,5 +183,6 @@ void last_words_tell(struct errors_detail *detail, const char *bytes, size_t n, 
     if (!uncaught || detail->error_file[0] != '\0' || !find_traceback(bytes, n, &found))
         return;
     copy_traceback(&found, detail->traceback, sizeof detail->traceback);
-    copy_message(&found, detail->message, sizeof detail->message);
+    errors_copy_text(detail->message, sizeof detail->message, found.exception.at + found.n_prefix,
+                     found.exception.n - found.n_prefix);
 }

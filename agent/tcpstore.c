@@ -97,7 +97,28 @@ struct arrivals {
     size_t n;
 };
 
-/* Those that are still there, with both their addresses. False: no descriptor is left for more. */
+/* Of the one connection that was next, accept(2); what else goes wrong will go wrong again at once. */
+static bool is_of_one(int error)
+{
+    switch (error) {
+    case EINTR:
+    case ECONNABORTED:
+    case EPROTO:
+    case EPERM: /* a firewall's */
+    case ENETDOWN:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ETIMEDOUT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Those that are still there, with both their addresses. False, and errno: no more can be taken for now. */
 static bool take_arrivals(int listener, struct arrivals *arrivals)
 {
     while (arrivals->n < ACCEPT_BATCH) {
@@ -109,10 +130,10 @@ static bool take_arrivals(int listener, struct arrivals *arrivals)
         fd =
             accept4(listener, (struct sockaddr *)&connection->peer, &peer_size, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-                return false;
             if (errno == EAGAIN)
                 return true;
+            if (!is_of_one(errno))
+                return false;
             continue; /* one that was gone before it was taken */
         }
         if (getsockname(fd, (struct sockaddr *)&connection->own, &own_size) != 0)

@@ -87,7 +87,8 @@ static void pop(struct tcpstore_session *session, struct tcpstore_text key)
     if (!tcpstore_keys_front(session->keys, key, &value))
         return;
     answer_text(session, value);
-    tcpstore_keys_pop(session->keys, key);
+    if (!session->out_of_memory) /* it stays for another client: this one is closed without an answer */
+        tcpstore_keys_pop(session->keys, key);
 }
 
 static void answer_key(void *arg, struct tcpstore_text key)

@@ -14,6 +14,7 @@
 
 #include "agent/descendants.h"
 #include "agent/os.h"
+#include "agent/rundir.h"
 #include "agent/worker_env.h"
 
 enum { PATH_BYTES = 4096, BUFFER_BYTES = 64 * 1024, TRIES = 16 };
@@ -183,15 +184,13 @@ static bool is_free(const char *path)
 
 static bool make_fifo(struct timer_pipe *pipe, const char *path, const char *folder)
 {
-    const char *temporary = getenv("TMPDIR");
-
     if (path[0] != '\0' && is_free(path)) {
         snprintf(pipe->path, sizeof pipe->path, "%s", path);
         if (mkfifo(pipe->path, 0600) == 0)
             return true;
     }
     if (folder == NULL)
-        folder = temporary != NULL && temporary[0] != '\0' ? temporary : "/tmp";
+        folder = rundir_temporary();
     for (int i = 0; i < TRIES; i++) {
         snprintf(pipe->path, sizeof pipe->path, "%.4000s/watchdog_timer_%d_%llx", folder, (int)getpid(),
                  (unsigned long long)os_epoch_us() + (unsigned)i);

@@ -43,7 +43,9 @@ struct worker {
     struct death death; /* kind DEATH_NONE while it lives, and after a good end */
     uv_poll_t poll;     /* on the pidfd; `data` is the worker */
     bool polled;
-    char timer[160]; /* the watchdog timer of it that expired, in words; empty: none */
+    char timer[160];  /* the watchdog timer of it that expired, in words; empty: none */
+    int timer_signal; /* by which it, or a process of it, was then to end, and when that was sent */
+    int64_t timer_ns;
     void *world;
 };
 

@@ -5,6 +5,8 @@
 #include "agent/error_file.h"
 #include "agent/world_impl.h"
 
+#define TIMER_BLAMED_NS INT64_C(60000000000)
+
 /* Its file may show that it had failed by itself before we asked it to end: then it is no consequence of that. */
 static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
 {
@@ -46,6 +48,16 @@ static void take_last_words(const struct world *world, const struct death *death
         relay_tell(world->services.relay, death->rank, uncaught, detail);
 }
 
+/* By its signal, or soon after it: who lives on for longer has survived it, and dies of something else. */
+static bool is_of_timer(const struct worker *worker)
+{
+    const struct death *death = &worker->death;
+
+    return worker->timer[0] != '\0' &&
+           ((death->kind == DEATH_SIGNAL && death->code == worker->timer_signal) ||
+            death->when_ns - worker->timer_ns < TIMER_BLAMED_NS);
+}
+
 bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail)
 {
     struct death *death = &worker->death;
@@ -54,7 +66,7 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
     if (death->kind != DEATH_EXIT && death->kind != DEATH_SIGNAL)
         return false;
     take_error_file(world, worker, detail);
-    if (worker->timer[0] != '\0')
+    if (is_of_timer(worker))
         snprintf(death->words, sizeof death->words, "%s", worker->timer);
     else if (!death->killed)
         ask_about_oom(world, death);

@@ -26,6 +26,8 @@ static void on_expired(void *arg, const struct timer_request *timer)
     if (worker != NULL)
         snprintf(whom, sizeof whom, "rank %d", worker->rank);
     if (worker != NULL && timer->signal > 0) {
+        worker->timer_signal = timer->signal;
+        worker->timer_ns = world_now_ns(world);
         if (timer->pid == worker->child.pid)
             snprintf(worker->timer, sizeof worker->timer, "timer %.100s expired", timer->scope);
         else

@@ -202,3 +202,17 @@ Test(error_file, passed_on_with_the_status, .init = make_folder, .fini = remove_
                                   "\"timestamp\":\"17\"},\"errorCode\":4}}");
     cr_expect_eq(error_file_pass_on(NULL, "/nonexistent/x", &detail, 4, NULL), FSDP_ERR_IO);
 }
+
+Test(error_file, a_long_message_is_cut_to_whole_characters)
+{
+    static char text[4000];
+    size_t n = (size_t)sprintf(text, "{\"message\": \"x");
+
+    for (int i = 0; i < 800; i++)
+        n += (size_t)sprintf(text + n, "\xe2\x82\xac");
+    sprintf(text + n, "\"}");
+
+    cr_assert(parse(text));
+    cr_assert(strlen(detail.message) == 1021 && (unsigned char)detail.message[1020] == 0xac, "%zu",
+              strlen(detail.message));
+}

@@ -258,3 +258,24 @@ Test(tcpstore_session, what_is_not_the_protocol_ends_it)
         free(wire.bytes);
     }
 }
+
+Test(tcpstore_session, an_element_whose_answer_cannot_be_kept_stays_in_its_queue)
+{
+    struct tcpstore_keys *keys = new_keys();
+    struct tcpstore_session session;
+    struct wire push = { 0 }, pop = { 0 };
+    const struct tcpstore_text key = { .bytes = (const unsigned char *)"/q", .size = 2 };
+
+    open_session(&session, keys);
+    wire_key(&push, TCPSTORE_QUEUE_PUSH, "/q", "an element");
+    wire_key(&pop, TCPSTORE_QUEUE_POP, "/q", NULL);
+    cr_assert(feed(&session, push.bytes, push.n, NULL) == FSDP_OK);
+    session.out_of_memory = true;
+
+    cr_assert(feed(&session, pop.bytes, pop.n, NULL) == FSDP_ERR_NOMEM);
+    cr_assert(tcpstore_keys_queue_length(keys, key) == 1);
+    free(push.bytes);
+    free(pop.bytes);
+    tcpstore_session_fini(&session);
+    tcpstore_keys_destroy(keys);
+}
