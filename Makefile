@@ -246,11 +246,14 @@ $(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a
 .PHONY: bench-numerics
 bench-numerics: $(BUILD)/bench/bench_numerics
 	$< auto $(or $(THREADS),1) $(BUILD)/bench/numerics.json
+.PHONY: bench-ways
+bench-ways: $(BUILD)/bench/bench_ways
+	$< $(or $(THREADS),1)
 .PHONY: bench-checkpoint
 bench-checkpoint: $(BUILD)/bench/bench_checkpoint
 	$< $(BUILD)/bench/checkpoint.json $(or $(BENCH_DIR),$(BUILD))
 # fsdp-train with a stopwatch, beside a launcher that takes it for its own.
-TRAIN_WRAPPED := numerics_open nn_forward nn_backward fsdp_all_gather fsdp_reduce_scatter fsdp_all_reduce overlap_wait \
+TRAIN_WRAPPED := numerics_open nn_forward nn_forward_fused nn_backward fsdp_all_gather fsdp_reduce_scatter fsdp_all_reduce overlap_wait \
                  overlap_finish fsdp_optimizer_step fsdp_clip_grad_norm batch_fill
 $(BUILD)/bench/train/fsdp-train: tests/bench/train_timers.c $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a \
   $(BUILD)/bin/fsdprun $(BUILD)/bin/fsdp-agent

@@ -111,6 +111,7 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
                                      struct fsdp_err *err)
 {
     struct numerics_config config = { .threads = context->threads,
+                                      .precision = options->matmul_precision,
                                       .name = options->numerics != NULL ? options->numerics : "auto" };
     enum fsdp_status status = choose_device(context, wanted(options->device, "FSDP_DEVICE"), err);
 

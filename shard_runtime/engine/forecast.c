@@ -66,7 +66,9 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
                                      const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
                                      struct fsdp_err *err)
 {
-    const struct numerics_config config = { .threads = world->threads, .name = "auto" };
+    const struct numerics_config config = { .threads = world->threads,
+                                            .name = "auto",
+                                            .precision = world->matmul_precision };
     struct fsdp_context context = { .W = world->size, .threads = world->threads };
     struct fsdp_model model = { .context = &context, .root = root, .options = *options };
     enum fsdp_status status = check(root, options, optimizer, world, err);

@@ -69,10 +69,16 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
 static enum fsdp_status run_forward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
 {
     const struct graph_op *op = r->program->graph.ops[e->index];
-    struct nn_run run;
+    struct nn_run run, next;
 
+    if (e->with_before)
+        return FSDP_OK;
     resolve(r, e, op, &run);
-    return nn_forward(&run, op, err);
+    if (!e->with_next)
+        return nn_forward(&run, op, err);
+    resolve(r, e + 1, r->program->graph.ops[e[1].index], &next);
+    nn_forward_fused(&run, op, &next, r->program->graph.ops[e[1].index]);
+    return FSDP_OK;
 }
 
 /* sum += term, both of the value's dtype. */

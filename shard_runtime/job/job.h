@@ -28,6 +28,7 @@ enum job_all_reduce { JOB_ALL_REDUCE_EVERY, JOB_ALL_REDUCE_LAST };
 enum job_dtype { JOB_FLOAT32, JOB_BFLOAT16 };
 enum job_output_dtype { JOB_OUTPUT_AS_IS, JOB_OUTPUT_FLOAT32, JOB_OUTPUT_BFLOAT16 };
 enum job_activation_checkpoint { JOB_CHECKPOINT_NONE, JOB_CHECKPOINT_FULL, JOB_CHECKPOINT_SELECTIVE };
+enum job_matmul_precision { JOB_MATMUL_HIGHEST, JOB_MATMUL_HIGH };
 enum job_recompute { JOB_RECOMPUTE_CHEAP, JOB_RECOMPUTE_NONE };
 enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
 enum { JOB_NORM_INF = 0 };
@@ -68,6 +69,7 @@ struct job {
     struct {
         uint64_t steps;
         uint64_t batch;             /* sequences per rank and micro-step */
+        enum job_matmul_precision matmul_precision;
         uint64_t grad_accumulation; /* micro-steps a step */
         uint64_t global_batch;      /* sequences a step; 0: batch * W * grad_accumulation */
         double clip_norm;           /* 0: no clipping */

@@ -127,6 +127,8 @@ enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *grap
             return status;
         }
         nn_plan_copies(op, graph->training);
+        if (i > 0)
+            graph->ops[i - 1]->fuses = nn_fuses(kernels, graph->ops[i - 1], op);
     }
     return FSDP_OK;
 }

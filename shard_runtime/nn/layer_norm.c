@@ -122,6 +122,34 @@ static const struct graph_kind kind = {
     .backward = backward,
 };
 
+bool nn_fuses(const struct nn_kernels *kernels, const struct graph_op *sum, const struct graph_op *norm)
+{
+    return kernels->numerics->ops->add_layer_norm != NULL && nn_is_sum(sum) && norm->kind == &kind &&
+           norm->inputs[0] == sum->output && !sum->converts && !norm->converts &&
+           sum->takes_bf16 == norm->takes_bf16;
+}
+
+void nn_forward_fused(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
+                      const struct graph_op *norm)
+{
+    const struct dropout dropout = nn_dropout(sum_run, sum, sum->output->seq);
+    const struct numerics_add_norm both = { .a = sum_run->input[0],
+                                            .b = sum_run->input[1],
+                                            .dropout = sum->attrs.p > 0 ? &dropout : NULL,
+                                            .x = sum_run->output,
+                                            .y = norm_run->output,
+                                            .weight = norm_run->params[0],
+                                            .bias = norm_run->params[1],
+                                            .mean = norm_run->saved[MEAN],
+                                            .rstd = norm_run->saved[RSTD],
+                                            .rows = nn_rows(norm->output),
+                                            .cols = norm->output->features,
+                                            .eps = norm->attrs.eps };
+
+    sum_run->numerics->ops->add_layer_norm(sum_run->numerics, sum_run->stream,
+                                           norm->takes_bf16 ? FSDP_BF16 : FSDP_F32, &both);
+}
+
 static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"),

@@ -45,6 +45,14 @@ struct nn_run {
 enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 
+/** Is this a residual sum, a + b or a + dropout(b)? */
+bool nn_is_sum(const struct graph_op *op);
+/** Can `sum` and `norm`, behind it, be one pass? Both are prepared. */
+bool nn_fuses(const struct nn_kernels *kernels, const struct graph_op *sum, const struct graph_op *norm);
+/** Both forwards of two that fuse, with the bits of one after the other. */
+void nn_forward_fused(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
+                      const struct graph_op *norm);
+
 /** Room for the copies in the scratch of an operation whose own needs are known. Part of nn_prepare(). */
 void nn_plan_copies(struct graph_op *op, bool training);
 

@@ -101,6 +101,11 @@ static const struct graph_kind add_dropout_kind = {
     .backward = add_dropout_backward,
 };
 
+bool nn_is_sum(const struct graph_op *op)
+{
+    return op->kind == &add_kind || op->kind == &add_dropout_kind;
+}
+
 struct fsdp_value *fsdp_add(struct fsdp_value *a, struct fsdp_value *b)
 {
     struct graph_op *op;

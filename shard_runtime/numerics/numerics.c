@@ -48,6 +48,8 @@ enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_
                          "numerics %s%s: not one of auto, onednn, plain, ref in this build", name, from);
     numerics->threads = config->threads;
     numerics->device = config->device;
+    numerics->precision = config->precision;
+    numerics->splits_products = config->splits_anyway && config->precision == FSDP_MATMUL_HIGH;
     parallel_set_threads(config->threads);
     status = numerics->ops->open(numerics, err);
     if (status != FSDP_OK)
@@ -65,7 +67,7 @@ void numerics_close(struct numerics *numerics)
 
 const char *numerics_describe(const struct numerics *numerics, char *buffer, size_t size)
 {
-    char more[128] = "";
+    char more[192] = "";
 
     if (numerics->ops->describe != NULL)
         numerics->ops->describe(numerics, more, sizeof more);

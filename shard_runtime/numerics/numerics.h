@@ -46,9 +46,11 @@ struct matmul_desc {
     size_t outer, inner; /* batches; both at least 1 */
     size_t m, n, k;
     struct matmul_view a, b, c; /* a: (m, k), b: (k, n), c: (m, n) */
-    enum fsdp_dtype dtype;      /* of a, b and bias: FSDP_F32, or FSDP_BF16 where numerics->bf16_products */
-    enum fsdp_dtype c_dtype;    /* FSDP_F32, or FSDP_BF16 when dtype is; sums are of float32, rounded once */
-    bool bias;                  /* bias: (n); not with accumulate */
+    enum fsdp_dtype dtype;   /* of a, b and bias: FSDP_F32, or FSDP_BF16 where numerics->bf16_products. With
+                                   FSDP_MATMUL_HIGH a float32 product may be as exact as three of bfloat16, or less: a
+                                   row's describe() says so */
+    enum fsdp_dtype c_dtype; /* FSDP_F32, or FSDP_BF16 when dtype is; sums are of float32, rounded once */
+    bool bias;               /* bias: (n); not with accumulate */
     bool accumulate;
     float alpha;
 };
@@ -125,6 +127,17 @@ struct numerics_bf16_norm {
     void *dweight, *dbias;
     enum fsdp_dtype dweight_dtype, dbias_dtype; /* FSDP_F32 or FSDP_BF16 */
     bool accumulate_dweight, accumulate_dbias;
+};
+
+/** A residual sum and the LayerNorm of it. */
+struct numerics_add_norm {
+    const void *a, *b;             /* (rows, cols), as x and y */
+    const struct dropout *dropout; /* of b; NULL for none, and with bfloat16 */
+    void *x, *y;                   /* x = a + dropout(b), which may be a or b; y = LayerNorm(x) */
+    const void *weight, *bias;     /* (cols) */
+    float *mean, *rstd;            /* (rows) */
+    size_t rows, cols;
+    float eps;
 };
 
 /* What the two that need a whole row at a time take: longer rows go the float32 way. */
@@ -206,6 +219,12 @@ struct numerics_ops {
                                 bool accumulate_params, void *scratch, size_t rows, size_t cols);
     size_t (*layer_norm_scratch)(struct numerics *numerics, size_t rows, size_t cols);
 
+    /* Optional; NULL: the two one after the other. In one pass over the rows, with the bits of these. `dtype` of a, b, x,
+     * y, weight and bias: FSDP_F32, or FSDP_BF16 where `bf16` is there and cols at most NUMERICS_BF16_MAX_COLS. (Backward
+     * needs none: layer_norm_backward adds to the gradient of the sum, which is that of a.) */
+    void (*add_layer_norm)(struct numerics *numerics, struct device_stream *stream, enum fsdp_dtype dtype,
+                           const struct numerics_add_norm *add_norm);
+
     /* Exact GELU, x * Phi(x) with erf: Hendrycks and Gimpel, 2016. y may be x; dx may be dy. */
     void (*gelu)(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
                  size_t n_elems);
@@ -284,6 +303,8 @@ struct numerics_ops {
 struct numerics_config {
     int threads;      /* at least 1; sets OpenMP's number for the process */
     const char *name; /* "auto", "ref", "plain", "onednn" */
+    enum fsdp_matmul_precision precision;
+    bool splits_anyway;             /* with FSDP_MATMUL_HIGH: also where it does not pay. For tests */
     const struct numerics_ops *row; /* a device's own, in place of a name; NULL: by name */
     struct device *device;          /* what the row works on; NULL: the host. Outlives the numerics */
 };
@@ -292,8 +313,10 @@ struct numerics {
     const struct numerics_ops *ops;
     struct device *device; /* NULL: the host */
     int threads;
-    bool bf16_products; /* matmul_create takes FSDP_BF16, and it pays */
-    void *state;        /* the row's own */
+    bool bf16_products;                   /* matmul_create takes FSDP_BF16, and it pays */
+    enum fsdp_matmul_precision precision; /* as asked for */
+    bool splits_products;                 /* and so float32 products are three of bfloat16 */
+    void *state;                          /* the row's own */
 };
 
 /**

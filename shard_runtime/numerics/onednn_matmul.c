@@ -12,11 +12,13 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/numerics/matmul_desc.h"
+#include "shard_runtime/numerics/onednn_split.h"
 
 enum { MAX_ARGS = 5 };
 
 struct matmul {
     struct matmul_desc desc;
+    struct onednn_split *split; /* not NULL: it is computed by that */
     dnnl_stream_t stream;
     dnnl_primitive_t primitive; /* NULL where nothing is to be multiplied: an empty c, or an empty sum */
     dnnl_memory_t a, b, bias, c, scratch;
@@ -223,7 +225,9 @@ enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct ma
         return fsdp_fail(err, FSDP_ERR_NOMEM, "matmul: no memory for a description");
     matmul->desc = *desc;
     matmul->stream = state->stream;
-    if (!matmul_is_empty(desc) && desc->k > 0)
+    if (onednn_splits(numerics, desc))
+        status = onednn_split_create(numerics, desc, &matmul->split, scratch_bytes, err);
+    else if (!matmul_is_empty(desc) && desc->k > 0)
         status = make_primitive(matmul, state->engine, scratch_bytes, err);
     if (status != FSDP_OK) {
         onednn_matmul_destroy(matmul);
@@ -238,6 +242,7 @@ void onednn_matmul_destroy(struct matmul *matmul)
 {
     if (matmul == NULL)
         return;
+    onednn_split_destroy(matmul->split);
     for (int i = 0; i < matmul->n_args; i++)
         (void)dnnl_memory_destroy(matmul->args[i].memory);
     if (matmul->primitive != NULL)
@@ -291,6 +296,8 @@ enum fsdp_status onednn_matmul_run(struct matmul *matmul, struct device_stream *
     dnnl_status_t status;
 
     (void)stream; /* done when it returns: every stream is up to date */
+    if (matmul->split != NULL)
+        return onednn_split_run(matmul->split, stream, a, b, bias, c, scratch, err);
     if (matmul_is_empty(&matmul->desc))
         return FSDP_OK;
     if (matmul->primitive == NULL) {

@@ -30,6 +30,8 @@ void rows_layer_norm_backward(struct numerics *numerics, struct device_stream *s
                               const float *x, const float *weight, const float *mean, const float *rstd,
                               float *dx, bool accumulate_dx, float *dweight, float *dbias,
                               bool accumulate_params, void *scratch, size_t rows, size_t cols);
+void rows_add_layer_norm(struct numerics *numerics, struct device_stream *stream, enum fsdp_dtype dtype,
+                         const struct numerics_add_norm *add_norm);
 size_t rows_layer_norm_scratch(struct numerics *numerics, size_t rows, size_t cols);
 void rows_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
                size_t n_elems);
@@ -71,9 +73,9 @@ double rows_sum_squares(struct numerics *numerics, struct device_stream *stream,
 /* All slots of struct numerics_ops that these fill. */
 #define ROWS_SLOTS                                                                                           \
     .column_sum = rows_column_sum, .add = rows_add, .dropout = rows_dropout, .layer_norm = rows_layer_norm,  \
-    .layer_norm_backward = rows_layer_norm_backward, .layer_norm_scratch = rows_layer_norm_scratch,          \
-    .gelu = rows_gelu, .gelu_backward = rows_gelu_backward, .gelu_tanh = rows_gelu_tanh,                     \
-    .gelu_tanh_backward = rows_gelu_tanh_backward, .softmax = rows_softmax,                                  \
+    .layer_norm_backward = rows_layer_norm_backward, .add_layer_norm = rows_add_layer_norm,                  \
+    .layer_norm_scratch = rows_layer_norm_scratch, .gelu = rows_gelu, .gelu_backward = rows_gelu_backward,   \
+    .gelu_tanh = rows_gelu_tanh, .gelu_tanh_backward = rows_gelu_tanh_backward, .softmax = rows_softmax,     \
     .softmax_backward = rows_softmax_backward, .attention_create = rows_attention_create,                    \
     .attention_destroy = rows_attention_destroy, .attention_forward = rows_attention_forward,                \
     .attention_backward = rows_attention_backward, .embedding = rows_embedding,                              \

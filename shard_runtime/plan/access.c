@@ -36,6 +36,8 @@ static void list_forward(struct lister *l, const struct plan_entry *e)
         add(l, e->saved[i], false, true);
     add(l, e->scratch, false, true);
     add(l, e->output, false, true);
+    if (e->with_next)
+        list_forward(l, e + 1);
 }
 
 static void list_backward(struct lister *l, const struct plan_entry *e)

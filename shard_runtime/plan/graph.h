@@ -102,6 +102,8 @@ struct graph_op {
     struct graph_attrs attrs;
     size_t saved_bytes[GRAPH_MAX_SAVED]; /* from forward to backward */
     size_t forward_scratch, backward_scratch;
+    bool
+        fuses; /* with the operation behind it it can be one pass (a sum and its norm), where they are neighbours */
     bool takes_bf16; /* as its kind, or because prepare() found that it can here */
     bool converts;   /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
     size_t forward_copies, backward_copies;

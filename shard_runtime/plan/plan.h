@@ -105,6 +105,8 @@ struct plan_entry {
     bool add_d_param[GRAPH_MAX_PARAMS];   /* an earlier entry of this micro-step wrote it */
 
     bool again; /* of a forward: for the second time, for backward's sake */
+    bool with_next,
+        with_before; /* of two neighbouring forwards that are one pass: all of it happens in the first */
 
     int first_access, n_accesses; /* in plan->accesses */
     int waits[PLAN_N_STREAMS];    /* the entry of that stream to wait for, or -1 */
@@ -204,6 +206,7 @@ const char *plan_stream_name(enum plan_stream stream);  /* "compute", ... */
 
 enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err);
 enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err);
+void plan_fuse_neighbours(struct plan *plan);
 enum fsdp_status plan_list_accesses(struct plan *plan, struct fsdp_err *err);
 enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err);
 enum fsdp_status plan_place_buffers(struct plan *plan, struct fsdp_err *err);

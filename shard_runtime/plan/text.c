@@ -32,6 +32,8 @@ static void print_entry(FILE *out, const struct plan *plan, int entry)
     print_subject(out, plan, e);
     if (e->again)
         fprintf(out, " again");
+    if (e->with_before)
+        fprintf(out, " fused");
     if (e->when != PLAN_ALWAYS)
         fprintf(out, " when=%s", e->when == PLAN_FIRST ? "first" : "last");
     for (int s = 0; s < PLAN_N_STREAMS; s++)

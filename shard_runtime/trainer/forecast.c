@@ -31,6 +31,7 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
     const struct fsdp_forecast_world world = { .size = forecast->W,
                                                .ranks_per_host = forecast->ranks_per_host,
                                                .threads = threads_of(job),
+                                               .matmul_precision = trainer_matmul_precision(job),
                                                .n_micro = forecast->n_micro };
     enum fsdp_status status;
 

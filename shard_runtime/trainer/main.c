@@ -108,6 +108,7 @@ static void configure(struct fsdp_context_options *chosen, const char *json, siz
     if (json != NULL && job_from_json(&settings->job, json, length, &ignored) == FSDP_OK) {
         chosen->device = settings->job.run.device;
         chosen->collectives = settings->job.run.collectives;
+        chosen->matmul_precision = trainer_matmul_precision(&settings->job);
     }
     free(owned);
 }

@@ -74,6 +74,11 @@ static enum fsdp_overlap overlap_of(enum job_overlap overlap)
                                         : FSDP_OVERLAP_AUTO;
 }
 
+enum fsdp_matmul_precision trainer_matmul_precision(const struct job *job)
+{
+    return job->train.matmul_precision == JOB_MATMUL_HIGH ? FSDP_MATMUL_HIGH : FSDP_MATMUL_HIGHEST;
+}
+
 struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro)
 {
     return (struct fsdp_model_options){

@@ -59,6 +59,7 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
 void trainer_close(struct trainer *trainer);
 
 /** What the job says of the model and of the optimizer; a forecast needs no more. */
+enum fsdp_matmul_precision trainer_matmul_precision(const struct job *job);
 struct fsdp_model_options trainer_model_options(const struct job *job, uint64_t batch, uint64_t n_micro);
 struct fsdp_optimizer_options trainer_optimizer_options(const struct job *job);
 

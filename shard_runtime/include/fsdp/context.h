@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include <fsdp/comm.h>
+#include <fsdp/dtype.h>
 #include <fsdp/link.h>
 #include <fsdp/status.h>
 
@@ -23,7 +24,8 @@ struct fsdp_context;
 struct fsdp_context_options {
     const char *device;      /* "auto" (NULL: cuda where there is one, else cpu), "cpu" or "cuda" */
     const char *collectives; /* "auto" (NULL: nccl where every rank has a GPU of its own), "cpu" or "nccl" */
-    const char *numerics; /* "auto" (NULL), "onednn", "ref"; FSDP_NUMERICS overrides "auto" */
+    const char *numerics;    /* "auto" (NULL), "onednn", "ref"; FSDP_NUMERICS overrides "auto" */
+    enum fsdp_matmul_precision matmul_precision;
     int threads; /* compute threads of this rank; 0: the agent's figure, else OMP_NUM_THREADS, else the CPUs
                   */
     /* Called with the agent's job (NULL without one), before a device is opened: may change what stands above. */

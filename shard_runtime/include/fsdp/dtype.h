@@ -11,6 +11,12 @@
 
 FSDP_BEGIN_DECLS
 
+/** How exact products of float32 have to be; torch.set_float32_matmul_precision. */
+enum fsdp_matmul_precision {
+    FSDP_MATMUL_HIGHEST, /* float32 throughout */
+    FSDP_MATMUL_HIGH, /* where it is faster, as exact as three products of bfloat16: 1e-5 of the terms' sizes */
+};
+
 enum fsdp_dtype { FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_DTYPE_COUNT };
 
 /** Bytes per element. */

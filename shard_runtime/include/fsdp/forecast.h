@@ -17,7 +17,8 @@ struct fsdp_forecast_world {
     int size;           /* W, at least 1 */
     int ranks_per_host; /* divides size */
     int threads;        /* compute threads of a rank: scratch depends on it */
-    uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
+    enum fsdp_matmul_precision matmul_precision;
+    uint64_t n_micro; /* micro-steps of a step; more than 1 only with options->accumulates */
 };
 
 struct fsdp_forecast_collectives {

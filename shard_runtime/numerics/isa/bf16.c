@@ -25,3 +25,19 @@ void row_to_bf16(const float *restrict x, uint16_t *restrict out, size_t n)
         out[i] = (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16 | 0x40u) : rounded);
     }
 }
+
+void row_split_bf16(const float *restrict x, uint16_t *restrict high, uint16_t *restrict low, size_t n)
+{
+    row_to_bf16(x, high, n);
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t wide = (uint32_t)high[i] << 16;
+        uint32_t bits;
+        float rounded, rest;
+
+        memcpy(&rounded, &wide, sizeof rounded);
+        rest = x[i] - rounded;
+        memcpy(&bits, &rest, sizeof bits);
+        bits = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+        low[i] = (uint16_t)((high[i] & 0x7f80u) == 0x7f80u ? 0 : bits);
+    }
+}

@@ -45,6 +45,8 @@ struct row_kernels {
     double (*sum_squares)(const float *x, size_t n);
     void (*from_bf16)(const uint16_t *x, float *out, size_t n);
     void (*to_bf16)(const float *x, uint16_t *out, size_t n);
+    /* x = high + low up to 2^-16 of it: high is x rounded, low what is left, rounded; 0 of what is not finite. */
+    void (*split_bf16)(const float *x, uint16_t *high, uint16_t *low, size_t n);
 };
 
 extern const struct row_kernels row_kernels_base;
@@ -79,6 +81,7 @@ extern const struct row_kernels row_kernels_avx2, row_kernels_avx512;
 #define row_sum_squares         ISA_NAME(row_sum_squares)
 #define row_from_bf16           ISA_NAME(row_from_bf16)
 #define row_to_bf16             ISA_NAME(row_to_bf16)
+#define row_split_bf16          ISA_NAME(row_split_bf16)
 
 void row_add(const float *a, const float *b, float *out, size_t n);
 void row_column_sum(const float *x, size_t stride, float *out, size_t rows, size_t cols, bool accumulate);
@@ -107,6 +110,7 @@ void row_sgd(float *param, const float *grad, float *buf, size_t n, const struct
 double row_sum_squares(const float *x, size_t n);
 void row_from_bf16(const uint16_t *x, float *out, size_t n);
 void row_to_bf16(const float *x, uint16_t *out, size_t n);
+void row_split_bf16(const float *x, uint16_t *high, uint16_t *low, size_t n);
 #endif
 
 #endif

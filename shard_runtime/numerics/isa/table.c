@@ -21,4 +21,5 @@ const struct row_kernels ISA_NAME(row_kernels) = {
     .sum_squares = row_sum_squares,
     .from_bf16 = row_from_bf16,
     .to_bf16 = row_to_bf16,
+    .split_bf16 = row_split_bf16,
 };

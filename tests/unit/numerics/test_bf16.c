@@ -317,3 +317,45 @@ FAST_ROWS_TEST(numerics_bf16, products)
     }
     numerics_close(&numerics);
 }
+
+FAST_ROWS_TEST(numerics_bf16, a_sum_and_its_norm_in_one_pass_change_no_bit)
+{
+    enum { ROWS = 65, COLS = 131, N = ROWS * COLS };
+    struct numerics numerics;
+    uint16_t *a, *b, *weight, *bias, sum[N], want[N], x[N], got[N];
+    float *const wide[] = { numbers(1, N, 1.0f, &a), numbers(2, N, 1.0f, &b), numbers(3, COLS, 1.0f, &weight),
+                            numbers(4, COLS, 1.0f, &bias) };
+    float mean[2][ROWS], rstd[2][ROWS];
+
+    row_open(&numerics, row);
+    if (has_bf16(&numerics)) {
+        const struct numerics_add_norm both = { .a = a,
+                                                .b = b,
+                                                .x = x,
+                                                .y = got,
+                                                .weight = weight,
+                                                .bias = bias,
+                                                .mean = mean[1],
+                                                .rstd = rstd[1],
+                                                .rows = ROWS,
+                                                .cols = COLS,
+                                                .eps = 1e-5f };
+
+        numerics.ops->bf16->add(&numerics, NULL, a, b, sum, N);
+        numerics.ops->bf16->layer_norm(&numerics, NULL, sum, weight, bias, want, mean[0], rstd[0], ROWS, COLS,
+                                       1e-5f);
+
+        numerics.ops->add_layer_norm(&numerics, NULL, FSDP_BF16, &both);
+
+        cr_assert(memcmp(x, sum, sizeof x) == 0 && memcmp(got, want, sizeof got) == 0);
+        cr_assert(memcmp(mean[0], mean[1], sizeof mean[0]) == 0 &&
+                  memcmp(rstd[0], rstd[1], sizeof rstd[0]) == 0);
+        numerics_close(&numerics);
+    }
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        free(wide[i]);
+    free(a);
+    free(b);
+    free(weight);
+    free(bias);
+}

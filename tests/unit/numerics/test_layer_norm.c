@@ -265,3 +265,58 @@ ROWS_TEST(numerics_layer_norm, constant_rows_stay_finite)
     layer_fini(&l);
     numerics_close(&numerics);
 }
+
+/* --- with the sum before it --- */
+
+/* In place or beside, dropped or not: the bits of the operations one after the other. */
+FAST_ROWS_TEST(numerics_layer_norm, the_sum_before_it_in_one_pass_changes_no_bit)
+{
+    static const struct dropout drops = { .p = 0.3f, .key = 5, .first_row = 77 };
+    struct numerics numerics;
+
+    row_open(&numerics, row);
+    for (size_t c = 0; c < n_odd_sizes; c++)
+        for (int way = 0; way < 4; way++) {
+            const size_t rows = 65, cols = odd_sizes[c], n = rows * cols;
+            const struct dropout *dropout = way % 2 == 0 ? NULL : &drops;
+            float *a = random_floats(1, n, 1.0f), *b = random_floats(2, n, 1.0f), *x = copy_floats(a, n),
+                  *sum = copy_floats(a, n);
+            struct layer want, got;
+            struct numerics_add_norm both;
+
+            layer_init(&want, &numerics, rows, cols, 0);
+            layer_init(&got, &numerics, rows, cols, 0);
+            if (dropout != NULL)
+                numerics.ops->dropout(&numerics, NULL, b, sum, rows, cols, dropout, true);
+            else
+                numerics.ops->add(&numerics, NULL, a, b, sum, n);
+            numerics.ops->layer_norm(&numerics, NULL, sum, want.weight, want.bias, want.y, want.mean,
+                                     want.rstd, rows, cols, 1e-5f);
+            both = (struct numerics_add_norm){ .a = way < 2 ? a : x,
+                                               .b = b,
+                                               .dropout = dropout,
+                                               .x = x,
+                                               .y = got.y,
+                                               .weight = got.weight,
+                                               .bias = got.bias,
+                                               .mean = got.mean,
+                                               .rstd = got.rstd,
+                                               .rows = rows,
+                                               .cols = cols,
+                                               .eps = 1e-5f };
+
+            numerics.ops->add_layer_norm(&numerics, NULL, FSDP_F32, &both);
+
+            cr_assert(memcmp(x, sum, n * sizeof *x) == 0, "sum, way %d, %zu columns", way, cols);
+            cr_assert(memcmp(got.y, want.y, n * sizeof *x) == 0, "norm, way %d, %zu columns", way, cols);
+            cr_assert(memcmp(got.mean, want.mean, rows * sizeof *x) == 0);
+            cr_assert(memcmp(got.rstd, want.rstd, rows * sizeof *x) == 0);
+            layer_fini(&want);
+            layer_fini(&got);
+            free(a);
+            free(b);
+            free(x);
+            free(sum);
+        }
+    numerics_close(&numerics);
+}
