@@ -86,6 +86,7 @@ struct agent_config {
     const char *job_json; /* the resolved job, zero-terminated */
     uint64_t total_steps; /* train.steps */
     bool resume_never;    /* checkpoint.resume: never */
+    bool exports;         /* a job with all its steps still runs where its export is not there */
 
     /* The world. */
     const char *run_id; /* TORCHELASTIC_RUN_ID; "none" is torchrun's default */

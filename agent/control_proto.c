@@ -219,6 +219,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_text(writer, config->job_json);
     put_number(writer, config->total_steps);
     put_number(writer, config->resume_never);
+    put_number(writer, config->exports);
     put_text(writer, config->run_id);
     put_text(writer, config->role);
     put_number(writer, (uint64_t)config->n_workers);
@@ -274,6 +275,7 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->job_json = get_text(reader, false, "job");
     config->total_steps = get_number(reader, 0, UINT64_MAX, "total_steps");
     config->resume_never = get_number(reader, 0, 1, "resume_never") != 0;
+    config->exports = get_number(reader, 0, 1, "exports") != 0;
     config->run_id = get_text(reader, true, "run_id");
     config->role = get_text(reader, true, "role");
     config->n_workers = (int)get_number(reader, 1, CONTROL_MAX_WORKERS, "n_workers");

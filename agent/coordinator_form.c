@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/coordinator_impl.h"
+#include "shard_runtime/shardfile/commit.h"
 
 static int status_of_checkpoint_error(enum fsdp_status status)
 {
@@ -22,6 +23,19 @@ static int status_of_checkpoint_error(enum fsdp_status status)
     default:
         return FSDP_EXIT_BUG;
     }
+}
+
+/* The trainer gives an export its name when it is whole. */
+static bool lacks_export(const struct agent_config *config, int64_t step)
+{
+    char name[COMMIT_NAME_BYTES], path[RUNDIR_PATH_BYTES];
+    int n;
+
+    if (!config->exports)
+        return false;
+    commit_step_name(step, name);
+    n = snprintf(path, sizeof path, "%s/export/%s", config->run_dir, name);
+    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) < 0;
 }
 
 /* What the step that was found, or not, means for the job; says the end where it is one. */
@@ -47,7 +61,7 @@ static enum coordinator_event weigh_resume(struct coordinator *coordinator, int6
         coordinator_end_with(coordinator, FSDP_EXIT_CONFIG, ERRORS_CONFIG, words);
         return CE_REFUSED;
     }
-    if ((uint64_t)step >= config->total_steps) {
+    if ((uint64_t)step >= config->total_steps && !lacks_export(config, step)) {
         if (!config->quiet)
             console_say(coordinator->services.console, "fsdprun: %s is complete: it has its %llu steps",
                         config->run_dir, (unsigned long long)config->total_steps);

@@ -129,6 +129,7 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->run_id = job->run.name;
     config->total_steps = job->train.steps;
     config->resume_never = job->checkpoint.resume == JOB_RESUME_NEVER;
+    config->exports = job->checkpoint.exports != JOB_EXPORT_NONE;
     config->threads = (int)job->launch.threads;
     config->hang_timeout_ms = (int64_t)(job->launch.hang_timeout_s * 1000);
     config->output.bar = around->err_is_terminal && !options_has(options, OPT_QUIET);

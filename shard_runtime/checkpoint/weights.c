@@ -1,10 +1,12 @@
 #include "shard_runtime/checkpoint/weights.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/checkpoint/reshard.h"
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/shardfile/weights.h"
 
 static const char optimizer_prefix[] = "optimizer.";
@@ -16,6 +18,8 @@ struct matching {
     size_t n_tensors;
     int64_t *found; /* (n_tensors) */
     bool *wanted;   /* (contents) */
+    const struct weights_names *names;
+    bool out_of_memory;
     struct weights_report *report;
     FILE *lines;
 };
@@ -44,10 +48,40 @@ static const char *type_name(enum fsdp_dtype dtype)
     return dtype == WEIGHTS_UNKNOWN_DTYPE ? "a type that is not read" : fsdp_dtype_name(dtype);
 }
 
+/* By its own name, or by the one with the others' prefix. */
+static int64_t find(struct matching *m, const char *name)
+{
+    int64_t found = contents_find(m->contents, name);
+    char *longer;
+
+    if (found >= 0 || m->names->prefix == NULL)
+        return found;
+    longer = alloc_printf("%s%s", m->names->prefix, name);
+    if (longer == NULL) {
+        m->out_of_memory = true;
+        return -1;
+    }
+    found = contents_find(m->contents, longer);
+    free(longer);
+    return found;
+}
+
+static bool is_passed_over(const struct weights_names *names, const char *name)
+{
+    const size_t length = names->prefix != NULL ? strlen(names->prefix) : 0;
+
+    if (length > 0 && strncmp(name, names->prefix, length) == 0)
+        name += length;
+    for (size_t i = 0; i < names->n_passed_over; i++)
+        if (fnmatch(names->passed_over[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
 static void match_one(struct matching *m, size_t i)
 {
     const struct checkpoint_tensor *tensor = &m->tensors[i];
-    const int64_t found = contents_find(m->contents, tensor->name);
+    const int64_t found = find(m, tensor->name);
     const struct manifest_tensor *there = found < 0 ? NULL : &m->contents->manifest.tensors[found];
 
     m->found[i] = -1;
@@ -77,7 +111,8 @@ static void match_all(struct matching *m)
     for (size_t t = 0; t < m->contents->manifest.n_tensors; t++) {
         const char *name = m->contents->manifest.tensors[t].name;
 
-        if (m->wanted[t] || strncmp(name, optimizer_prefix, sizeof optimizer_prefix - 1) == 0)
+        if (m->wanted[t] || strncmp(name, optimizer_prefix, sizeof optimizer_prefix - 1) == 0 ||
+            is_passed_over(m->names, name))
             continue;
         m->report->n_unexpected++;
         fprintf(m->lines, "unexpected %s\n", name);
@@ -181,13 +216,17 @@ static enum fsdp_status read_tensor(struct fsdp_io *io, const char *directory,
 
 enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int rank,
                               const struct checkpoint_tensor *tensors, size_t n_tensors, bool strict,
-                              struct weights_report *report, struct fsdp_err *err)
+                              const struct weights_names *names, struct weights_report *report,
+                              struct fsdp_err *err)
 {
     char directory[IO_PATH_BYTES];
     struct contents contents;
-    struct matching m = {
-        .contents = &contents, .tensors = tensors, .n_tensors = n_tensors, .report = report
-    };
+    static const struct weights_names as_ours = { 0 };
+    struct matching m = { .contents = &contents,
+                          .tensors = tensors,
+                          .n_tensors = n_tensors,
+                          .names = names != NULL ? names : &as_ours,
+                          .report = report };
     enum fsdp_status status;
     size_t n_lines;
 
@@ -206,7 +245,7 @@ enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int r
         goto done;
     }
     match_all(&m);
-    if (fclose(m.lines) != 0)
+    if (fclose(m.lines) != 0 || m.out_of_memory)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the names of tensors");
     if (status == FSDP_OK)
         status = judge(report, strict, err);

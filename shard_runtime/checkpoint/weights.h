@@ -16,15 +16,24 @@ struct weights_report {
     char *lines; /* never NULL after a call that got so far; free() it */
 };
 
+/** What other programs call things. Zeros: as we do. */
+struct weights_names {
+    const char *prefix; /* a tensor may stand there with this in front of its name; NULL: none */
+    const char *const
+        *passed_over; /* patterns of fnmatch(3): what there is nobody's, and not unexpected; without prefix */
+    size_t n_passed_over;
+};
+
 /**
  * Fill `rows` of every tensor from `path` (shardfile/weights.h says what it may be).
  *   missing     wanted, and not there       unexpected  there, and not wanted (optimizer state is not looked at)
  *   mismatched  there with another shape, or in a type that is not read
  * `strict`: any of these is FSDP_ERR_MISMATCH, and nothing was written. Otherwise what is missing keeps its rows and
- * what is unexpected is left alone; a mismatch is an error all the same, as in PyTorch.
+ * what is unexpected is left alone; a mismatch is an error all the same, as in PyTorch. `names` may be NULL.
  */
 enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int rank,
                               const struct checkpoint_tensor *tensors, size_t n_tensors, bool strict,
-                              struct weights_report *report, struct fsdp_err *err);
+                              const struct weights_names *names, struct weights_report *report,
+                              struct fsdp_err *err);
 
 #endif

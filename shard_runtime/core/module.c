@@ -154,6 +154,7 @@ enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const cha
         return fsdp_module_check(module->root, err);
     }
     parameter->init = init;
+    parameter->init_std = 0.02f;
     parameter->owner = module;
     parameter->name =
         module->path[0] == '\0' ? alloc_printf("%s", name) : alloc_printf("%s.%s", module->path, name);
@@ -289,6 +290,18 @@ enum fsdp_status fsdp_module_tie_parameter(struct fsdp_module *module, const cha
     }
     drop_parameter(module, replaced);
     module->aliases[module->n_aliases++] = (struct module_alias){ .name = copy, .parameter = kept };
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_parameter_set_init_std(struct fsdp_module *module, const char *name, float std,
+                                             struct fsdp_err *err)
+{
+    struct fsdp_parameter *parameter = module != NULL ? own_parameter(module, name) : NULL;
+
+    if (parameter == NULL || parameter->init != FSDP_INIT_NORMAL || !(std >= 0))
+        return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" has no parameter \"%s\" that begins normal with %g",
+                         module != NULL ? module->path : "", name != NULL ? name : "", (double)std);
+    parameter->init_std = std;
     return FSDP_OK;
 }
 

@@ -28,6 +28,7 @@ struct fsdp_parameter {
     struct tensor_split split;
     size_t whole_shape[FSDP_MAX_DIMS], whole_elems; /* of all parts together */
     enum fsdp_init init;
+    float init_std; /* of FSDP_INIT_NORMAL */
     const struct fsdp_module *owner;
     bool frozen;   /* requires_grad false */
     bool ignored;  /* by sharding: every rank holds all of it, nobody reduces its gradient */

@@ -11,8 +11,6 @@
 
 enum { STAGE_ELEMS = 1 << 16 };
 
-static const float NORMAL_STD = 0.02f;
-
 int model_cut(const struct fsdp_model *model, int index, int *rank)
 {
     const struct plan_group *group = &model->layout.groups[model->layout.params[index].group];
@@ -70,7 +68,7 @@ static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uin
                        size_t n)
 {
     if (parameter->init == FSDP_INIT_NORMAL) {
-        rng_fill_normal(key, first, stage, n, NORMAL_STD);
+        rng_fill_normal(key, first, stage, n, parameter->init_std);
         return;
     }
     for (size_t i = 0; i < n; i++)

@@ -55,6 +55,16 @@ static struct checkpoint_tensor *list_parameters(struct fsdp_model *model, size_
 enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *path, bool strict,
                                          struct fsdp_load_report *report, struct fsdp_err *err)
 {
+    return fsdp_model_load_weights_named(model, path, strict, &(struct fsdp_weight_names){ 0 }, report, err);
+}
+
+enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const char *path, bool strict,
+                                               const struct fsdp_weight_names *names,
+                                               struct fsdp_load_report *report, struct fsdp_err *err)
+{
+    const struct weights_names theirs = { .prefix = names->prefix,
+                                          .passed_over = names->passed_over,
+                                          .n_passed_over = names->n_passed_over };
     struct fsdp_context *context = model->context;
     struct weights_report found = { 0 };
     struct checkpoint_tensor *tensors;
@@ -68,8 +78,8 @@ enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *p
     status = tensors == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
                              : device_rows_use(&rows, context, tensors, n_tensors, err);
     if (status == FSDP_OK)
-        status = weights_load(&io_posix, path, context->W, context->rank, tensors, n_tensors, strict, &found,
-                              err);
+        status = weights_load(&io_posix, path, context->W, context->rank, tensors, n_tensors, strict, &theirs,
+                              &found, err);
     device_rows_fini(&rows);
     free(tensors);
     *report = (struct fsdp_load_report){ .n_loaded = found.n_loaded,

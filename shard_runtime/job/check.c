@@ -31,6 +31,12 @@ static void check_model(const struct job *job, struct checking *checking)
     if (job->model.dim % job->model.heads != 0)
         misfit(checking, "model.heads|model.dim", "%" PRIu64 " heads do not divide model.dim %" PRIu64,
                job->model.heads, job->model.dim);
+    if (strcmp(job->model.kind, "gpt2") != 0 && job->model.preset != JOB_PRESET_NONE)
+        misfit(checking, "model.preset|model.kind", "is for model.kind: gpt2");
+    if (strcmp(job->model.kind, "gpt2") == 0 && !job->model.tied)
+        misfit(checking, "model.tied|model.kind", "cannot be false: the head of a gpt2 is its embedding");
+    if (strcmp(job->model.kind, "gpt2") == 0 && !job->model.causal)
+        misfit(checking, "model.causal|model.kind", "cannot be false: a gpt2 sees only what is before it");
     if (strcmp(job->data.tokenizer, "byte") == 0 && job->model.vocab < 256)
         misfit(checking, "model.vocab|data.tokenizer",
                "must be at least 256 for data.tokenizer byte, not %" PRIu64, job->model.vocab);

@@ -32,6 +32,8 @@ enum job_matmul_precision { JOB_MATMUL_HIGHEST, JOB_MATMUL_HIGH };
 enum job_recompute { JOB_RECOMPUTE_CHEAP, JOB_RECOMPUTE_NONE };
 enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
 enum { JOB_NORM_INF = 0 };
+enum job_preset { JOB_PRESET_NONE, JOB_PRESET_124M, JOB_PRESET_355M, JOB_PRESET_774M, JOB_PRESET_1558M };
+enum job_export { JOB_EXPORT_NONE, JOB_EXPORT_HUGGINGFACE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
 
 struct job_names; /* lists, of rules.h; NULL: none */
@@ -57,7 +59,8 @@ struct job {
         double validation;
     } data;
     struct {
-        char *kind;
+        char *kind; /* transformer | gpt2 */
+        enum job_preset preset;
         uint64_t layers, dim, heads, vocab, seq;
         double dropout;
         bool causal;
@@ -109,6 +112,7 @@ struct job {
     struct {
         uint64_t every, keep; /* 0: never; 0: all */
         enum job_resume resume;
+        enum job_export exports;
     } checkpoint;
 };
 

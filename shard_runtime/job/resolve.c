@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/job/check.h"
+#include "shard_runtime/job/preset.h"
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/tree.h"
 #include "shard_runtime/job/utf8.h"
@@ -444,6 +445,27 @@ static void blame(void *context, const char *keys, enum fsdp_status status, cons
     job_report_add(r->report, place, first, "%s", words);
 }
 
+/* A key that somebody gave is not touched, nor one whose kind or preset could not be read. */
+static void apply_presets(struct resolving *r)
+{
+    struct job_preset_key preset;
+    const char *source;
+
+    if (r->bad[job_key_index(job_key_find("model", "kind"))] ||
+        r->bad[job_key_index(job_key_find("model", "preset"))])
+        return;
+    for (size_t i = 0; job_preset_at(r->job, i, &preset, &source); i++) {
+        const struct job_key *key = job_key_find_path(preset.path);
+        struct job_value value;
+        struct job_atom atom;
+
+        job_atom_plain(&atom, preset.value);
+        if (is_default(&r->origins->of[job_key_index(key)]) && !r->bad[job_key_index(key)] &&
+            job_value_read(key, &atom, 1, false, &value, NULL) == FSDP_OK)
+            keep(r, key, &value, (struct job_place){ source, 0, 0 });
+    }
+}
+
 static void require_keys(struct resolving *r, const struct tree_node *root)
 {
     for (size_t i = 0; i < job_schema_size; i++)
@@ -462,6 +484,7 @@ static void resolve_tree(struct resolving *r, const char *text, size_t length)
     read_root(r, tree.root);
     for (size_t i = 0; i < r->input->n_settings; i++)
         read_setting(r, &r->input->settings[i]);
+    apply_presets(r);
     /* Half a file says nothing about what is missing. */
     if (n_syntax == 0 && tree.root != NULL && tree.root->kind == TREE_MAP) {
         require_keys(r, tree.root);

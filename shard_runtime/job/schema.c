@@ -62,8 +62,12 @@ const struct job_key job_schema[] = {
     { "data", "validation", JOB_NUMBER, AT(data.validation), 0, 1, .high_open = true, .later = "*",
       .fallback = "0.0", .example = "0.0", .help = "Share of the samples held back to measure on." },
 
-    { "model", "kind", JOB_WORD, AT(model.kind), .choices = "transformer", .later = "gpt2|llama",
-      .fallback = "transformer", .example = "transformer", .help = "Which model the keys below describe." },
+    { "model", "kind", JOB_WORD, AT(model.kind), .choices = "transformer|gpt2", .later = "llama",
+      .fallback = "transformer", .example = "transformer",
+      .help = "Which model the keys below describe: the tutorial's, or GPT-2 by Hugging Face's names, its head tied." },
+    { "model", "preset", JOB_CHOICE, AT(model.preset), .choices = "null|124m|355m|774m|1558m", .fallback = "null",
+      .example = "null",
+      .help = "Of kind gpt2: layers, dim, heads, vocab 50257 and seq 1024 of a published size; keys that are given win." },
     { "model", "layers", JOB_COUNT, AT(model.layers), 1, 10000, .fallback = "10", .example = "10",
       .help = "Transformer blocks." },
     { "model", "dim", JOB_COUNT, AT(model.dim), 1, 1048576, .fallback = "512", .example = "512",
@@ -79,7 +83,7 @@ const struct job_key job_schema[] = {
     { "model", "causal", JOB_BOOL, AT(model.causal), .fallback = "true", .example = "true",
       .help = "A token sees only those before it." },
     { "model", "tied", JOB_BOOL, AT(model.tied), .fallback = "false", .example = "false",
-      .help = "The output shares the weight of tok_embeddings; both are in one group." },
+      .help = "The output shares the weight of tok_embeddings; both are in one group. gpt2: always." },
     { "model", "weights", JOB_TEXT, AT(model.weights), .is_path = true, .zero = "null", .fallback = "null",
       .example = "null",
       .help = "Initial weights: a .safetensors file, a directory of them, or a step directory; null: random ones. A path as data.path." },
@@ -202,8 +206,9 @@ const struct job_key job_schema[] = {
       .help = "How many of the newest checkpoints are kept. 0: all." },
     { "checkpoint", "resume", JOB_CHOICE, AT(checkpoint.resume), .choices = "auto|never", .fallback = "auto",
       .example = "auto", .help = "Go on from the newest sound checkpoint, or refuse a directory that has any." },
-    { "checkpoint", "export", JOB_WORD, JOB_NO_FIELD, .choices = "none", .later = "*", .fallback = "none",
-      .example = "none", .help = "A copy of the weights for other programs, at the end." },
+    { "checkpoint", "export", JOB_CHOICE, AT(checkpoint.exports), .choices = "none|huggingface", .fallback = "none",
+      .example = "huggingface",
+      .help = "The whole model for other programs when the steps are done: export/step-N of the run, which transformers opens." },
 };
 /* clang-format on */
 const size_t job_schema_size = sizeof job_schema / sizeof *job_schema;

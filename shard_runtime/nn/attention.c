@@ -1,7 +1,7 @@
 /*
  * softmax(q k^T / sqrt(head_dim)) v for every head of every sample: Vaswani et al., "Attention Is All You
  * Need", 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory, so that the
- * heads are strides of the products and nothing is transposed.
+ * heads are strides of the products and nothing is transposed; q, k and v may also be the thirds of one tensor's rows.
  *
  * Long sequences never store a (seq, seq) matrix (numerics.h, fused attention): kept are q, k, v, the output and one
  * float a query. Short ones keep their probabilities (attention_whole.c): backward has one product less.
@@ -19,26 +19,41 @@ enum { FUSED_MIN_SEQ = 64 };
 
 struct attention_desc attention_describe(const struct graph_op *op)
 {
-    const struct fsdp_value *q = op->inputs[ATTENTION_QUERY];
+    const struct fsdp_value *out = op->output;
 
-    return (struct attention_desc){ .batch = q->batch,
-                                    .seq = q->seq,
+    return (struct attention_desc){ .batch = out->batch,
+                                    .seq = out->seq,
                                     .heads = op->attrs.heads,
-                                    .head_dim = q->features / op->attrs.heads,
+                                    .head_dim = out->features / op->attrs.heads,
                                     .causal = op->attrs.causal };
+}
+
+struct attention_parts attention_find_parts(const struct nn_run *run, const struct graph_op *op)
+{
+    const size_t third = op->output->features * fsdp_dtype_size(op->takes_bf16 ? FSDP_BF16 : FSDP_F32);
+    struct attention_parts parts;
+
+    for (int i = 0; i < ATTENTION_PARTS; i++) {
+        const int input = op->n_inputs == 1 ? 0 : i;
+        const size_t at = op->n_inputs == 1 ? (size_t)i * third : 0;
+
+        parts.of[i] = (const char *)run->input[input] + at;
+        parts.d[i] = run->d_input[input] == NULL ? NULL : (char *)run->d_input[input] + at;
+    }
+    return parts;
 }
 
 static enum fsdp_status prepare_fused(struct nn_kernels *kernels, struct graph_op *op, struct fsdp_err *err)
 {
     const struct attention_desc shape = attention_describe(op);
-    const size_t features = shape.heads * shape.head_dim;
+    const size_t features = shape.heads * shape.head_dim, row = op->inputs[0]->features;
     const struct fused_attention_desc desc = { .shape = shape,
                                                .dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32,
                                                .scale = 1.0f / sqrtf((float)shape.head_dim),
                                                .drops = op->attrs.p > 0,
-                                               .q_stride = features,
-                                               .k_stride = features,
-                                               .v_stride = features,
+                                               .q_stride = row,
+                                               .k_stride = row,
+                                               .v_stride = row,
                                                .out_stride = features };
 
     op->saved_bytes[0] = shape.batch * shape.heads * shape.seq * sizeof(float);
@@ -57,9 +72,10 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct dropout dropout = nn_dropout(run, op, op->attrs.heads * op->output->seq);
-    const struct fused_attention_forward fused = { .q = run->input[ATTENTION_QUERY],
-                                                   .k = run->input[ATTENTION_KEY],
-                                                   .v = run->input[ATTENTION_VALUE],
+    const struct attention_parts parts = attention_find_parts(run, op);
+    const struct fused_attention_forward fused = { .q = parts.of[ATTENTION_QUERY],
+                                                   .k = parts.of[ATTENTION_KEY],
+                                                   .v = parts.of[ATTENTION_VALUE],
                                                    .out = run->output,
                                                    .lse = run->saved[0],
                                                    .dropout = &dropout,
@@ -73,16 +89,17 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct dropout dropout = nn_dropout(run, op, op->attrs.heads * op->output->seq);
-    const struct fused_attention_backward fused = { .q = run->input[ATTENTION_QUERY],
-                                                    .k = run->input[ATTENTION_KEY],
-                                                    .v = run->input[ATTENTION_VALUE],
+    const struct attention_parts parts = attention_find_parts(run, op);
+    const struct fused_attention_backward fused = { .q = parts.of[ATTENTION_QUERY],
+                                                    .k = parts.of[ATTENTION_KEY],
+                                                    .v = parts.of[ATTENTION_VALUE],
                                                     .out = run->output,
                                                     .dout = run->d_output,
                                                     .lse = run->saved[0],
                                                     .dropout = &dropout,
-                                                    .dq = run->d_input[ATTENTION_QUERY],
-                                                    .dk = run->d_input[ATTENTION_KEY],
-                                                    .dv = run->d_input[ATTENTION_VALUE],
+                                                    .dq = parts.d[ATTENTION_QUERY],
+                                                    .dk = parts.d[ATTENTION_KEY],
+                                                    .dv = parts.d[ATTENTION_VALUE],
                                                     .scratch = run->scratch };
 
     if (op->attention == NULL)
@@ -102,31 +119,46 @@ static const struct graph_kind kind = {
     .backward = backward,
 };
 
+static struct fsdp_value *append(struct fsdp_value *const *inputs, int n_inputs, size_t features,
+                                 size_t heads, bool causal, float dropout)
+{
+    struct graph *graph = inputs[0]->graph;
+    struct graph_op *op;
+
+    if (heads == 0 || features % heads != 0)
+        return graph_fail(graph, FSDP_ERR_ARG, "attention in \"%s\": %zu heads do not divide %zu features",
+                          graph_module(graph)->path, heads, features);
+    if (!(dropout >= 0 && dropout < 1))
+        return graph_fail(graph, FSDP_ERR_ARG, "attention in \"%s\": dropout must be in [0, 1)",
+                          graph_module(graph)->path);
+    if (inputs[0]->n_parts > 1 && dropout > 0 && graph->training)
+        return graph_fail(graph, FSDP_ERR_UNSUPPORTED,
+                          "attention in \"%s\": dropout of heads that %d ranks divide is not supported",
+                          graph_module(graph)->path, inputs[0]->n_parts);
+    op = graph_append(graph, &kind, graph_module(graph), false, inputs, n_inputs, NULL, 0, features);
+    if (op == NULL)
+        return NULL;
+    op->attrs = (struct graph_attrs){ .heads = heads, .causal = causal, .p = graph->training ? dropout : 0 };
+    return op->output;
+}
+
 struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struct fsdp_value *k,
                                                      struct fsdp_value *v, size_t heads, bool causal,
                                                      float dropout)
 {
-    struct graph_op *op;
-
     if (!nn_are_alike(q, k, "attention") || !nn_are_alike(q, v, "attention"))
         return NULL;
-    if (heads == 0 || q->features % heads != 0)
-        return graph_fail(q->graph, FSDP_ERR_ARG, "attention in \"%s\": %zu heads do not divide %zu features",
-                          graph_module(q->graph)->path, heads, q->features);
-    if (!(dropout >= 0 && dropout < 1))
-        return graph_fail(q->graph, FSDP_ERR_ARG, "attention in \"%s\": dropout must be in [0, 1)",
-                          graph_module(q->graph)->path);
-    if (q->n_parts > 1 && dropout > 0 && q->graph->training)
-        return graph_fail(q->graph, FSDP_ERR_UNSUPPORTED,
-                          "attention in \"%s\": dropout of heads that %d ranks divide is not supported",
-                          graph_module(q->graph)->path, q->n_parts);
-    op = graph_append(q->graph, &kind, graph_module(q->graph), false, (struct fsdp_value *[]){ q, k, v }, 3,
-                      NULL, 0, q->features);
-    if (op == NULL)
+    return append((struct fsdp_value *[]){ q, k, v }, ATTENTION_PARTS, q->features, heads, causal, dropout);
+}
+
+struct fsdp_value *fsdp_packed_attention(struct fsdp_value *qkv, size_t heads, bool causal, float dropout)
+{
+    if (!nn_is_tensor(qkv, "attention"))
         return NULL;
-    op->attrs =
-        (struct graph_attrs){ .heads = heads, .causal = causal, .p = q->graph->training ? dropout : 0 };
-    return op->output;
+    if (qkv->features % ATTENTION_PARTS != 0 || qkv->n_parts > 1)
+        return graph_fail(qkv->graph, FSDP_ERR_ARG, "attention in \"%s\": %zu features are no q, k and v",
+                          graph_module(qkv->graph)->path, qkv->features);
+    return append(&qkv, 1, qkv->features / ATTENTION_PARTS, heads, causal, dropout);
 }
 
 static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)

@@ -6,7 +6,14 @@
 
 #include "shard_runtime/nn/nn.h"
 
-enum { ATTENTION_QUERY, ATTENTION_KEY, ATTENTION_VALUE };
+enum { ATTENTION_QUERY, ATTENTION_KEY, ATTENTION_VALUE, ATTENTION_PARTS };
+
+/* Where q, k and v lie, and where their gradients go: three inputs, or the thirds of the rows of one. */
+struct attention_parts {
+    const char *of[ATTENTION_PARTS];
+    char *d[ATTENTION_PARTS]; /* NULL: not wanted */
+};
+struct attention_parts attention_find_parts(const struct nn_run *run, const struct graph_op *op);
 
 struct attention_desc attention_describe(const struct graph_op *op);
 

@@ -23,7 +23,7 @@ static size_t aligned(size_t size_bytes)
     return (size_bytes + 63) / 64 * 64;
 }
 
-/* One product over all samples and heads. A square view is of (seq, seq), a tall one of (seq, head_dim). On bfloat16
+/* One product over all samples and heads. A square view is of (seq, seq), the others are of (seq, head_dim). On bfloat16
  * the scores and the gradients of the probabilities stay float32 (`wide`). */
 static enum fsdp_status product(struct nn_kernels *kernels, const struct attention_desc *d,
                                 enum fsdp_dtype dtype, bool wide, struct matmul **out, size_t n, size_t k,
@@ -60,8 +60,15 @@ enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct grap
     const struct attention_desc d = attention_describe(op);
     const size_t T = d.seq, features = d.heads * d.head_dim;
     const float scale = 1.0f / sqrtf((float)d.head_dim);
-    const struct matmul_view tall = {
+    const size_t row = op->inputs[0]->features;
+    const struct matmul_view out = {
         .outer_stride = T * features, .inner_stride = d.head_dim, .row_stride = features, .col_stride = 1
+    };
+    const struct matmul_view part = { /* of q, k, v and their gradients */
+                                      .outer_stride = T * row,
+                                      .inner_stride = d.head_dim,
+                                      .row_stride = row,
+                                      .col_stride = 1
     };
     const struct matmul_view square = {
         .outer_stride = d.heads * T * T, .inner_stride = T * T, .row_stride = T, .col_stride = 1
@@ -74,23 +81,23 @@ enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct grap
     op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op) && op->attrs.p == 0 &&
                      T >= BF16_MIN_SEQ && T <= NUMERICS_BF16_MAX_COLS;
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
-    status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, tall, transposed(tall),
+    status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, part, transposed(part),
                      square, scale, &forward, err);
     if (status == FSDP_OK)
-        status = product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, tall, tall,
+        status = product(kernels, &d, dtype, false, &op->products[OUTPUT], d.head_dim, T, square, part, out,
                          1.0f, &forward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, tall,
-                         transposed(tall), square, 1.0f, &backward, err);
+        status = product(kernels, &d, dtype, true, &op->products[D_PROBABILITIES], T, d.head_dim, out,
+                         transposed(part), square, 1.0f, &backward, err);
     if (status == FSDP_OK && training)
         status = product(kernels, &d, dtype, false, &op->products[D_VALUE], d.head_dim, T, transposed(square),
-                         tall, tall, 1.0f, &backward, err);
+                         out, part, 1.0f, &backward, err);
     if (status == FSDP_OK && training)
-        status = product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, tall, tall,
+        status = product(kernels, &d, dtype, false, &op->products[D_QUERY], d.head_dim, T, square, part, part,
                          scale, &backward, err);
     if (status == FSDP_OK && training)
         status = product(kernels, &d, dtype, false, &op->products[D_KEY], d.head_dim, T, transposed(square),
-                         tall, tall, scale, &backward, err);
+                         part, part, scale, &backward, err);
     op->saved_bytes[0] = probabilities_bytes(&d) / (op->takes_bf16 ? 2 : 1);
     op->forward_scratch = (op->takes_bf16 ? aligned(probabilities_bytes(&d)) : dropped) + forward;
     op->backward_scratch = aligned(probabilities_bytes(&d)) + dropped + backward;
@@ -101,49 +108,52 @@ enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct grap
 static enum fsdp_status forward_bf16(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct attention_desc d = attention_describe(op);
+    const struct attention_parts parts = attention_find_parts(run, op);
     const struct numerics_ops *ops = run->numerics->ops;
     char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
     enum fsdp_status status;
 
-    status = ops->matmul_run(op->products[SCORES], run->stream, run->input[ATTENTION_QUERY],
-                             run->input[ATTENTION_KEY], NULL, run->scratch, scratch, err);
+    status = ops->matmul_run(op->products[SCORES], run->stream, parts.of[ATTENTION_QUERY],
+                             parts.of[ATTENTION_KEY], NULL, run->scratch, scratch, err);
     if (status != FSDP_OK)
         return status;
     ops->bf16->softmax(run->numerics, run->stream, run->scratch, run->saved[0], &d);
-    return ops->matmul_run(op->products[OUTPUT], run->stream, run->saved[0], run->input[ATTENTION_VALUE],
-                           NULL, run->output, scratch, err);
+    return ops->matmul_run(op->products[OUTPUT], run->stream, run->saved[0], parts.of[ATTENTION_VALUE], NULL,
+                           run->output, scratch, err);
 }
 
 /* The probabilities' place takes the gradients of the scores: after dV nobody else reads them. */
 static enum fsdp_status backward_bf16(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct attention_desc d = attention_describe(op);
+    const struct attention_parts parts = attention_find_parts(run, op);
     const struct numerics_ops *ops = run->numerics->ops;
     char *scratch = (char *)run->scratch + aligned(probabilities_bytes(&d));
     enum fsdp_status status = FSDP_OK;
 
-    if (run->d_input[ATTENTION_VALUE] != NULL)
+    if (parts.d[ATTENTION_VALUE] != NULL)
         status = ops->matmul_run(op->products[D_VALUE], run->stream, run->saved[0], run->d_output, NULL,
-                                 run->d_input[ATTENTION_VALUE], scratch, err);
-    if (status != FSDP_OK || (run->d_input[ATTENTION_QUERY] == NULL && run->d_input[ATTENTION_KEY] == NULL))
+                                 parts.d[ATTENTION_VALUE], scratch, err);
+    if (status != FSDP_OK || (parts.d[ATTENTION_QUERY] == NULL && parts.d[ATTENTION_KEY] == NULL))
         return status;
     status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output,
-                             run->input[ATTENTION_VALUE], NULL, run->scratch, scratch, err);
+                             parts.of[ATTENTION_VALUE], NULL, run->scratch, scratch, err);
     if (status != FSDP_OK)
         return status;
     ops->bf16->softmax_backward(run->numerics, run->stream, run->saved[0], run->scratch, &d);
-    if (run->d_input[ATTENTION_QUERY] != NULL)
-        status = ops->matmul_run(op->products[D_QUERY], run->stream, run->saved[0], run->input[ATTENTION_KEY],
-                                 NULL, run->d_input[ATTENTION_QUERY], scratch, err);
-    if (status == FSDP_OK && run->d_input[ATTENTION_KEY] != NULL)
-        status = ops->matmul_run(op->products[D_KEY], run->stream, run->saved[0], run->input[ATTENTION_QUERY],
-                                 NULL, run->d_input[ATTENTION_KEY], scratch, err);
+    if (parts.d[ATTENTION_QUERY] != NULL)
+        status = ops->matmul_run(op->products[D_QUERY], run->stream, run->saved[0], parts.of[ATTENTION_KEY],
+                                 NULL, parts.d[ATTENTION_QUERY], scratch, err);
+    if (status == FSDP_OK && parts.d[ATTENTION_KEY] != NULL)
+        status = ops->matmul_run(op->products[D_KEY], run->stream, run->saved[0], parts.of[ATTENTION_QUERY],
+                                 NULL, parts.d[ATTENTION_KEY], scratch, err);
     return status;
 }
 
 enum fsdp_status attention_whole_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct attention_desc d = attention_describe(op);
+    const struct attention_parts parts = attention_find_parts(run, op);
     const struct dropout dropout = nn_dropout(run, op, d.heads * d.seq);
     const struct numerics_ops *ops = run->numerics->ops;
     const bool drops = op->attrs.p > 0;
@@ -153,18 +163,19 @@ enum fsdp_status attention_whole_forward(struct nn_run *run, const struct graph_
 
     if (op->takes_bf16)
         return forward_bf16(run, op, err);
-    status = ops->matmul_run(op->products[SCORES], run->stream, run->input[ATTENTION_QUERY],
-                             run->input[ATTENTION_KEY], NULL, run->saved[0], scratch, err);
+    status = ops->matmul_run(op->products[SCORES], run->stream, parts.of[ATTENTION_QUERY],
+                             parts.of[ATTENTION_KEY], NULL, run->saved[0], scratch, err);
     if (status != FSDP_OK)
         return status;
     ops->softmax(run->numerics, run->stream, run->saved[0], dropped, &d, &dropout);
     return ops->matmul_run(op->products[OUTPUT], run->stream, drops ? dropped : run->saved[0],
-                           run->input[ATTENTION_VALUE], NULL, run->output, scratch, err);
+                           parts.of[ATTENTION_VALUE], NULL, run->output, scratch, err);
 }
 
 enum fsdp_status attention_whole_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct attention_desc d = attention_describe(op);
+    const struct attention_parts parts = attention_find_parts(run, op);
     const struct dropout dropout = nn_dropout(run, op, d.heads * d.seq);
     const struct numerics_ops *ops = run->numerics->ops;
     const bool drops = op->attrs.p > 0;
@@ -183,24 +194,22 @@ enum fsdp_status attention_whole_backward(struct nn_run *run, const struct graph
                      &dropout, false);
         probabilities = dropped;
     }
-    if (run->d_input[ATTENTION_VALUE] != NULL)
+    if (parts.d[ATTENTION_VALUE] != NULL)
         status = ops->matmul_run(op->products[D_VALUE], run->stream, probabilities, run->d_output, NULL,
-                                 run->d_input[ATTENTION_VALUE], scratch, err);
-    if (status != FSDP_OK || (run->d_input[ATTENTION_QUERY] == NULL && run->d_input[ATTENTION_KEY] == NULL))
+                                 parts.d[ATTENTION_VALUE], scratch, err);
+    if (status != FSDP_OK || (parts.d[ATTENTION_QUERY] == NULL && parts.d[ATTENTION_KEY] == NULL))
         return status;
     status = ops->matmul_run(op->products[D_PROBABILITIES], run->stream, run->d_output,
-                             run->input[ATTENTION_VALUE], NULL, d_probabilities, scratch, err);
+                             parts.of[ATTENTION_VALUE], NULL, d_probabilities, scratch, err);
     if (status != FSDP_OK)
         return status;
     ops->softmax_backward(run->numerics, run->stream, run->saved[0], d_probabilities, d_probabilities, &d,
                           &dropout);
-    if (run->d_input[ATTENTION_QUERY] != NULL)
-        status =
-            ops->matmul_run(op->products[D_QUERY], run->stream, d_probabilities, run->input[ATTENTION_KEY],
-                            NULL, run->d_input[ATTENTION_QUERY], scratch, err);
-    if (status == FSDP_OK && run->d_input[ATTENTION_KEY] != NULL)
-        status =
-            ops->matmul_run(op->products[D_KEY], run->stream, d_probabilities, run->input[ATTENTION_QUERY],
-                            NULL, run->d_input[ATTENTION_KEY], scratch, err);
+    if (parts.d[ATTENTION_QUERY] != NULL)
+        status = ops->matmul_run(op->products[D_QUERY], run->stream, d_probabilities, parts.of[ATTENTION_KEY],
+                                 NULL, parts.d[ATTENTION_QUERY], scratch, err);
+    if (status == FSDP_OK && parts.d[ATTENTION_KEY] != NULL)
+        status = ops->matmul_run(op->products[D_KEY], run->stream, d_probabilities, parts.of[ATTENTION_QUERY],
+                                 NULL, parts.d[ATTENTION_KEY], scratch, err);
     return status;
 }

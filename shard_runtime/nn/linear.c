@@ -1,6 +1,7 @@
 /*
  * y = x W^T + b, as torch.nn.Linear: x (rows, in), W (out, in), b (out), y (rows, out).
  *   dx = dy W        dW = dy^T x        db = sum of dy's rows
+ * and Conv1D of Hugging Face's GPT-2, whose weight lies as its transpose, (in, out).
  */
 #include "shard_runtime/nn/nn.h"
 
@@ -8,7 +9,21 @@ enum { FORWARD, INPUT, INPUT_ADD, WEIGHT, WEIGHT_ADD, WEIGHT_BF16, WEIGHT_BF16_A
 
 struct sizes {
     size_t rows, in, out;
+    bool transposed; /* the weight is (in, out) */
 };
+
+/* W^T, (in, out), and W, (out, in), in the weight as it lies. */
+static struct matmul_view in_by_out(struct sizes n)
+{
+    return n.transposed ? (struct matmul_view){ .row_stride = n.out, .col_stride = 1 }
+                        : (struct matmul_view){ .row_stride = 1, .col_stride = n.in };
+}
+
+static struct matmul_view out_by_in(struct sizes n)
+{
+    return n.transposed ? (struct matmul_view){ .row_stride = 1, .col_stride = n.out }
+                        : (struct matmul_view){ .row_stride = n.in, .col_stride = 1 };
+}
 
 static enum fsdp_status prepare_forward(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
                                         enum fsdp_dtype dtype, struct fsdp_err *err)
@@ -19,7 +34,7 @@ static enum fsdp_status prepare_forward(struct nn_kernels *kernels, struct graph
                                       .n = n.out,
                                       .k = n.in,
                                       .a = { .row_stride = n.in, .col_stride = 1 },
-                                      .b = { .row_stride = 1, .col_stride = n.in },
+                                      .b = in_by_out(n),
                                       .c = { .row_stride = n.out, .col_stride = 1 },
                                       .dtype = dtype,
                                       .c_dtype = dtype,
@@ -38,7 +53,7 @@ static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_o
                                       .n = n.in,
                                       .k = n.out,
                                       .a = { .row_stride = n.out, .col_stride = 1 },
-                                      .b = { .row_stride = n.in, .col_stride = 1 },
+                                      .b = out_by_in(n),
                                       .c = { .row_stride = n.in, .col_stride = 1 },
                                       .dtype = dtype,
                                       .c_dtype = dtype,
@@ -48,18 +63,20 @@ static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_o
     return nn_product(kernels, &desc, &op->products[add ? INPUT_ADD : INPUT], &op->backward_scratch, err);
 }
 
+/* dW = dy^T x, or its transpose x^T dy: of `down` columns and `across` columns, the factors have a row a sample row. */
 static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
                                        enum fsdp_dtype dtype, enum fsdp_dtype into, int product,
                                        struct fsdp_err *err)
 {
+    const size_t down = n.transposed ? n.in : n.out, across = n.transposed ? n.out : n.in;
     const struct matmul_desc desc = { .outer = 1,
                                       .inner = 1,
-                                      .m = n.out,
-                                      .n = n.in,
+                                      .m = down,
+                                      .n = across,
                                       .k = n.rows,
-                                      .a = { .row_stride = 1, .col_stride = n.out },
-                                      .b = { .row_stride = n.in, .col_stride = 1 },
-                                      .c = { .row_stride = n.in, .col_stride = 1 },
+                                      .a = { .row_stride = 1, .col_stride = down },
+                                      .b = { .row_stride = across, .col_stride = 1 },
+                                      .c = { .row_stride = across, .col_stride = 1 },
                                       .dtype = dtype,
                                       .c_dtype = into,
                                       .accumulate = product == WEIGHT_ADD || product == WEIGHT_BF16_ADD,
@@ -73,7 +90,8 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
 {
     const struct sizes n = { .rows = nn_rows(op->output),
                              .in = op->inputs[0]->features,
-                             .out = op->output->features };
+                             .out = op->output->features,
+                             .transposed = op->attrs.transposed };
     enum fsdp_dtype dtype;
     enum fsdp_status status;
 
@@ -117,8 +135,11 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     enum fsdp_status status;
 
     if (run->d_param[0] != NULL) {
-        status = ops->matmul_run(op->products[weight], run->stream, run->d_output, run->input[0], NULL,
-                                 run->d_param[0], run->scratch, err);
+        const bool transposed = op->attrs.transposed;
+
+        status = ops->matmul_run(
+            op->products[weight], run->stream, transposed ? run->input[0] : run->d_output,
+            transposed ? run->d_output : run->input[0], NULL, run->d_param[0], run->scratch, err);
         if (status != FSDP_OK)
             return status;
     }
@@ -142,15 +163,15 @@ static const struct graph_kind kind = {
     .backward = backward,
 };
 
-static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)
+static struct fsdp_value *apply(struct fsdp_module *self, struct fsdp_value *x, bool transposed)
 {
     const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"),
                                                module_parameter(self, "bias") };
     const struct module_tensor *tensor = &self->tensor;
     const bool by_rows = tensor->mesh != NULL && tensor->style == FSDP_ROWWISE_PARALLEL;
+    const size_t in = params[0]->shape[transposed ? 0 : 1], out = params[0]->shape[transposed ? 1 : 0];
     struct graph_op *op;
 
-    (void)user;
     if (!nn_is_tensor(x, "linear"))
         return NULL;
     if (x->n_parts != (by_rows ? tensor->n_parts : 1))
@@ -165,16 +186,22 @@ static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, v
         x = nn_tensor_copy(x, self);
     if (x == NULL)
         return NULL;
-    if (x->features != params[0]->shape[1])
+    if (x->features != in)
         return graph_fail(x->graph, FSDP_ERR_ARG, "linear \"%s\" takes %zu features and is given %zu",
-                          self->path, params[0]->shape[1], x->features);
-    op = graph_append(x->graph, &kind, self, true, &x, 1, params, params[1] != NULL ? 2 : 1,
-                      params[0]->shape[0]);
+                          self->path, in, x->features);
+    op = graph_append(x->graph, &kind, self, true, &x, 1, params, params[1] != NULL ? 2 : 1, out);
     if (op == NULL)
         return NULL;
+    op->attrs.transposed = transposed;
     op->attrs.skips_bias = by_rows && tensor->part > 0; /* the sum has it once */
     op->output->n_parts = tensor->mesh != NULL && !by_rows ? tensor->n_parts : 1;
     return by_rows ? nn_tensor_reduce(op->output, self) : op->output;
+}
+
+static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    return apply(self, x, false);
 }
 
 bool nn_is_linear(const struct fsdp_module *module)
@@ -182,17 +209,34 @@ bool nn_is_linear(const struct fsdp_module *module)
     return module->forward == call;
 }
 
-struct fsdp_module *fsdp_linear(struct fsdp_module *parent, const char *name, size_t in_features,
-                                size_t out_features, bool bias)
+static struct fsdp_value *call_transposed(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
-    struct fsdp_module *module = fsdp_module_add(parent, name, call, NULL);
+    (void)user;
+    return apply(self, x, true);
+}
+
+static struct fsdp_module *create(struct fsdp_module *parent, const char *name, fsdp_forward_fn call_it,
+                                  const size_t shape[2], size_t out_features, bool bias)
+{
+    struct fsdp_module *module = fsdp_module_add(parent, name, call_it, NULL);
 
     if (module == NULL)
         return NULL;
-    if (fsdp_module_add_parameter(module, "weight", 2, (size_t[]){ out_features, in_features },
-                                  FSDP_INIT_NORMAL, NULL) != FSDP_OK)
+    if (fsdp_module_add_parameter(module, "weight", 2, shape, FSDP_INIT_NORMAL, NULL) != FSDP_OK)
         return NULL;
     if (bias && fsdp_module_add_parameter(module, "bias", 1, &out_features, FSDP_INIT_ZEROS, NULL) != FSDP_OK)
         return NULL;
     return module;
+}
+
+struct fsdp_module *fsdp_linear(struct fsdp_module *parent, const char *name, size_t in_features,
+                                size_t out_features, bool bias)
+{
+    return create(parent, name, call, (size_t[]){ out_features, in_features }, out_features, bias);
+}
+
+struct fsdp_module *fsdp_conv1d(struct fsdp_module *parent, const char *name, size_t in_features,
+                                size_t out_features, bool bias)
+{
+    return create(parent, name, call_transposed, (size_t[]){ in_features, out_features }, out_features, bias);
 }

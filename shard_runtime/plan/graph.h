@@ -80,7 +80,7 @@ struct fsdp_value {
 /** Settings of an operation; each kind uses those it needs. */
 struct graph_attrs {
     size_t heads;
-    bool causal;
+    bool causal, transposed;
     float p, eps;
     struct fsdp_device_mesh
         *tensor;     /* the tensor group of a collective operation; engine/ knows what it is */

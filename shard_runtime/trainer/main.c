@@ -13,6 +13,7 @@
 #include "shard_runtime/core/version.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/trainer/export.h"
 #include "shard_runtime/trainer/generate.h"
 #include "shard_runtime/trainer/options.h"
 #include "shard_runtime/trainer/plan_report.h"
@@ -177,6 +178,8 @@ static int train(struct fsdp_context *context, const struct options *options, st
     was_complete = trainer.resumed && trainer.step >= job.train.steps;
     if (status == FSDP_OK)
         status = trainer_run(&trainer, &end, err);
+    if (status == FSDP_OK && end == TRAINER_COMPLETE && job.checkpoint.exports == JOB_EXPORT_HUGGINGFACE)
+        status = export_write(&trainer, err);
     code = status == FSDP_OK ? say_end(&trainer, end, was_complete, err) : fail(status, err);
     trainer_close(&trainer);
     job_free(&job);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/trainer/gpt2.h"
 #include "shard_runtime/trainer/sharding.h"
 
 static const float norm_eps = 1e-5f;
@@ -63,44 +64,58 @@ static void add_block(struct fsdp_module *layers, uint64_t index, const struct j
     fsdp_linear(ffn, "w2", FFN_FACTOR * dim, dim, true);
 }
 
-/* What goes wrong while the tree is built is remembered in it: fsdp_module_check() tells. */
-static struct fsdp_module *build_transformer(const struct job *job)
+static enum fsdp_status transformer_create(struct fsdp_module **root, const struct job *job,
+                                           struct fsdp_err *err)
 {
     const size_t dim = job->model.dim;
-    struct fsdp_module *root = fsdp_module_create(transformer, (void *)job);
+    struct fsdp_module *tree = *root = fsdp_module_create(transformer, (void *)job);
     struct fsdp_module *layers;
+    enum fsdp_status status;
 
-    fsdp_embedding(root, "tok_embeddings", job->model.vocab, dim);
-    fsdp_embedding(root, "pos_embeddings", job->model.seq, dim);
-    layers = fsdp_module_add(root, "layers", NULL, NULL);
+    if (tree == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
+    fsdp_embedding(tree, "tok_embeddings", job->model.vocab, dim);
+    fsdp_embedding(tree, "pos_embeddings", job->model.seq, dim);
+    layers = fsdp_module_add(tree, "layers", NULL, NULL);
     for (uint64_t i = 0; i < job->model.layers; i++)
         add_block(layers, i, job);
-    fsdp_layer_norm(root, "norm", dim, norm_eps);
-    fsdp_linear(root, "output", dim, job->model.vocab, false);
-    return root;
+    fsdp_layer_norm(tree, "norm", dim, norm_eps);
+    fsdp_linear(tree, "output", dim, job->model.vocab, false);
+    status = fsdp_module_check(tree, err); /* what went wrong while it was built is remembered in it */
+    if (status == FSDP_OK && job->model.tied)
+        status = fsdp_module_tie_parameter(fsdp_module_child(tree, "output"), "weight",
+                                           fsdp_module_child(tree, "tok_embeddings"), "weight", err);
+    return status;
+}
+
+static bool is_gpt2(const struct job *job)
+{
+    return strcmp(job->model.kind, "gpt2") == 0;
+}
+
+const struct fsdp_weight_names *models_weight_names(const struct job *job)
+{
+    static const struct fsdp_weight_names as_ours = { 0 };
+
+    return is_gpt2(job) ? &gpt2_weight_names : &as_ours;
 }
 
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
                                struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
-    struct fsdp_module *tree;
+    struct fsdp_module *tree = NULL;
     enum fsdp_status status;
 
     *root = NULL;
-    if (strcmp(job->model.kind, "transformer") != 0)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "model.kind \"%s\" is not supported: only transformer is",
+    if (!is_gpt2(job) && strcmp(job->model.kind, "transformer") != 0)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "model.kind \"%s\" is not supported: only transformer and gpt2 are",
                          job->model.kind);
     if (job->model.heads == 0 || job->model.dim % job->model.heads != 0)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
                          "model.heads: %" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
                          job->model.dim);
-    tree = build_transformer(job);
-    if (tree == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the model's tree");
-    status = fsdp_module_check(tree, err);
-    if (status == FSDP_OK && job->model.tied)
-        status = fsdp_module_tie_parameter(fsdp_module_child(tree, "output"), "weight",
-                                           fsdp_module_child(tree, "tok_embeddings"), "weight", err);
+    status = is_gpt2(job) ? gpt2_create(&tree, job, err) : transformer_create(&tree, job, err);
     if (status == FSDP_OK) {
         sharding_checkpoint_blocks(tree, job);
         status = sharding_apply(tree, job, mesh, err);

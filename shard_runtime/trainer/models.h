@@ -5,7 +5,7 @@
  * kind: transformer is the decoder of PyTorch's FSDP2 tutorial: token and learned position embeddings,
  * pre-norm blocks (LayerNorm, attention with separate bias-free q, k, v, o, GELU MLP of four times the width
  * with biases), a final LayerNorm and a bias-free output; dropout on embeddings, attention and both
- * residuals.
+ * residuals. kind: gpt2 is trainer/gpt2.h.
  */
 #ifndef TRAINER_MODELS_H
 #define TRAINER_MODELS_H
@@ -21,5 +21,8 @@
  */
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
                                struct fsdp_device_mesh *mesh, struct fsdp_err *err);
+
+/** How other programs name the parameters of this kind. */
+const struct fsdp_weight_names *models_weight_names(const struct job *job);
 
 #endif

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/trainer/models.h"
+
 static const char *checkpoint_directory(const struct trainer *trainer, char out[TRAINER_PATH_BYTES + 16])
 {
     snprintf(out, TRAINER_PATH_BYTES + 16, "%s/checkpoints", trainer->run_dir);
@@ -44,7 +46,8 @@ static enum fsdp_status take_weights(const struct trainer *trainer, struct fsdp_
     const struct job *job = trainer->job;
     struct fsdp_load_report report;
     enum fsdp_status status =
-        fsdp_model_load_weights(trainer->model, job->model.weights, job->model.weights_strict, &report, err);
+        fsdp_model_load_weights_named(trainer->model, job->model.weights, job->model.weights_strict,
+                                      models_weight_names(job), &report, err);
 
     if (trainer->rank == 0 && report.lines != NULL && report.lines[0] != '\0')
         printf("model.weights: of %zu parameters in %s these differ:\n%s", report.n_loaded,

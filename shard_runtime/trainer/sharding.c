@@ -196,13 +196,19 @@ static enum fsdp_status apply_rule(struct fsdp_module *root, const struct job_ru
     return status == FSDP_OK && group.n > 0 ? shard_group(&group, mesh, err) : status;
 }
 
+static bool has_layers(const struct fsdp_module *root)
+{
+    return fsdp_module_child(root, "layers") != NULL;
+}
+
 /* What each block is without rules: a group. */
 static enum fsdp_status apply_blocks(struct fsdp_module *root, const struct job *job,
                                      struct fsdp_device_mesh *mesh, struct fsdp_err *err)
 {
-    static const struct job_rule blocks = { .names = { .n = 1, .list = { "layers.*" } } };
+    static const struct job_rule layers = { .names = { .n = 1, .list = { "layers.*" } } };
+    static const struct job_rule h = { .names = { .n = 1, .list = { "h.*" } } };
 
-    return apply_rule(root, &blocks, job, mesh, err);
+    return apply_rule(root, has_layers(root) ? &layers : &h, job, mesh, err);
 }
 
 /* A pattern that means nothing is a mistake in it. */
@@ -270,7 +276,7 @@ enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
 void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job)
 {
     const uint64_t every = job->parallel.activation_checkpoint_every;
-    struct fsdp_module *layers = fsdp_module_child(root, "layers");
+    struct fsdp_module *layers = fsdp_module_child(root, has_layers(root) ? "layers" : "h");
 
     for (size_t i = 0; i<fsdp_module_child_count(layers); i += every> 0 ? every : 1)
         fsdp_checkpoint_wrapper(fsdp_module_child_at(layers, i),

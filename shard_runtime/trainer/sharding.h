@@ -1,6 +1,7 @@
 /*
  * What a job says about sharding, done to a model's tree: which modules form groups and with which policy, what backward
- * computes again, over which mesh. It knows names, and of the model only that its blocks are the children of "layers".
+ * computes again, over which mesh. It knows names, and of the model only that its blocks are
+ * the children of "layers" or, by Hugging Face's names of GPT-2, of "h".
  */
 #ifndef TRAINER_SHARDING_H
 #define TRAINER_SHARDING_H

@@ -43,13 +43,14 @@ def normal(k, n, std):
     return (out[:n] * float(np.float32(std))).astype(np.float32)
 
 
-def initial_weight(seed, name, shape):
-    """Zero for biases, one for norm weights, else normal with standard deviation 0.02."""
+def initial_weight(seed, name, shape, ending_std=0.02):
+    """Zero for biases, one for norm weights, else normal with standard deviation 0.02; of gpt2's c_proj `ending_std`."""
     if name.endswith(".bias"):
         return np.zeros(shape, dtype=np.float32)
-    if name.endswith("norm.weight"):
+    if name.endswith("norm.weight") or ".ln_" in "." + name:
         return np.ones(shape, dtype=np.float32)
-    return normal(key(seed, "init:" + name), math.prod(shape), 0.02).reshape(shape)
+    std = ending_std if name.endswith("c_proj.weight") else 0.02
+    return normal(key(seed, "init:" + name), math.prod(shape), std).reshape(shape)
 
 
 def order_in_epoch(n, seed, epoch, index):

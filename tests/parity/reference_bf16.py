@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=reference.HERE / "reference")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for shape in reference.SHAPES:
+    for shape in ("plain", "short"):
         case = {**reference.COMMON, **reference.SHAPES[shape], **reference.OPTIMIZERS["adamw"]}
         exact = reference.train(case, reference.build(case, torch.float64))
         with open(options.out / f"{shape}.bf16.txt", "w") as file:

@@ -38,7 +38,7 @@ else
   skip "parity against PyTorch run live" "FSDP_TEST_PYTHON names no Python with PyTorch"
 fi
 
-for shape in plain short; do
+for shape in plain short gpt2; do
   for optimizer in adamw sgd; do
     for W in 1 2 3 4; do
       name=$shape.$optimizer.$W
@@ -64,14 +64,16 @@ check_status "a reference agrees with itself" 0 "$compare" steps "$PARITY/refere
 check_status "one part in 100,000 is seen" 1 "$compare" steps "$PARITY/reference/plain.adamw.txt" "$WORK/more.jsonl"
 
 # Mutants: one wrong thing each, alone in a world of one. "none" shows that the build itself passes.
-mutate() { # MUTANT: runs the case and compares; 0 only where all of it agrees
-  local name=mutant.$1
-  sed "s/\"name\": *\"[^\"]*\"/\"name\": \"$name\"/" "$WORK/plain.adamw.1/job.json" > "$WORK/$name.json"
-  FSDP_TEST_MUTANT=$1 "$TOY/fsdp_train_mutant" "$WORK/$name.json" > "$WORK/$name.log" 2>&1 || { cat "$WORK/$name.log"; return 3; }
-  "$compare" steps "$PARITY/reference/plain.adamw.txt" "$WORK/$name/metrics.jsonl"
+mutate() { # SHAPE MUTANT: runs the case and compares; 0 only where all of it agrees
+  local name=mutant.$1.$2
+  sed "s/\"name\": *\"[^\"]*\"/\"name\": \"$name\"/" "$WORK/$1.adamw.1/job.json" > "$WORK/$name.json"
+  FSDP_TEST_MUTANT=$2 "$TOY/fsdp_train_mutant" "$WORK/$name.json" > "$WORK/$name.log" 2>&1 || { cat "$WORK/$name.log"; return 3; }
+  "$compare" steps "$PARITY/reference/$1.adamw.txt" "$WORK/$name/metrics.jsonl"
 }
-check_status "the sound program passes as a world of one" 0 mutate none
+check_status "the sound program passes as a world of one" 0 mutate plain none
+check_status "and with gpt2" 0 mutate gpt2 none
 for mutant in gelu-tanh norm-eps adam-eps gradient-twice; do
-  check_status "mutant $mutant fails" 1 mutate "$mutant"
+  check_status "mutant $mutant fails" 1 mutate plain "$mutant"
 done
+check_status "mutant gelu-exact fails with gpt2" 1 mutate gpt2 gelu-exact
 [ "$n_failed" -eq 0 ]

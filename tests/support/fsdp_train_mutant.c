@@ -83,6 +83,9 @@ enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct nu
     if (strcmp(name, "gelu-tanh") == 0) {
         mutant.gelu = gelu_tanh;
         mutant.gelu_backward = gelu_tanh_backward;
+    } else if (strcmp(name, "gelu-exact") == 0) {
+        mutant.gelu_tanh = sound->gelu;
+        mutant.gelu_tanh_backward = sound->gelu_backward;
     } else if (strcmp(name, "norm-eps") == 0) {
         mutant.layer_norm = layer_norm_eps;
     } else if (strcmp(name, "adam-eps") == 0) {

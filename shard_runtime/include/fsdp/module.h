@@ -32,7 +32,7 @@ typedef struct fsdp_value *(*fsdp_forward_fn)(struct fsdp_module *self, struct f
 enum fsdp_init {
     FSDP_INIT_ZEROS,
     FSDP_INIT_ONES,
-    FSDP_INIT_NORMAL, /* mean 0, standard deviation 0.02, a function of (seed, name, index) alone */
+    FSDP_INIT_NORMAL, /* mean 0, standard deviation 0.02 unless told, a function of (seed, name, index) alone */
 };
 
 enum { FSDP_MAX_DIMS = 4 };
@@ -56,6 +56,10 @@ FSDP_API enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, 
 FSDP_API enum fsdp_status fsdp_module_tie_parameter(struct fsdp_module *module, const char *name,
                                                     struct fsdp_module *other, const char *other_name,
                                                     struct fsdp_err *err);
+/** Let the values of a FSDP_INIT_NORMAL parameter begin with this standard deviation, at least 0. Before the model.
+ * FSDP_ERR_ARG: no such parameter, or not normal. */
+FSDP_API enum fsdp_status fsdp_parameter_set_init_std(struct fsdp_module *module, const char *name, float std,
+                                                      struct fsdp_err *err);
 /** requires_grad of one parameter: false keeps it as it is, gathered like the others but without gradient, optimizer
  * state or update. Before the model. FSDP_ERR_ARG: no such parameter. */
 FSDP_API enum fsdp_status fsdp_parameter_set_requires_grad(struct fsdp_module *module, const char *name,

@@ -21,6 +21,9 @@ FSDP_BEGIN_DECLS
 /** y = x W^T + b. Parameters weight (out, in), normal; bias (out), zeros, when `bias`. */
 FSDP_API struct fsdp_module *fsdp_linear(struct fsdp_module *parent, const char *name, size_t in_features,
                                          size_t out_features, bool bias);
+/** The same with its weight as (in, out), y = x W + b: Conv1D of Hugging Face's GPT-2. It is cut along `in`. */
+FSDP_API struct fsdp_module *fsdp_conv1d(struct fsdp_module *parent, const char *name, size_t in_features,
+                                         size_t out_features, bool bias);
 /** y[row] = weight[token[row]]. Parameter weight (rows, dim), normal. A token outside is refused when the
  * step runs. */
 FSDP_API struct fsdp_module *fsdp_embedding(struct fsdp_module *parent, const char *name, size_t rows,
@@ -45,6 +48,8 @@ FSDP_API struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_m
                                        struct fsdp_value *input);
 /** Exact GELU: x * Phi(x). */
 FSDP_API struct fsdp_value *fsdp_gelu(struct fsdp_value *x);
+/** GELU by tanh: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+FSDP_API struct fsdp_value *fsdp_gelu_tanh(struct fsdp_value *x);
 /** While training, drop elements with probability p and scale the rest by 1 / (1 - p). The mask is a function
  * of (seed, place in the tree, global sample, element): the same at every world size. */
 FSDP_API struct fsdp_value *fsdp_dropout(struct fsdp_value *x, float p);
@@ -58,6 +63,9 @@ FSDP_API struct fsdp_value *fsdp_cast(struct fsdp_value *x, enum fsdp_dtype dtyp
 FSDP_API struct fsdp_value *fsdp_scaled_dot_product_attention(struct fsdp_value *q, struct fsdp_value *k,
                                                               struct fsdp_value *v, size_t heads, bool causal,
                                                               float dropout);
+/** The same where one tensor holds q, k and v: a third of its features each, in this order. */
+FSDP_API struct fsdp_value *fsdp_packed_attention(struct fsdp_value *qkv, size_t heads, bool causal,
+                                                  float dropout);
 
 FSDP_END_DECLS
 

@@ -30,6 +30,19 @@ FSDP_API void fsdp_load_report_fini(struct fsdp_load_report *report);
 FSDP_API enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *path, bool strict,
                                                   struct fsdp_load_report *report, struct fsdp_err *err);
 
+/** What another program calls things, where it does not as the tree does. */
+struct fsdp_weight_names {
+    const char *prefix; /* a parameter may stand there with this in front of its name; NULL: none */
+    const char *const
+        *passed_over; /* patterns of fnmatch(3), without the prefix: neither wanted nor unexpected */
+    size_t n_passed_over;
+};
+/** The same by such names. */
+FSDP_API enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const char *path,
+                                                        bool strict, const struct fsdp_weight_names *names,
+                                                        struct fsdp_load_report *report,
+                                                        struct fsdp_err *err);
+
 /** A whole parameter: n_elems values of its shape, row-major. */
 struct fsdp_full_tensor {
     const char *name; /* borrowed from the model's tree, or the caller's */

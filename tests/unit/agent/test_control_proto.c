@@ -22,6 +22,7 @@ static struct control_job whole_job(void)
     job.config.directory = "/home/x";
     job.config.job_json = "{}";
     job.config.total_steps = 12345678901;
+    job.config.exports = true;
     job.config.n_workers = 3;
     job.config.max_restarts = 5;
     job.config.grace_ms = 1500;
@@ -73,7 +74,7 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert_null(back.config.environment[2]);
     cr_assert_str_eq(back.config.directory, "/home/x");
     cr_assert_str_eq(back.config.job_json, "{}");
-    cr_assert(back.config.total_steps == 12345678901 && back.config.n_workers == 3);
+    cr_assert(back.config.exports && back.config.total_steps == 12345678901 && back.config.n_workers == 3);
     cr_assert(back.config.max_restarts == 5 && back.config.grace_ms == 1500);
     cr_assert(back.config.secret_bytes == 5 && memcmp(back.config.secret, "ab\0cd", 5) == 0);
     cr_assert_str_eq(back.config.run_dir, "/runs/x");

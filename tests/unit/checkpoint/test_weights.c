@@ -102,11 +102,18 @@ static void begin(struct rank_state *state)
     };
 }
 
+static enum fsdp_status load_named(struct rank_state *state, const char *path, int W, int rank, bool strict,
+                                   const struct weights_names *names, struct weights_report *report,
+                                   struct fsdp_err *err)
+{
+    begin(state);
+    return weights_load(NULL, path, W, rank, state->tensors, 2, strict, names, report, err);
+}
+
 static enum fsdp_status load(struct rank_state *state, const char *path, int W, int rank, bool strict,
                              struct weights_report *report, struct fsdp_err *err)
 {
-    begin(state);
-    return weights_load(NULL, path, W, rank, state->tensors, 2, strict, report, err);
+    return load_named(state, path, W, rank, strict, NULL, report, err);
 }
 
 static void check_rows(const struct rank_state *state, int W, int rank)
@@ -142,6 +149,35 @@ Test(weights, every_rank_takes_its_rows_in_any_type)
                 free(report.lines);
             }
     }
+}
+
+/* With the others' prefix or without; what they keep beside it is nobody's. */
+Test(weights, another_program_s_names)
+{
+    static const char *const beside[] = { "h.*.mask", "head" };
+    const struct weights_names names = { .prefix = "net.", .passed_over = beside, .n_passed_over = 2 };
+    struct safetensors_tensor tensors[] = {
+        file_tensor("net.b", FSDP_F32, 1, ROWS_B, 0, values_b),
+        file_tensor("a", FSDP_F32, 2, ROWS_A, COLS_A, values_a()),
+        file_tensor("net.h.11.mask", FSDP_F32, 1, ROWS_B, 0, values_b),
+        file_tensor("head", FSDP_F32, 1, ROWS_B, 0, values_b),
+        file_tensor("net.tail", FSDP_F32, 1, ROWS_B, 0, values_b),
+    };
+    struct weights_report report;
+    struct rank_state state;
+    struct fsdp_err err = { 0 };
+
+    put_file("net.safetensors", tensors, 4);
+    cr_assert(load_named(&state, path_of("net.safetensors"), 2, 1, true, &names, &report, &err) == FSDP_OK,
+              "%s", err.message);
+    check_rows(&state, 2, 1);
+    free(report.lines);
+
+    put_file("net.safetensors", tensors, 5);
+    cr_assert(load_named(&state, path_of("net.safetensors"), 2, 1, true, &names, &report, &err) ==
+              FSDP_ERR_MISMATCH);
+    cr_assert_str_eq(report.lines, "unexpected net.tail\n");
+    free(report.lines);
 }
 
 Test(weights, a_directory_of_files_is_one_model)

@@ -9,11 +9,11 @@
 #include "shard_runtime/core/rng.h"
 #include "tests/unit/engine/world.h"
 
-enum { BATCH = 3 };
+enum { BATCH = 3, MAX_SEQ = 65 };
 
 static double loss_of(struct fsdp_model *model, const struct tiny *tiny)
 {
-    int32_t tokens[BATCH * 8], targets[BATCH * 8];
+    int32_t tokens[BATCH * MAX_SEQ], targets[BATCH * MAX_SEQ];
     const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = 5 };
     struct fsdp_err err = { 0 };
     struct fsdp_loss loss;
@@ -144,6 +144,41 @@ static void check_knot(struct fsdp_context *context, void *user)
     fsdp_fully_shard(unit, NULL, NULL);
     fsdp_fully_shard(root, NULL, NULL);
     check_tree(context, tiny, root);
+}
+
+/* What GPT-2 has and the tutorial's transformer has not: (in, out) weights, q, k and v in one tensor, GELU by tanh. */
+static struct fsdp_value *gpt2_like(struct fsdp_module *self, struct fsdp_value *tokens, void *user)
+{
+    struct fsdp_value *x = fsdp_call(fsdp_module_child(self, "embedding"), tokens);
+    struct fsdp_value *qkv = fsdp_call(fsdp_module_child(self, "c_attn"), x);
+
+    (void)user;
+    x = fsdp_add(x, fsdp_packed_attention(qkv, 3, true, 0.2f));
+    x = fsdp_gelu_tanh(fsdp_call(fsdp_module_child(self, "c_fc"), x));
+    return fsdp_call(fsdp_module_child(self, "output"), fsdp_add(x, fsdp_gelu_tanh(x)));
+}
+
+static void check_gpt2_like(struct fsdp_context *context, void *user)
+{
+    const struct tiny *tiny = user;
+    struct fsdp_module *root = fsdp_module_create(gpt2_like, NULL);
+
+    fsdp_embedding(root, "embedding", tiny->vocab, tiny->dim);
+    fsdp_conv1d(root, "c_attn", tiny->dim, 3 * tiny->dim, true);
+    fsdp_conv1d(root, "c_fc", tiny->dim, 2 * tiny->dim, true);
+    fsdp_conv1d(root, "output", 2 * tiny->dim, tiny->vocab, false);
+    fsdp_fully_shard(root, NULL, NULL);
+    check_tree(context, tiny, root);
+}
+
+Test(gradients, agree_through_packed_attention_and_transposed_weights)
+{
+    struct tiny tiny = tiny_defaults;
+
+    world_run(1, check_gpt2_like, &tiny);
+    world_run(2, check_gpt2_like, &tiny);
+    tiny.seq = 65; /* no matrix is stored from 64 on */
+    world_run(1, check_gpt2_like, &tiny);
 }
 
 Test(gradients, agree_where_values_and_units_are_used_many_times)

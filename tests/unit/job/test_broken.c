@@ -227,11 +227,17 @@ static const struct broken {
     { "later validation share", "data: {path: d, validation: 0.1}\n",
       "t.yaml:1:29: data.validation: 0.1 is not supported yet; use 0.0" },
     { "later model", DATA "model: {kind: llama}\n",
-      "t.yaml:2:15: model.kind: llama is not supported yet; use transformer" },
+      "t.yaml:2:15: model.kind: llama is not supported yet; use transformer or gpt2" },
+    { "a preset of no kind", DATA "model: {preset: 124m}\n",
+      "t.yaml:2:17: model.preset: is for model.kind: gpt2" },
+    { "a gpt2 that is none", DATA "model: {kind: gpt2, tied: false, causal: false, preset: 1b}\n",
+      "t.yaml:2:27: model.tied: cannot be false: the head of a gpt2 is its embedding\n"
+      "t.yaml:2:42: model.causal: cannot be false: a gpt2 sees only what is before it\n"
+      "t.yaml:2:57: model.preset: must be null, 124m, 355m, 774m or 1558m, not 1b" },
     { "later tokenizer", "data: {path: d, tokenizer: bpe.json}\n",
       "t.yaml:1:28: data.tokenizer: bpe.json is not supported yet; use byte" },
-    { "later export", DATA "checkpoint: {export: hf}\n",
-      "t.yaml:2:22: checkpoint.export: hf is not supported yet; use none" },
+    { "an export nobody opens", DATA "checkpoint: {export: hf}\n",
+      "t.yaml:2:22: checkpoint.export: must be none or huggingface, not hf" },
     { "several at once", DATA "model:\n  dim: x\n  dimm: 4\ntrain:\n  steps: -1\nrun: {seed: y}\n",
       "t.yaml:3:8: model.dim: must be a whole number from 1 to 1048576, not x\n"
       "t.yaml:4:3: model.dimm: is no key of a job file; did you mean dim?\n"

@@ -93,6 +93,39 @@ Test(resolve, the_sample_of_the_contract_is_read_as_it_stands)
     job_free(&job);
 }
 
+Test(resolve, a_preset_fills_what_nobody_gave)
+{
+    static const char text[] = "data: {path: /d}\nmodel: {kind: gpt2, preset: 355m, seq: 256}\n";
+    struct job_origins origins;
+    struct job job;
+
+    resolves(&job, &origins, text, NULL, 0);
+
+    cr_assert(eq(u64, job.model.layers, 24));
+    cr_assert(eq(u64, job.model.dim, 1024));
+    cr_assert(eq(u64, job.model.heads, 16));
+    cr_assert(eq(u64, job.model.vocab, 50257));
+    cr_assert(eq(u64, job.model.seq, 256));
+    cr_assert(job.model.tied);
+    cr_assert(eq(str, (char *)origin_text(&origins, "model.dim"), "model.preset"));
+    cr_assert(eq(str, (char *)origin_text(&origins, "model.seq"), "t.yaml:2:40"));
+    cr_assert(eq(str, (char *)origin_text(&origins, "model.tied"), "model.kind"));
+    job_free(&job);
+}
+
+Test(resolve, a_gpt2_without_preset_has_the_sizes_of_the_keys)
+{
+    struct job_origins origins;
+    struct job job;
+
+    resolves(&job, &origins, "data: {path: /d}\nmodel: {kind: gpt2, layers: 3}\n", NULL, 0);
+
+    cr_assert(eq(u64, job.model.layers, 3));
+    cr_assert(eq(u64, job.model.dim, 512));
+    cr_assert(job.model.tied);
+    job_free(&job);
+}
+
 Test(resolve, a_byte_order_mark_windows_lines_and_document_marks_are_fine)
 {
     struct job_origins origins;

@@ -91,7 +91,56 @@ Test(models, other_kinds_are_refused)
     struct job job = small();
     struct fsdp_module *tree;
 
-    job.model.kind = (char *)"gpt2";
+    job.model.kind = (char *)"llama";
 
     cr_assert(eq(int, models_create(&tree, &job, NULL, NULL), FSDP_ERR_UNSUPPORTED));
+}
+
+/* "name shape group" of every parameter, a line each. */
+static void list_parameters(const struct job *job, char *out, size_t size)
+{
+    const struct fsdp_model_options options = { .batch = 1, .seq = 5, .seed = 1 };
+    struct fsdp_context *context;
+    struct fsdp_module *tree;
+    struct fsdp_model *model;
+    struct fsdp_err err = { 0 };
+    size_t length = 0;
+
+    cr_assert(eq(int, fsdp_context_create(&context, &(struct fsdp_context_options){ .threads = 1 }, NULL),
+                 FSDP_OK));
+    cr_assert(eq(int, models_create(&tree, job, NULL, &err), FSDP_OK), "%s", err.message);
+    cr_assert(eq(int, fsdp_model_create(&model, context, tree, &options, &err), FSDP_OK), "%s", err.message);
+    for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
+        struct fsdp_parameter_info info;
+
+        cr_assert(eq(int, fsdp_model_parameter(model, i, &info, NULL), FSDP_OK));
+        length += (size_t)snprintf(out + length, size - length, "%s %zu", info.name, info.shape[0]);
+        for (int d = 1; d < info.n_dims; d++)
+            length += (size_t)snprintf(out + length, size - length, "x%zu", info.shape[d]);
+        length += (size_t)snprintf(out + length, size - length, " %d\n", info.group);
+    }
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(tree);
+    fsdp_context_destroy(context);
+}
+
+Test(models, gpt2_has_hugging_faces_names_and_shapes_and_a_group_a_block)
+{
+    static const char want[] = "wte.weight 10x8 0\nwpe.weight 5x8 0\n"
+                               "h.0.ln_1.weight 8 1\nh.0.ln_1.bias 8 1\n"
+                               "h.0.attn.c_attn.weight 8x24 1\nh.0.attn.c_attn.bias 24 1\n"
+                               "h.0.attn.c_proj.weight 8x8 1\nh.0.attn.c_proj.bias 8 1\n"
+                               "h.0.ln_2.weight 8 1\nh.0.ln_2.bias 8 1\n"
+                               "h.0.mlp.c_fc.weight 8x32 1\nh.0.mlp.c_fc.bias 32 1\n"
+                               "h.0.mlp.c_proj.weight 32x8 1\nh.0.mlp.c_proj.bias 8 1\n"
+                               "ln_f.weight 8 0\nln_f.bias 8 0\n";
+    struct job job = small();
+    char got[4096];
+
+    job.model.kind = (char *)"gpt2";
+    job.model.layers = 1;
+
+    list_parameters(&job, got, sizeof got);
+
+    cr_assert_str_eq(got, want);
 }

@@ -1,0 +1,255 @@
+#include "shard_runtime/trainer/export.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/shardfile/safetensors.h"
+#include "shard_runtime/trainer/models.h"
+
+static const char weights_name[] = "model.safetensors", config_name[] = "config.json";
+enum { NAME_BYTES = 512, NONE = -1 };
+
+struct export
+{
+    struct fsdp_model *model;
+    size_t n_parameters;
+    float *whole;     /* the parameter that was gathered last */
+    int64_t gathered; /* which one; NONE */
+};
+
+/* --- config.json --- */
+
+/* The names of transformers' GPT2Config. With the published vocabulary its last token ends and begins a text. */
+static void add_gpt2_config(const struct job *job, struct json_text *out)
+{
+    const double p = job->model.dropout;
+
+    json_add(out, "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n");
+    json_add(out, "  \"vocab_size\": %" PRIu64 ",\n  \"n_positions\": %" PRIu64 ",\n", job->model.vocab,
+             job->model.seq);
+    json_add(out,
+             "  \"n_embd\": %" PRIu64 ",\n  \"n_layer\": %" PRIu64 ",\n  \"n_head\": %" PRIu64
+             ",\n  \"n_inner\": null,\n",
+             job->model.dim, job->model.layers, job->model.heads);
+    json_add(out, "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n");
+    json_add(out, "  \"attn_pdrop\": %g,\n  \"embd_pdrop\": %g,\n  \"resid_pdrop\": %g,\n", p, p, p);
+    json_add(out, "  \"initializer_range\": 0.02,\n  \"tie_word_embeddings\": true,\n");
+    if (job->model.vocab == 50257)
+        json_add(out, "  \"bos_token_id\": 50256,\n  \"eos_token_id\": 50256,\n");
+    else
+        json_add(out, "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n");
+    json_add(out, "  \"torch_dtype\": \"float32\"\n}\n");
+}
+
+static void add_own_config(const struct job *job, struct json_text *out)
+{
+    json_add(out, "{\n  \"model_type\": \"fsdprun-transformer\",\n");
+    json_add(out, "  \"layers\": %" PRIu64 ",\n  \"dim\": %" PRIu64 ",\n  \"heads\": %" PRIu64 ",\n",
+             job->model.layers, job->model.dim, job->model.heads);
+    json_add(out, "  \"vocab\": %" PRIu64 ",\n  \"seq\": %" PRIu64 ",\n  \"dropout\": %g,\n",
+             job->model.vocab, job->model.seq, job->model.dropout);
+    json_add(out, "  \"causal\": %s,\n  \"tied\": %s\n}\n", job->model.causal ? "true" : "false",
+             job->model.tied ? "true" : "false");
+}
+
+void export_config(const struct job *job, struct json_text *out)
+{
+    if (strcmp(job->model.kind, "gpt2") == 0)
+        add_gpt2_config(job, out);
+    else
+        add_own_config(job, out);
+}
+
+/* --- parameters, one whole at a time --- */
+
+/* Collective: every rank comes here for every parameter, in order. */
+static enum fsdp_status gather(struct export *export, size_t index, struct fsdp_err *err)
+{
+    struct fsdp_parameter_info info;
+    enum fsdp_status status = fsdp_model_parameter(export->model, index, &info, err);
+
+    if (status != FSDP_OK)
+        return status;
+    export->gathered = (int64_t)index;
+    return fsdp_parameter_gather(export->model, info.name, FSDP_VALUE, export->whole, info.n_elems, err);
+}
+
+/* The writer takes tensor after tensor, each from its beginning to its end. */
+static enum fsdp_status read_whole(void *user, size_t index, uint64_t offset, void *bytes, size_t size_bytes,
+                                   struct fsdp_err *err)
+{
+    struct export *export = user;
+    enum fsdp_status status = FSDP_OK;
+
+    while (export->gathered < (int64_t)index && status == FSDP_OK)
+        status = gather(export, (size_t)(export->gathered + 1), err);
+    if (status == FSDP_OK)
+        memcpy(bytes, (const char *)export->whole + offset, size_bytes);
+    return status;
+}
+
+static enum fsdp_status make_room(struct export *export, struct fsdp_err *err)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < export->n_parameters; i++) {
+        struct fsdp_parameter_info info;
+
+        if (fsdp_model_parameter(export->model, i, &info, NULL) == FSDP_OK && info.n_elems > most)
+            most = info.n_elems;
+    }
+    export->whole = malloc(most * sizeof *export->whole);
+    return export->whole != NULL
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a parameter of %zu elements", most);
+}
+
+/* --- files --- */
+
+static enum fsdp_status write_weights(struct export *export, const char *prefix, const char *path,
+                                      struct fsdp_err *err)
+{
+    const struct rows_store store = { .user = export, .read = read_whole };
+    struct safetensors_tensor *tensors = calloc(export->n_parameters, sizeof *tensors);
+    char(*names)[NAME_BYTES] = calloc(export->n_parameters, sizeof *names);
+    struct safetensors_written written;
+    enum fsdp_status status = FSDP_OK;
+
+    if (tensors == NULL || names == NULL)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the names of an export");
+    for (size_t i = 0; i < export->n_parameters && status == FSDP_OK; i++) {
+        struct fsdp_parameter_info info;
+
+        status = fsdp_model_parameter(export->model, i, &info, err);
+        if (status != FSDP_OK)
+            break;
+        snprintf(names[i], sizeof names[i], "%s%s", prefix != NULL ? prefix : "", info.name);
+        tensors[i] = (struct safetensors_tensor){
+            .name = names[i], .dtype = FSDP_F32, .n_dims = (size_t)info.n_dims, .store = &store, .in_store = i
+        };
+        for (int d = 0; d < info.n_dims; d++)
+            tensors[i].shape[d] = info.shape[d];
+    }
+    if (status == FSDP_OK)
+        status = safetensors_write(&io_posix, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
+    free(names);
+    free(tensors);
+    return status;
+}
+
+static enum fsdp_status write_config(const struct job *job, const char *path, struct fsdp_err *err)
+{
+    struct json_text text = { 0 };
+    enum fsdp_status status;
+
+    export_config(job, &text);
+    status = text.failed ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", path)
+                         : io_write_file(&io_posix, path, text.bytes, text.length, err);
+    json_text_free(&text);
+    return status;
+}
+
+/* What an attempt that did not end may have left. */
+static void empty(const char *directory)
+{
+    const char *const names[] = { weights_name, config_name };
+    char path[IO_PATH_BYTES];
+
+    for (size_t i = 0; i < 2; i++)
+        if (io_join(path, directory, names[i], NULL) == FSDP_OK)
+            (void)io_posix.unlink(&io_posix, path);
+}
+
+static enum fsdp_status write_directory(struct export *export, const struct job *job, const char *hidden,
+                                        const char *final, const char *above, struct fsdp_err *err)
+{
+    char path[IO_PATH_BYTES];
+    enum fsdp_status status = io_make_directories(&io_posix, hidden, err);
+
+    empty(hidden);
+    if (status == FSDP_OK)
+        status = io_join(path, hidden, weights_name, err);
+    if (status == FSDP_OK)
+        status = write_weights(export, models_weight_names(job)->prefix, path, err);
+    if (status == FSDP_OK)
+        status = io_join(path, hidden, config_name, err);
+    if (status == FSDP_OK)
+        status = write_config(job, path, err);
+    if (status == FSDP_OK)
+        status = io_sync_directory(&io_posix, hidden, err);
+    if (status == FSDP_OK && io_posix.rename(&io_posix, hidden, final) < 0)
+        status = fsdp_fail(err, FSDP_ERR_IO, "name %s: %s", final, strerror(errno));
+    return status == FSDP_OK ? io_sync_directory(&io_posix, above, err) : status;
+}
+
+struct places {
+    char above[IO_PATH_BYTES], hidden[IO_PATH_BYTES], final[IO_PATH_BYTES];
+};
+
+static enum fsdp_status find_places(struct places *places, const struct trainer *trainer,
+                                    struct fsdp_err *err)
+{
+    char step[COMMIT_NAME_BYTES], hidden[COMMIT_NAME_BYTES + 1];
+    enum fsdp_status status = io_join(places->above, trainer->run_dir, "export", err);
+
+    commit_step_name((int64_t)trainer->step, step);
+    snprintf(hidden, sizeof hidden, ".%s", step);
+    if (status == FSDP_OK)
+        status = io_join(places->hidden, places->above, hidden, err);
+    return status == FSDP_OK ? io_join(places->final, places->above, step, err) : status;
+}
+
+/* The ranks must agree whether there is anything to gather. */
+static enum fsdp_status is_wanted(const struct trainer *trainer, const struct places *places, bool *wanted,
+                                  struct fsdp_err *err)
+{
+    struct io_stat there;
+    int64_t word = trainer->rank == 0 && io_posix.stat(&io_posix, places->final, &there) < 0;
+    const enum fsdp_status status =
+        fsdp_all_reduce(fsdp_context_comm(trainer->context), &word, 1, FSDP_I64, FSDP_MAX, NULL, err);
+
+    *wanted = word != 0;
+    return status;
+}
+
+enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err)
+{
+    struct export export = { .model = trainer->model,
+                             .n_parameters = fsdp_model_parameter_count(trainer->model),
+                             .gathered = NONE };
+    struct places places;
+    struct fsdp_err later = { 0 };
+    enum fsdp_status status, rest;
+    bool wanted;
+
+    fsdp_context_phase(trainer->context, FSDP_PHASE_SAVE);
+    status = find_places(&places, trainer, err); /* the same on every rank */
+    if (status == FSDP_OK)
+        status = is_wanted(trainer, &places, &wanted, err);
+    if (status != FSDP_OK || !wanted)
+        return status;
+    status = trainer_agree(trainer, make_room(&export, err), err);
+    if (status != FSDP_OK)
+        goto done;
+    if (trainer->rank == 0)
+        status = write_directory(&export, trainer->job, places.hidden, places.final, places.above, err);
+    /* Whatever became of the file, the other ranks are in the middle of their parameters. */
+    for (rest = FSDP_OK; export.gathered + 1 < (int64_t) export.n_parameters && rest == FSDP_OK;)
+        rest = gather(&export, (size_t)(export.gathered + 1), &later);
+    if (status == FSDP_OK && rest != FSDP_OK)
+        status = fsdp_fail(err, rest, "%s", later.message);
+    if (status == FSDP_OK || rest == FSDP_OK)
+        status = trainer_agree(trainer, status, err);
+    if (status == FSDP_OK && trainer->rank == 0)
+        printf("exported to %s\n", places.final);
+done:
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "exporting the model");
+    free(export.whole);
+    return status;
+}
