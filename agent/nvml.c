@@ -18,70 +18,51 @@
 #include <unistd.h>
 
 #include "agent/clock.h"
+#include "agent/nvml_impl.h"
 
 enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
 /* --- the library's side: as its documented interface says ------------------------------------------------------ */
 
-enum { NVML_SUCCESS = 0, NVML_MIG_ENABLED = 1 };
+enum { NVML_MIG_ENABLED = 1 };
 
-struct nvml_pci_info { /* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3 */
-    char bus_id_legacy[16];
-    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
-    char bus_id[32];
-};
-
-struct nvml {
-    void *library;
-    int (*init)(void);
-    const char *(*words)(int);
-    int (*count)(unsigned *);
-    int (*handle)(unsigned, void **);
-    int (*uuid)(void *, char *, unsigned);
-    int (*pci)(void *, struct nvml_pci_info *);
-    /* Not in drivers from before there was MIG. */
-    int (*mig_mode)(void *, unsigned *, unsigned *);
-    int (*max_migs)(void *, unsigned *);
-    int (*mig)(void *, unsigned, void **);
-};
-
-typedef void any_function(void);
-
-static any_function *look_up(void *library, const char *name)
+nvml_function *nvml_look_up(void *library, const char *name)
 {
     union {
         void *object; /* ISO C has no cast from one to the other; dlsym(3) */
-        any_function *function;
+        nvml_function *function;
     } found = { .object = dlsym(library, name) };
 
     return found.function;
 }
 
-static enum fsdp_status open_library(struct nvml *nvml, const char *name, struct fsdp_err *err)
+enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err *err)
 {
     nvml->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.160s", dlerror());
-    nvml->init = (int (*)(void))look_up(nvml->library, "nvmlInit_v2");
-    nvml->words = (const char *(*)(int))look_up(nvml->library, "nvmlErrorString");
-    nvml->count = (int (*)(unsigned *))look_up(nvml->library, "nvmlDeviceGetCount_v2");
-    nvml->handle = (int (*)(unsigned, void **))look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2");
-    nvml->uuid = (int (*)(void *, char *, unsigned))look_up(nvml->library, "nvmlDeviceGetUUID");
-    nvml->pci = (int (*)(void *, struct nvml_pci_info *))look_up(nvml->library, "nvmlDeviceGetPciInfo_v3");
+    nvml->init = (int (*)(void))nvml_look_up(nvml->library, "nvmlInit_v2");
+    nvml->words = (const char *(*)(int))nvml_look_up(nvml->library, "nvmlErrorString");
+    nvml->count = (int (*)(unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetCount_v2");
+    nvml->handle = (int (*)(unsigned, void **))nvml_look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2");
+    nvml->uuid = (int (*)(void *, char *, unsigned))nvml_look_up(nvml->library, "nvmlDeviceGetUUID");
+    nvml->pci =
+        (int (*)(void *, struct nvml_pci_info *))nvml_look_up(nvml->library, "nvmlDeviceGetPciInfo_v3");
     if (nvml->init == NULL || nvml->words == NULL || nvml->count == NULL || nvml->handle == NULL ||
         nvml->uuid == NULL || nvml->pci == NULL)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.100s is too old", name);
-    nvml->mig_mode = (int (*)(void *, unsigned *, unsigned *))look_up(nvml->library, "nvmlDeviceGetMigMode");
-    nvml->max_migs = (int (*)(void *, unsigned *))look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount");
-    nvml->mig =
-        (int (*)(void *, unsigned, void **))look_up(nvml->library, "nvmlDeviceGetMigDeviceHandleByIndex");
+    nvml->mig_mode =
+        (int (*)(void *, unsigned *, unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetMigMode");
+    nvml->max_migs =
+        (int (*)(void *, unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount");
+    nvml->mig = (int (*)(void *, unsigned, void **))nvml_look_up(nvml->library,
+                                                                 "nvmlDeviceGetMigDeviceHandleByIndex");
     if (nvml->max_migs == NULL || nvml->mig == NULL)
         nvml->mig_mode = NULL;
     return FSDP_OK;
 }
 
-/* "00000000:3B:00.0" as the kernel writes it: four digits of domain, lower case. */
-static void kernel_name(const struct nvml_pci_info *info, char out[NVML_PCI_BYTES])
+void nvml_kernel_name(const struct nvml_pci_info *info, char out[NVML_PCI_BYTES])
 {
     snprintf(out, NVML_PCI_BYTES, "%04x:%02x:%02x.0", info->domain, info->bus & 0xff, info->device & 0xff);
 }
@@ -100,7 +81,7 @@ static int add_gpus(const struct nvml *nvml, struct nvml_list *list, void **hand
             nvml->uuid(handles[list->n], device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS ||
             nvml->pci(handles[list->n], &info) != NVML_SUCCESS)
             continue;
-        kernel_name(&info, device->pci);
+        nvml_kernel_name(&info, device->pci);
         device->parent = -1;
         list->n++;
     }
@@ -136,7 +117,7 @@ static enum fsdp_status ask_here(const char *library, struct nvml_list *list, st
 {
     struct nvml nvml = { 0 };
     void *handles[NVML_MAX];
-    enum fsdp_status status = open_library(&nvml, library, err);
+    enum fsdp_status status = nvml_open(&nvml, library, err);
     int error;
 
     if (status != FSDP_OK)

@@ -99,6 +99,7 @@ static void on_timer_closed(uv_handle_t *handle)
 
 static void close_all(struct world *world)
 {
+    world_gpus_end(world);
     link_server_destroy(world->links);
     world->links = NULL;
     timer_pipe_destroy(world->timers);
@@ -134,9 +135,11 @@ static void perform(struct world *world, enum world_action action)
         world_kill(world);
         return;
     case WA_DRAIN:
+        world_gpus_end(world);
         world_drain(world);
         return;
     case WA_SWEEP:
+        world_gpus_end(world);
         world_sweep(world);
         return;
     case WA_ABANDON:
@@ -169,6 +172,8 @@ static bool must_wait(const struct world *world)
 {
     const enum world_event event = world->queue[world->queue_head];
 
+    if (event == WE_FORM && world_gpus_wait(world))
+        return true;
     return (event == WE_FORM || event == WE_END) && world->n_worker_handles > 0;
 }
 
@@ -257,6 +262,7 @@ static void post_and_run(struct world *world, enum world_event event)
 void world_form(struct world *world, const struct world_plan *plan)
 {
     world->plan = *plan;
+    world_gpus_begin(world);
     post_and_run(world, WE_FORM);
 }
 
@@ -264,6 +270,7 @@ void world_stop(struct world *world, int signal, bool now)
 {
     if (world->stop_signal == 0)
         world->stop_signal = signal;
+    world_gpus_let_go(world);
     post_and_run(world, now ? WE_STOP_NOW : WE_STOP);
 }
 
@@ -294,5 +301,6 @@ void world_put(struct world *world, int generation, const char *key, const void 
 
 void world_end(struct world *world)
 {
+    world_gpus_let_go(world);
     post_and_run(world, WE_END);
 }

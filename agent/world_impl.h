@@ -8,6 +8,7 @@
 #ifndef AGENT_WORLD_IMPL_H
 #define AGENT_WORLD_IMPL_H
 
+#include "agent/gpu_health.h"
 #include "agent/link_server.h"
 #include "agent/oom.h"
 #include "agent/progress.h"
@@ -16,6 +17,8 @@
 #include "agent/world_fsm.h"
 
 enum { WORLD_QUEUE = 64, WORLD_LEFT = 64 };
+
+struct gpu_watch;
 
 struct world {
     const struct agent_config *config;
@@ -39,6 +42,9 @@ struct world {
     struct timer_pipe *timers; /* NULL: nobody asked for watchdog timers */
     pid_t left[WORLD_LEFT];    /* what could not be killed, and is not waited for again */
     int n_left;
+    struct gpu_watch *gpu_watch; /* of the generation; NULL: there is no driver */
+    struct gpu_health gpu_health;
+    int64_t gpu_deadline_ns; /* until then the next generation waits for their memory; 0: it does not */
     char host[DEATH_HOST_BYTES];
 };
 
@@ -79,6 +85,17 @@ void world_abandon(struct world *world);
 
 /** Make the watchdog timers of the workers, where the environment asks for them (agent/timer_pipe.h). */
 enum fsdp_status world_make_timers(struct world *world, struct fsdp_err *err);
+
+/** The GPUs of a generation that is to be formed: watch them, and wait for their memory unless it is the first. */
+void world_gpus_begin(struct world *world);
+/** Does the generation have to wait? */
+bool world_gpus_wait(const struct world *world);
+/** Look whether it still has to, and go on when not. */
+void world_gpus_look(struct world *world);
+/** Wait no more. */
+void world_gpus_let_go(struct world *world);
+/** The generation is over: watch no more, and record what was seen. */
+void world_gpus_end(struct world *world);
 
 /** Look for hangs and draw the progress line: the callback of world->look. */
 void world_watch(uv_timer_t *timer);

@@ -143,6 +143,7 @@ void world_watch(uv_timer_t *timer)
 {
     struct world *world = timer->data;
 
+    world_gpus_look(world);
     if (world->state == WS_DOWN || world->workers == NULL || world->links == NULL)
         return;
     look_for_hang(world);

@@ -2,6 +2,8 @@
  * A stand-in for libnvidia-ml.so.1. FAKE_NVML says which GPUs there are:
  *   "GPU-aa@3b;GPU-bb@5e+MIG-1+MIG-2"  names, bus numbers (hexadecimal), and the MIG devices of each
  *   "refuse", "crash", "hang"          what nvmlInit_v2() does instead
+ * FAKE_NVML_STATE names a directory of files: memory (bytes in use), ecc, throttle, xid (taken once, and deleted) are
+ * what the GPUs say; asked (a line for each nvmlInit_v2()) and told (the last memory that was given) are left there.
  * The prototypes are those of NVIDIA's documentation of NVML.
  */
 #include <signal.h>
@@ -10,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, MOST = 32, MIGS = 7 };
+enum { SUCCESS = 0, INVALID = 2, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, MOST = 32, MIGS = 7 };
 
 struct pci_info {
     char bus_id_legacy[16];
@@ -41,6 +43,127 @@ int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count);
 int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **mig);
 
+struct memory_info {
+    unsigned long long total, free, used;
+};
+struct utilisation {
+    unsigned gpu, memory;
+};
+struct event_data {
+    void *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+int nvmlDeviceGetMemoryInfo(void *handle, struct memory_info *info);
+int nvmlDeviceGetUtilizationRates(void *handle, struct utilisation *rates);
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *celsius);
+int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, unsigned long long *count);
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons);
+int nvmlEventSetCreate(void **set);
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set);
+int nvmlEventSetWait_v2(void *set, struct event_data *data, unsigned timeout_ms);
+
+/* --- the state -------------------------------------------------------------------------------------------------- */
+
+static const char *state_path(const char *name)
+{
+    static char path[4096];
+    const char *directory = getenv("FAKE_NVML_STATE");
+
+    if (directory == NULL)
+        return NULL;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return path;
+}
+
+static unsigned long long state(const char *name)
+{
+    const char *path = state_path(name);
+    FILE *file = path == NULL ? NULL : fopen(path, "re");
+    unsigned long long value = 0;
+
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%llu", &value) != 1)
+        value = 0;
+    fclose(file);
+    return value;
+}
+
+static void leave(const char *name, const char *mode, unsigned long long value)
+{
+    const char *path = state_path(name);
+    FILE *file = path == NULL ? NULL : fopen(path, mode);
+
+    if (file == NULL)
+        return;
+    fprintf(file, "%llu\n", value);
+    fclose(file);
+}
+
+int nvmlDeviceGetMemoryInfo(void *handle, struct memory_info *info)
+{
+    (void)handle;
+    *info = (struct memory_info){ .total = 80ull << 30, .used = state("memory") };
+    info->free = info->total - info->used;
+    leave("told", "we", info->used);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, struct utilisation *rates)
+{
+    (void)handle;
+    *rates = (struct utilisation){ 50, 20 };
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *celsius)
+{
+    (void)handle;
+    *celsius = 60;
+    return sensor == 0 ? SUCCESS : INVALID;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int counter, unsigned long long *count)
+{
+    (void)handle;
+    *count = state("ecc");
+    return kind == 1 && counter == 0 ? SUCCESS : INVALID;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons)
+{
+    (void)handle;
+    *reasons = state("throttle");
+    return SUCCESS;
+}
+
+int nvmlEventSetCreate(void **set)
+{
+    *set = devices;
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set)
+{
+    (void)handle;
+    return types == 8 && set == devices ? SUCCESS : INVALID;
+}
+
+int nvmlEventSetWait_v2(void *set, struct event_data *data, unsigned timeout_ms)
+{
+    const unsigned long long xid = state("xid");
+
+    (void)set;
+    if (xid == 0) {
+        usleep(1000 * (timeout_ms < 20 ? timeout_ms : 20));
+        return TIMEOUT;
+    }
+    unlink(state_path("xid"));
+    *data = (struct event_data){ .device = &devices[0], .type = 8, .data = xid };
+    return SUCCESS;
+}
+
 static void read_device(char *text)
 {
     struct device *device = &devices[n_devices++];
@@ -63,6 +186,7 @@ int nvmlInit_v2(void)
         raise(SIGKILL);
     while (strcmp(text, "hang") == 0)
         pause();
+    leave("asked", "ae", 1);
     snprintf(copy, sizeof copy, "%s", text);
     n_devices = 0;
     while ((one = strsep(&rest, ";")) != NULL && n_devices < MOST)

@@ -43,6 +43,7 @@ static const char *const pure[] = {
     R "optim/state_window.",
     R "job/",
     "agent/gpu_visible.",
+    "agent/gpu_health.",
     "agent/cpu_mask.",
     "agent/cgroup.",
     "agent/numa.",

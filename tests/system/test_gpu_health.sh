@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The health of GPUs, with a stand-in for NVML: what is warned of, what is recorded, and a restart that waits for memory.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/support/harness.sh
+export FSDP_TEST_NVML=$TOY/fake_nvml FAKE_NVML="GPU-aa@3b;GPU-bb@5e" FAKE_NVML_STATE=$WORK/state STATE=$WORK/state
+GIB=1073741824
+fresh() { rm -rf "$STATE" && mkdir "$STATE" && echo $GIB > "$STATE/memory"; }
+# A worker waits for what it was told to see: conditions, each with a deadline.
+cat > "$WORK/lib.sh" << 'END'
+events=$FSDP_RUN_DIR/events.jsonl
+until_seen() { # FILE PATTERN
+  local i
+  for ((i = 0; i < 1200; i++)); do grep -q -- "$2" "$1" 2> /dev/null && return 0; read -r -t 0.05 < <(sleep 1); done
+  echo "never seen in $1: $2" >&2; exit 9
+}
+put() { echo "$2" > "$STATE/.$1" && mv "$STATE/.$1" "$STATE/$1"; }
+END
+
+fresh
+cat > "$WORK/warned.sh" << END
+. $WORK/lib.sh
+until_seen \$STATE/told 1073741824
+put xid 79
+until_seen \$events '"warning": "xid"'
+put ecc 3
+until_seen \$events '"warning": "ecc"'
+put throttle 64
+until_seen \$events '"warning": "throttle"'
+END
+check_status "a program that waits for each warning ends well" 0 "$BIN/fsdprun" --log-dir "$WORK/warned" --no-python bash "$WORK/warned.sh"
+events=$(cat "$WORK"/warned/*/events.jsonl)
+check_match "an XID is said with its meaning" 'GPU 0 \(0000:3b:00.0\): XID 79: it has fallen off the bus' "$(cat "$WORK/err")"
+check_match "and is an event with its number" '"event": "gpu".*"warning": "xid".*"gpu": 0.*"xid": 79' "$events"
+check_match "ECC errors that grow" 'GPU [01] .*3 more uncorrected ECC errors' "$(cat "$WORK/err")"
+check_match "throttling by heat" 'slowed down \(reasons 0x40\)' "$(cat "$WORK/err")"
+check_eq "each GPU's use is recorded once" "2" "$(grep -c '"event": "gpu_usage"' <<< "$events")"
+check_match "with memory, utilisation, XIDs" '"memory_most_bytes": 1073741824.*"memory_bytes": 85899345920.*"utilisation_percent": 50.*"xids": 1' "$events"
+
+fresh
+cat > "$WORK/held.sh" << END
+. $WORK/lib.sh
+if [ "\$TORCHELASTIC_RESTART_COUNT" = 0 ]; then
+  until_seen \$STATE/told '^1073741824'
+  put memory 10737418240
+  until_seen \$STATE/told '^10737418240'
+  exit 1
+fi
+cat \$STATE/memory > $WORK/at_start
+END
+cat > "$WORK/free.sh" << END
+FSDP_RUN_DIR=$WORK
+. $WORK/lib.sh
+for ((i = 0; i < 2400; i++)); do [ "\$(wc -l 2> /dev/null < \$STATE/asked)" = 2 ] && break; read -r -t 0.05 < <(sleep 1); done
+put memory 1073741824
+END
+bash "$WORK/free.sh" & helper=$!
+check_status "a restart with a GPU's memory still in use" 0 "$BIN/fsdprun" --max-restarts 1 --log-dir "$WORK/held" --no-python bash "$WORK/held.sh"
+wait $helper
+check_eq "waits until it is free" "$GIB" "$(cat "$WORK/at_start")"
+
+fresh
+sed -i '/^cat /d' "$WORK/held.sh"
+check_status "where it never is, the restart comes all the same" 0 "$BIN/fsdprun" --max-restarts 1 --log-dir "$WORK/never" --no-python bash "$WORK/held.sh"
+check_match "and it is said" 'the memory of a GPU is still in use after 10 s; starting all the same' "$(cat "$WORK/err")"
+
+for mode in refuse crash hang; do
+  check_status "an NVML that does $mode is no reason not to run" 0 env FAKE_NVML=$mode "$BIN/fsdprun" --no-python true
+done
+FAKE_NVML=hang check_status "nor not to restart, 10 s later" 3 "$BIN/fsdprun" --max-restarts 1 --no-python sh -c 'exit 3'
+check "no watcher is left behind" test -z "$(pgrep -P 1 fsdp-gpu-watch)"
+[ "$n_failed" -eq 0 ]
