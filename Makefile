@@ -90,7 +90,7 @@ CUDA_LIB  := $(firstword $(wildcard $(CUDA_ROOT)/lib64 $(CUDA_ROOT)/lib))
 # Where the C compiler goes through ccache nvcc does too: it takes long.
 CCACHE    := $(if $(filter ccache,$(notdir $(realpath $(shell command -v $(CC))))),ccache)
 NVCC_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
-NVCCFLAGS := -std=c++17 -O3 $(NVCC_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall --fmad=false
+NVCCFLAGS := -std=c++17 -O3 $(NVCC_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Werror all-warnings
 CUDA_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(call src,shard_runtime/cuda)) \
              $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard shard_runtime/cuda/kernels/*.cu))
 $(BUILD)/obj/shard_runtime/cuda/%.o: CPPFLAGS += -isystem $(CUDA_ROOT)/include

@@ -113,6 +113,11 @@ void *emulate_shared(void)
     return grid.shared;
 }
 
+bool emulate_copies_at_once(void)
+{
+    return grid.order == EMULATE_FORWARD || (grid.order == EMULATE_SEEDED && grid.seed % 2 == 1);
+}
+
 void emulate_barrier(const char *file, int line)
 {
     struct thread *self = grid.self;
@@ -208,26 +213,57 @@ static void permute(unsigned *order, unsigned n, uint64_t *random)
     }
 }
 
-/* The threads take turns until all have ended. Whoever waits when nobody can go on waits for ever. */
-static void run_block(uint64_t *random)
+/* One thread, until it waits or ends; false where it waits already. */
+static bool run_thread(struct thread *thread)
+{
+    if (thread->state != READY)
+        return false;
+    grid.self = thread;
+    emulate_place = &thread->place;
+    grid.switches++;
+    fiber_switch(fiber_main(), thread->fiber);
+    return true;
+}
+
+/* All threads by turns, in another order every time. */
+static bool run_threads_seeded(uint64_t *random)
 {
     unsigned order[EMULATE_MAX_THREADS];
+    bool progress = false;
 
-    while (grid.n_ended < grid.n_threads) {
-        bool progress = false;
+    permute(order, grid.n_threads, random);
+    for (unsigned i = 0; i < grid.n_threads; i++)
+        progress |= run_thread(&grid.threads[order[i]]);
+    return progress;
+}
 
-        permute(order, grid.n_threads, random);
-        for (unsigned i = 0; i < grid.n_threads; i++) {
-            struct thread *thread = &grid.threads[order[i]];
+/* A warp goes on for as long as it can before the next one moves at all: the furthest that warps can be apart. */
+static bool run_warps_in_order(void)
+{
+    unsigned warps[EMULATE_MAX_THREADS / EMULATE_WARP], lanes[EMULATE_WARP];
+    bool progress = false;
 
-            if (thread->state != READY)
-                continue;
-            progress = true;
-            grid.self = thread;
-            emulate_place = &thread->place;
-            grid.switches++;
-            fiber_switch(fiber_main(), thread->fiber);
+    permute(warps, grid.n_threads / EMULATE_WARP, NULL);
+    permute(lanes, EMULATE_WARP, NULL);
+    for (unsigned w = 0; w < grid.n_threads / EMULATE_WARP; w++) {
+        bool moves = true;
+
+        while (moves) {
+            moves = false;
+            for (unsigned i = 0; i < EMULATE_WARP; i++)
+                moves |= run_thread(&grid.threads[warps[w] * EMULATE_WARP + lanes[i]]);
+            progress |= moves;
         }
+    }
+    return progress;
+}
+
+/* Until all threads have ended. Whoever waits when nobody can go on waits for ever. */
+static void run_block(uint64_t *random)
+{
+    while (grid.n_ended < grid.n_threads) {
+        const bool progress = grid.order == EMULATE_SEEDED ? run_threads_seeded(random) : run_warps_in_order();
+
         if (!progress) {
             const struct thread *stuck = waiting(0, grid.n_threads, AT_WARP);
 

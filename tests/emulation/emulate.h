@@ -22,7 +22,10 @@ extern "C" {
 
 enum emulate_order { EMULATE_FORWARD, EMULATE_REVERSE, EMULATE_SEEDED };
 
-/** The order of blocks and threads from now on. `seed` is the seeded order's. */
+/**
+ * The order of blocks and threads from now on. Forward and reverse let a warp go on as long as it can before the next
+ * one moves; seeded lets all threads take turns in an order that `seed` draws anew each time.
+ */
 void emulate_schedule(enum emulate_order order, uint64_t seed);
 
 struct emulate_size {
@@ -67,6 +70,11 @@ uint64_t emulate_switches(void);
 
 /** The block's dynamic shared memory. */
 void *emulate_shared(void);
+/**
+ * When an asynchronous copy is carried out: at once, which harms who still reads what it writes over, or when it is
+ * waited for, which harms who does not wait. Forward and odd seeds: at once.
+ */
+bool emulate_copies_at_once(void);
 void emulate_barrier(const char *file, int line);
 /**
  * Show `size` bytes to the warp and wait for all its lanes; the slot of lane i is at i * EMULATE_SLOT_BYTES from what

@@ -41,11 +41,6 @@ inline void block_barrier(const char *file = __builtin_FILE(), int line = __buil
     emulate_barrier(file, line);
 }
 
-inline void warp_barrier(const char *file = __builtin_FILE(), int line = __builtin_LINE())
-{
-    emulate_warp("", 1, file, line);
-}
-
 template <class T>
 T warp_from(T value, int lane, const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {

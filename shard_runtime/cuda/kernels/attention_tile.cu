@@ -39,10 +39,10 @@ __device__ __forceinline__ void probabilities(const attention_call<bf16> &call, 
             UNROLL
             for (int i = half * 2; i < half * 2 + 2; i++) {
                 const int key = first_key + n * 8 + tile_column_of(i);
+                const bool sees = key < call.seq && (!call.causal || key <= query);
 
-                if (key >= call.seq || (call.causal && key > query))
-                    score[n].at[i] = -INFINITY;
-                largest = fmaxf(largest, score[n].at[i] * to_log2);
+                score[n].at[i] = sees ? score[n].at[i] * to_log2 : -INFINITY;
+                largest = fmaxf(largest, score[n].at[i]);
             }
         largest = fmaxf(largest, warp_xor(largest, 1)); /* four lanes have the row */
         largest = fmaxf(largest, warp_xor(largest, 2));
@@ -51,7 +51,7 @@ __device__ __forceinline__ void probabilities(const attention_call<bf16> &call, 
         for (int n = 0; n < KEYS / 8; n++)
             UNROLL
             for (int i = half * 2; i < half * 2 + 2; i++) {
-                score[n].at[i] = exp2f(score[n].at[i] * to_log2 - largest);
+                score[n].at[i] = exp2f(score[n].at[i] - largest);
                 sum += score[n].at[i];
                 if (DROPS)
                     score[n].at[i] *= drop_factor(call.dropped, attention_first(call) + query,

@@ -7,8 +7,7 @@
  *                                    multiple of 32, in x alone. A template's name with a comma stands in parentheses.
  *   block_shared<T>()                the block's dynamic shared memory, aligned to 16, holding garbage at the start
  *   block_barrier()                  all threads of the block
- *   warp_barrier()                   all 32 lanes, as the shuffles below
- *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l
+ *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l; all 32 lanes together
  *   atomic_max(p, v)                 of unsigned integers alone: their order shows in no bit
  *   UNROLL                           before a loop over an array that is to stay in registers
  *
@@ -46,11 +45,6 @@ __device__ __forceinline__ T *block_shared()
 __device__ __forceinline__ void block_barrier()
 {
     __syncthreads();
-}
-
-__device__ __forceinline__ void warp_barrier()
-{
-    __syncwarp();
 }
 
 template <class T>

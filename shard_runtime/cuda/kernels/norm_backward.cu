@@ -105,8 +105,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm_rows(norm_gradient<T> norm, 
     float *run = in_shared ? block_shared<float>() + warp * run_size : partial + worker * run_size;
 
     for (size_t k = lane; norm.parameters && k < run_size; k += WARP)
-        run[k] = 0;
-    warp_barrier();
+        run[k] = 0; /* by the lane that will add there: a slot's bank is its lane */
     for (size_t row = worker; row < norm.rows; row += static_cast<size_t>(gridDim.x) * ROW_WARPS)
         row_gradient<T, N>(norm, row, run, padded);
     if (!norm.parameters || !in_shared)

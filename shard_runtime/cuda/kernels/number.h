@@ -5,6 +5,7 @@
 #ifndef CUDA_KERNELS_NUMBER_H
 #define CUDA_KERNELS_NUMBER_H
 
+#include <assert.h>
 #include <string.h>
 
 #include "shard_runtime/cuda/kernels/launch.h"
@@ -106,7 +107,8 @@ __device__ __forceinline__ pack<T> load_pack(const T *from)
 #else
     pack<T> to;
 
-    memcpy(&to, __builtin_assume_aligned(from, 16), sizeof to);
+    assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
+    memcpy(&to, from, sizeof to);
     return to;
 #endif
 }
@@ -117,7 +119,8 @@ __device__ __forceinline__ void store_pack(T *to, const pack<T> &from)
 #ifdef __CUDACC__
     *reinterpret_cast<pack<T> *>(to) = from;
 #else
-    memcpy(__builtin_assume_aligned(to, 16), &from, sizeof from);
+    assert(reinterpret_cast<uintptr_t>(to) % 16 == 0);
+    memcpy(to, &from, sizeof from);
 #endif
 }
 

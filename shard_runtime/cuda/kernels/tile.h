@@ -129,9 +129,10 @@ inline void tile_mma(tile_c &c, const tile_a &a, const tile_b &b, const char *fi
 inline void tile_load_rows(uint32_t out[4], const bf16 *row, const char *file = __builtin_FILE(),
                            int line = __builtin_LINE())
 {
-    const unsigned char *slots = emulate_warp(__builtin_assume_aligned(row, 16), 16, file, line);
+    const unsigned char *slots = emulate_warp(row, 16, file, line);
     const int lane = static_cast<int>(threadIdx.x) % WARP;
 
+    assert(reinterpret_cast<uintptr_t>(row) % 16 == 0);
     for (int i = 0; i < 4; i++)
         memcpy(&out[i], slots + (i * 8 + lane / 4) * EMULATE_SLOT_BYTES + lane % 4 * 4, 4);
 }
@@ -139,9 +140,10 @@ inline void tile_load_rows(uint32_t out[4], const bf16 *row, const char *file = 
 inline void tile_load_rows_transposed(uint32_t out[4], const bf16 *row, const char *file = __builtin_FILE(),
                                       int line = __builtin_LINE())
 {
-    const unsigned char *slots = emulate_warp(__builtin_assume_aligned(row, 16), 16, file, line);
+    const unsigned char *slots = emulate_warp(row, 16, file, line);
     const int lane = static_cast<int>(threadIdx.x) % WARP;
 
+    assert(reinterpret_cast<uintptr_t>(row) % 16 == 0);
     for (int i = 0; i < 4; i++) {
         uint16_t half[2];
 
@@ -151,7 +153,7 @@ inline void tile_load_rows_transposed(uint32_t out[4], const bf16 *row, const ch
     }
 }
 
-/* A copy is carried out when it is waited for, not before: who does not wait reads what was there. */
+/* Copies that are carried out when they are waited for; under half of the schedules they are carried out at once. */
 struct tile_pending {
     struct copy {
         void *to;
@@ -164,11 +166,23 @@ struct tile_pending {
 };
 inline tile_pending tile_pending_of[EMULATE_MAX_THREADS];
 
+inline void tile_carry_out(void *to, const void *from, bool valid)
+{
+    if (valid)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
+}
+
 inline void tile_copy(void *to, const void *from, bool valid)
 {
     tile_pending &pending = tile_pending_of[threadIdx.x];
 
-    pending.copies.push_back({ __builtin_assume_aligned(to, 16), __builtin_assume_aligned(from, 16), valid, pending.set });
+    assert(reinterpret_cast<uintptr_t>(to) % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0);
+    if (emulate_copies_at_once())
+        tile_carry_out(to, from, valid);
+    else
+        pending.copies.push_back({ to, from, valid, pending.set });
 }
 
 inline void tile_copies_close()
@@ -185,10 +199,7 @@ void tile_copies_wait()
     while (done < pending.copies.size() && pending.copies[done].set < pending.set - N) {
         const tile_pending::copy &copy = pending.copies[done++];
 
-        if (copy.valid)
-            memcpy(copy.to, copy.from, 16);
-        else
-            memset(copy.to, 0, 16);
+        tile_carry_out(copy.to, copy.from, copy.valid);
     }
     pending.copies.erase(pending.copies.begin(), pending.copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
@@ -235,7 +246,8 @@ __device__ __forceinline__ void tile_store_pair(bf16 *to, float first, float sec
 #ifdef __CUDACC__
     *reinterpret_cast<uint32_t *>(to) = pair;
 #else
-    memcpy(__builtin_assume_aligned(to, 4), &pair, sizeof pair);
+    assert(reinterpret_cast<uintptr_t>(to) % 4 == 0);
+    memcpy(to, &pair, sizeof pair);
 #endif
 }
 
