@@ -60,6 +60,9 @@ struct unit_policy {
     double divide_factor; /* 0: the number of ranks */
     fsdp_all_reduce_hook_fn hook;
     void *hook_user;
+    fsdp_all_gather_fn all_gather; /* in place of the group's own; NULL: that */
+    fsdp_reduce_scatter_fn reduce_scatter;
+    void *all_gather_user, *reduce_scatter_user;
     fsdp_post_accumulate_grad_hook_fn post_hook;
     void *post_hook_user;
     struct unit_list prefetch[2]; /* in forward, in backward */

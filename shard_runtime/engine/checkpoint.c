@@ -14,6 +14,7 @@
 #include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
+#include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shardfile/json.h"
 
 void model_checkpoint_tensor(const struct fsdp_tensor_shard *shard, struct checkpoint_tensor *tensor)
@@ -98,6 +99,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     struct device_rows rows = { 0 };
     struct checkpoint_saved done;
 
+    (void)unshard_settle(model, NULL); /* a failed group stays failed; saving needs none */
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     status = check_world(model, err);
     if (status != FSDP_OK)
@@ -231,6 +233,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     enum fsdp_status status;
     int64_t step_found;
 
+    unshard_drop_all(model);
     fsdp_context_phase(model->context, FSDP_PHASE_LOAD);
     status = load_here(model, optimizer, directory, step, &manifest, err);
     step_found = (int64_t)manifest.step;

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/unshard.h"
 
 enum { MAX_MESHES = 16 };
 
@@ -65,6 +65,8 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
     enum fsdp_status status = check(model, max_norm, norm_type, err);
     double coefficient;
 
+    if (status == FSDP_OK)
+        status = unshard_settle(model, err);
     if (status != FSDP_OK)
         return status;
     for (int i = 0; i < model->n_meshes; i++)

@@ -5,6 +5,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 
 enum { ALIGN_ELEMS = 16 }; /* groups begin on 64 bytes */
@@ -162,6 +163,8 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         status = model_open_comms(model, err);
     if (status == FSDP_OK)
         status = alloc_shards(model, err);
+    if (status == FSDP_OK)
+        status = unshard_create(model, err);
     if (status == FSDP_OK && options->batch > 0)
         status = program_create(&model->training, model, options->batch, true, options->seq, err);
     if (status == FSDP_OK)
@@ -182,6 +185,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
     if (model == NULL)
         return;
     device = &model->context->device;
+    unshard_destroy(model); /* before the thread that may be at it */
     program_destroy(&model->training);
     program_destroy(&model->evaluation);
     if (model->parameters != NULL)

@@ -64,8 +64,9 @@ struct fsdp_model {
     int data_ranks;     /* that compute on samples of their own: those of each mesh */
     int T, tensor_rank; /* the tensor group: ranks that each have a part of split modules; 1 and 0 without */
     const struct fsdp_device_mesh *tensor_mesh;
-    struct fsdp_comm *tensor; /* borrowed from the mesh */
-    struct model_part *parts; /* one for each k among the groups of a mesh */
+    struct fsdp_comm *tensor;              /* borrowed from the mesh */
+    struct fsdp_unshard_handle *unsharded; /* of each group: gathered by hand between steps */
+    struct model_part *parts;              /* one for each k among the groups of a mesh */
     int n_parts;
     struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;

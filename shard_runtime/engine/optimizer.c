@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/unshard.h"
 
 static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
@@ -277,6 +278,7 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
     if (status != FSDP_OK)
         return status;
+    unshard_drop_all(optimizer->model);
     fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
     status = update_selected(optimizer, -1, err);
     memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);

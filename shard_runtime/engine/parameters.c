@@ -6,7 +6,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/rng.h"
-#include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 
 enum { STAGE_ELEMS = 1 << 16 };
@@ -244,7 +244,8 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     part_elems = model->layout.params[index].chunk_elems * (size_t)W;
     gathered_bytes = part_elems * (size_t)n_parts * sizeof(float);
     shard = model_shard(model, which, index, &n_own);
-    if (W > 1 || n_parts > 1) {
+    status = unshard_settle(model, err);
+    if (status == FSDP_OK && (W > 1 || n_parts > 1)) {
         status = device->ops->alloc(device, gathered_bytes, &gathered, err);
         if (status == FSDP_OK)
             status = gather_parts(model, index, shard, gathered, err);
@@ -273,6 +274,7 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
 
     if (index < 0)
         return FSDP_ERR_ARG;
+    unshard_drop_all(model);
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
     walk = own_walk(model, index);
     while (layout_walk_next(&walk, &run))

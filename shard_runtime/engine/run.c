@@ -4,6 +4,7 @@
  */
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
+#include "shard_runtime/engine/unshard.h"
 
 struct runner {
     struct program *program;
@@ -159,11 +160,28 @@ static enum fsdp_status run_gather(const struct runner *r, const struct plan_ent
     const struct param_group *group = &r->model->groups[e->index];
     const struct model_mesh *mesh = model_mesh(r->model, e->index);
 
+    if (e->slice < 0 && unshard_whole(r->model, e->index) != NULL)
+        return FSDP_OK; /* gathered by hand, for the entry that unpacks */
     if (e->slice >= 0)
         return param_group_gather_slices(group, model_part(r->model, mesh, e->k), at(r, e->slice),
                                          at(r, e->gathered), stream_of(r, e), err);
     return param_group_gather(group, &r->context->device, mesh->shards, at(r, e->gathered), stream_of(r, e),
                               err);
+}
+
+static void run_unpack(const struct runner *r, const struct plan_entry *e)
+{
+    const struct plan_group *group = &r->program->plan.groups[e->index];
+    const void *by_hand = e->k == group->W ? unshard_whole(r->model, e->index) : NULL;
+
+    if (by_hand == NULL) {
+        param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k,
+                           at(r, e->whole), stream_of(r, e));
+        return;
+    }
+    r->context->device.ops->copy(stream_of(r, e), at(r, e->whole), by_hand, group->whole_bytes,
+                                 DEVICE_COPY_WITHIN);
+    unshard_take(r->model, e->index);
 }
 
 static enum fsdp_status run_reduce(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -234,8 +252,7 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
     case PLAN_GATHER:
         return run_gather(r, e, err);
     case PLAN_UNPACK:
-        param_group_unpack(group, &r->context->device, at(r, e->gathered), e->k, at(r, e->whole),
-                           stream_of(r, e));
+        run_unpack(r, e);
         return FSDP_OK;
     case PLAN_SLICE:
         param_group_slice(group, &r->context->device, at(r, e->whole),
@@ -386,6 +403,7 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     }
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
+    unshard_give_back(model);
     if (program->observe != NULL && status == FSDP_OK)
         program->observe(program->observer, program->plan.n_entries);
     return status;

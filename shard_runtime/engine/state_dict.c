@@ -7,6 +7,7 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/unshard.h"
 
 /*
  * What one rank has come to is what all return: none may go on alone. Rank 0's words are for its own caller; the
@@ -72,6 +73,7 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
     enum fsdp_status status;
     size_t n_tensors;
 
+    unshard_drop_all(model);
     fsdp_context_phase(context, FSDP_PHASE_LOAD);
     *report = (struct fsdp_load_report){ 0 };
     tensors = list_parameters(model, &n_tensors);
@@ -150,6 +152,9 @@ enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_
     enum fsdp_status status;
 
     *out = (struct fsdp_full_state_dict){ 0 };
+    status = unshard_settle(model, err);
+    if (status != FSDP_OK)
+        return status;
     status = agree(model, make_room(model, out, &stage, err), "hold the whole state", err);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
@@ -205,6 +210,7 @@ enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct
                                   ? fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory")
                                   : check_state(model, state, err);
 
+    unshard_drop_all(model);
     status = agree(model, status, "load the state", err);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/unshard.h"
 
 /* Is every token below `n_rows` and every target below `n_classes`, or ignored? Counts the targets. */
 static enum fsdp_status check_batch(const struct fsdp_model *model, const struct fsdp_batch *batch,
@@ -166,6 +167,8 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     *loss = (struct fsdp_loss){ .mean = NAN };
     status = check_call(model, n_micro, err);
     if (status == FSDP_OK)
+        status = unshard_settle(model, err);
+    if (status == FSDP_OK)
         status = agree_on_targets(model, micro, n_micro, &n_targets, err);
     if (status != FSDP_OK || (n_targets == 0 && !in_parts))
         return status;
@@ -199,6 +202,7 @@ enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fs
     struct fsdp_context *context = model->context;
     enum fsdp_status status = FSDP_OK;
 
+    unshard_drop_all(model);
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
     if (model->gradients != NULL && model->gradient_bytes > 0)
@@ -222,6 +226,9 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
 
     if (batch == 0 || seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
+    status = unshard_settle(model, err); /* its thread may be at it */
+    if (status != FSDP_OK)
+        return status;
     program_destroy(&model->evaluation);
     status = program_create(&model->evaluation, model, batch, false, seq, err);
     if (status != FSDP_OK) {
@@ -267,6 +274,8 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
                          program->context == NULL ? "no evaluation was prepared"
                                                   : "an evaluation without input or place for its loss");
     status = check_evaluation(program, input, targets, err);
+    if (status == FSDP_OK)
+        status = unshard_settle(model, err);
     if (status == FSDP_OK)
         status = program_run(program, model, &in, err);
     if (status != FSDP_OK)

@@ -27,6 +27,19 @@ static void *elem(const void *array, enum fsdp_dtype dtype, size_t index)
     return (char *)(uintptr_t)array + index * fsdp_dtype_size(dtype);
 }
 
+/* The unit's own way to gather, or the group's. */
+static enum fsdp_status all_gather(const struct plan_group *layout, struct fsdp_comm *comm, const void *send,
+                                   void *recv, size_t n_elems, struct device_stream *stream,
+                                   struct fsdp_err *err)
+{
+    const struct unit_policy *policy = &layout->unit->policy;
+
+    return policy->all_gather != NULL
+               ? policy->all_gather(comm, send, recv, n_elems, layout->param_dtype, stream,
+                                    policy->all_gather_user, err)
+               : fsdp_all_gather(comm, send, recv, n_elems, layout->param_dtype, stream, err);
+}
+
 enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
                                     struct fsdp_comm *comm, void *gathered, struct device_stream *stream,
                                     struct fsdp_err *err)
@@ -41,7 +54,7 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct devi
                           false);
         send = own;
     }
-    return fsdp_all_gather(comm, send, gathered, layout->row_elems, layout->param_dtype, stream, err);
+    return all_gather(layout, comm, send, gathered, layout->row_elems, stream, err);
 }
 
 enum fsdp_status param_group_gather_slices(const struct param_group *group, struct fsdp_comm *part,
@@ -50,7 +63,7 @@ enum fsdp_status param_group_gather_slices(const struct param_group *group, stru
 {
     const struct plan_group *layout = layout_of(group);
 
-    return fsdp_all_gather(part, slice, gathered, layout->slice_row_elems, layout->param_dtype, stream, err);
+    return all_gather(layout, part, slice, gathered, layout->slice_row_elems, stream, err);
 }
 
 /* Rank `rank`'s part of a parameter, cut over n_ranks, between `part` and the whole tensor. */
@@ -158,10 +171,14 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
                                     bool into_shards, struct device_stream *stream, struct fsdp_err *err)
 {
     const struct plan_group *layout = layout_of(group);
+    const struct unit_policy *policy = &layout->unit->policy;
+    void *recv = into_shards ? group->grads : param_group_own_row(group, comm, packed);
 
-    return fsdp_reduce_scatter(
-        comm, packed, into_shards ? group->grads : param_group_own_row(group, comm, packed),
-        layout->grad_row_elems, layout->reduce_dtype, layout->division.reduce, stream, err);
+    return policy->reduce_scatter != NULL
+               ? policy->reduce_scatter(comm, packed, recv, layout->grad_row_elems, layout->reduce_dtype,
+                                        layout->division.reduce, stream, policy->reduce_scatter_user, err)
+               : fsdp_reduce_scatter(comm, packed, recv, layout->grad_row_elems, layout->reduce_dtype,
+                                     layout->division.reduce, stream, err);
 }
 
 enum fsdp_status param_group_all_reduce(const struct param_group *group, struct fsdp_comm *replicas,

@@ -78,6 +78,24 @@ void fsdp_module_set_all_reduce_hook(struct fsdp_module *module, fsdp_all_reduce
     }
 }
 
+void fsdp_module_set_custom_all_gather(struct fsdp_module *module, fsdp_all_gather_fn fn, void *user)
+{
+    FOR_UNITS(unit, module, false)
+    {
+        policy_of(unit)->all_gather = fn;
+        policy_of(unit)->all_gather_user = user;
+    }
+}
+
+void fsdp_module_set_custom_reduce_scatter(struct fsdp_module *module, fsdp_reduce_scatter_fn fn, void *user)
+{
+    FOR_UNITS(unit, module, false)
+    {
+        policy_of(unit)->reduce_scatter = fn;
+        policy_of(unit)->reduce_scatter_user = user;
+    }
+}
+
 void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *module, bool reduce, bool recurse)
 {
     FOR_UNITS(unit, module, recurse)

@@ -26,5 +26,6 @@
 #include <fsdp/state_dict.h>
 #include <fsdp/status.h>
 #include <fsdp/tensor_parallel.h>
+#include <fsdp/unshard.h>
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <fsdp/comm.h>
 #include <fsdp/dtype.h>
 #include <fsdp/module.h>
 
@@ -157,6 +158,27 @@ typedef enum fsdp_status (*fsdp_all_reduce_hook_fn)(void *row, size_t n_elems, e
 /** set_all_reduce_hook of this module alone; NULL: none. */
 FSDP_API void fsdp_module_set_all_reduce_hook(struct fsdp_module *module, fsdp_all_reduce_hook_fn hook,
                                               void *user);
+
+/**
+ * set_custom_all_gather, set_custom_reduce_scatter: called in place of fsdp_all_gather() and fsdp_reduce_scatter() for a unit's
+ * parameters and gradients, with what these are given: `group` is the unit's, over which all of its ranks call at once;
+ * `recv` may be block `rank` of `send`, and `send` that of `recv`. The buffers are the plan's. Not called where one rank shards.
+ * An error ends the step. Where communication overlaps with kernels they are called on the thread of communication, which must
+ * enter no OpenMP.
+ */
+typedef enum fsdp_status (*fsdp_all_gather_fn)(struct fsdp_comm *group, const void *send, void *recv,
+                                               size_t n_elems, enum fsdp_dtype dtype,
+                                               struct device_stream *stream, void *user,
+                                               struct fsdp_err *err);
+typedef enum fsdp_status (*fsdp_reduce_scatter_fn)(struct fsdp_comm *group, const void *send, void *recv,
+                                                   size_t n_elems, enum fsdp_dtype dtype,
+                                                   enum fsdp_reduce_op op, struct device_stream *stream,
+                                                   void *user, struct fsdp_err *err);
+/** Of this module alone; NULL: the group's own. */
+FSDP_API void fsdp_module_set_custom_all_gather(struct fsdp_module *module, fsdp_all_gather_fn fn,
+                                                void *user);
+FSDP_API void fsdp_module_set_custom_reduce_scatter(struct fsdp_module *module, fsdp_reduce_scatter_fn fn,
+                                                    void *user);
 
 struct fsdp_model;
 

@@ -1,0 +1,236 @@
+#include "shard_runtime/engine/unshard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/overlap.h"
+
+struct fsdp_unshard_handle {
+    struct fsdp_model *model;
+    int group;
+    void *gathered, *whole; /* (W, row_elems) while under way; whole parameters as the plan has them */
+    bool under_way;         /* the second thread gathers */
+    bool taken;             /* by the forward that runs */
+};
+
+static const struct plan_group *layout_of(const struct fsdp_unshard_handle *h)
+{
+    return &h->model->layout.groups[h->group];
+}
+
+static struct device *device_of(const struct fsdp_unshard_handle *h)
+{
+    return &h->model->context->device;
+}
+
+static size_t gathered_bytes(const struct plan_group *group)
+{
+    return group->W > 1 ? group->row_elems * (size_t)group->W * fsdp_dtype_size(group->param_dtype) : 0;
+}
+
+enum fsdp_status unshard_create(struct fsdp_model *model, struct fsdp_err *err)
+{
+    model->unsharded = alloc_array((size_t)model->layout.n_groups, sizeof *model->unsharded);
+    if (model->unsharded == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+    for (int g = 0; g < model->layout.n_groups; g++)
+        model->unsharded[g] = (struct fsdp_unshard_handle){ .model = model, .group = g };
+    return FSDP_OK;
+}
+
+static void free_gathered(struct fsdp_unshard_handle *h)
+{
+    if (h->gathered != NULL)
+        device_of(h)->ops->free(device_of(h), h->gathered, gathered_bytes(layout_of(h)));
+    h->gathered = NULL;
+}
+
+static void drop(struct fsdp_unshard_handle *h)
+{
+    free_gathered(h);
+    if (h->whole != NULL)
+        device_of(h)->ops->free(device_of(h), h->whole, layout_of(h)->whole_bytes);
+    h->whole = NULL;
+    h->taken = false;
+}
+
+/* The thread that gathers in the second program's or the first's steps; NULL: there is none. */
+static struct overlap *second_thread(const struct fsdp_model *model)
+{
+    return model->training.overlap != NULL ? model->training.overlap : model->evaluation.overlap;
+}
+
+static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
+{
+    const struct fsdp_unshard_handle *h = user;
+    const struct fsdp_context *context = h->model->context;
+    enum fsdp_status status;
+
+    (void)entry;
+    if (h->gathered == NULL)
+        return FSDP_OK; /* a world of one: unpacking reads the shards */
+    status =
+        param_group_gather(&h->model->groups[h->group], device_of(h), model_mesh(h->model, h->group)->shards,
+                           h->gathered, context->streams[PLAN_GATHERS], err);
+    return status == FSDP_OK ? context->device.ops->synchronize(context->streams[PLAN_GATHERS], err) : status;
+}
+
+/* The rows are there: make whole parameters of them. */
+static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status status, struct fsdp_err *err)
+{
+    struct device_stream *stream = h->model->context->streams[PLAN_COMPUTE];
+
+    h->under_way = false;
+    if (status == FSDP_OK) {
+        param_group_unpack(&h->model->groups[h->group], device_of(h), h->gathered, layout_of(h)->W, h->whole,
+                           stream);
+        status = device_of(h)->ops->synchronize(stream, err);
+    }
+    if (status == FSDP_OK)
+        free_gathered(h);
+    else
+        drop(h);
+    return status;
+}
+
+enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+    bool any = false;
+
+    for (int g = 0; g < model->layout.n_groups && model->unsharded != NULL; g++)
+        any = any || model->unsharded[g].under_way;
+    if (any)
+        status = overlap_finish(second_thread(model), err);
+    for (int g = 0; g < model->layout.n_groups && any; g++) {
+        struct fsdp_unshard_handle *h = &model->unsharded[g];
+
+        if (h->under_way)
+            status = finish(h, status, err);
+    }
+    return status;
+}
+
+void unshard_drop_all(struct fsdp_model *model)
+{
+    (void)unshard_settle(model, NULL); /* a failed group stays failed: the next collective says so */
+    for (int g = 0; g < model->layout.n_groups && model->unsharded != NULL; g++)
+        drop(&model->unsharded[g]);
+}
+
+void unshard_destroy(struct fsdp_model *model)
+{
+    unshard_drop_all(model);
+    free(model->unsharded);
+    model->unsharded = NULL;
+}
+
+const void *unshard_whole(const struct fsdp_model *model, int group)
+{
+    const struct fsdp_unshard_handle *h = &model->unsharded[group];
+
+    return h->taken ? NULL : h->whole;
+}
+
+void unshard_take(struct fsdp_model *model, int group)
+{
+    model->unsharded[group].taken = true;
+}
+
+void unshard_give_back(struct fsdp_model *model)
+{
+    for (int g = 0; g < model->layout.n_groups; g++)
+        if (model->unsharded[g].taken)
+            drop(&model->unsharded[g]);
+}
+
+static struct fsdp_unshard_handle *find(struct fsdp_model *model, const struct fsdp_module *unit)
+{
+    for (int g = 0; g < model->layout.n_groups && unit != NULL && unit->sharded; g++)
+        if (model->layout.groups[g].unit == module_group(unit) && !model->layout.groups[g].local)
+            return &model->unsharded[g];
+    return NULL;
+}
+
+static enum fsdp_status make_room(struct fsdp_unshard_handle *h, struct fsdp_err *err)
+{
+    const struct plan_group *group = layout_of(h);
+    struct device *device = device_of(h);
+    enum fsdp_status status = device->ops->alloc(device, group->whole_bytes, &h->whole, err);
+
+    if (status == FSDP_OK && group->W > 1)
+        status = device->ops->alloc(device, gathered_bytes(group), &h->gathered, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "unsharding \"%s\"", group->unit->path);
+        drop(h);
+    }
+    return status;
+}
+
+enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp_module *unit, bool async_op,
+                                     struct fsdp_unshard_handle **handle, struct fsdp_err *err)
+{
+    struct fsdp_unshard_handle *h = find(model, unit);
+    enum fsdp_status status = FSDP_OK;
+
+    if (handle != NULL)
+        *handle = h;
+    if (h == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\": it is no unit of the model",
+                         unit != NULL ? unit->path : "");
+    if (!layout_of(h)->gathers || h->whole != NULL)
+        return FSDP_OK;
+    if (!async_op || second_thread(model) == NULL)
+        status = unshard_settle(model, err);
+    if (status == FSDP_OK)
+        status = make_room(h, err);
+    if (status != FSDP_OK)
+        return status;
+    if (!async_op || second_thread(model) == NULL)
+        return finish(h, gather(h, 0, err), err);
+    h->under_way = true;
+    overlap_give(second_thread(model), gather, h, 0);
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_unshard_handle_wait(struct fsdp_unshard_handle *handle, struct fsdp_err *err)
+{
+    return handle != NULL && handle->under_way ? unshard_settle(handle->model, err) : FSDP_OK;
+}
+
+void fsdp_module_reshard(struct fsdp_model *model, const struct fsdp_module *unit)
+{
+    struct fsdp_unshard_handle *h = find(model, unit);
+
+    if (h == NULL)
+        return;
+    (void)fsdp_unshard_handle_wait(h, NULL); /* a failed group stays failed: the next collective says so */
+    drop(h);
+}
+
+enum fsdp_status fsdp_parameter_unsharded(struct fsdp_model *model, const char *name, const void **data,
+                                          enum fsdp_dtype *dtype, struct fsdp_err *err)
+{
+    const enum fsdp_status status = unshard_settle(model, err);
+
+    *data = NULL;
+    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
+        const struct plan_param *param = &model->layout.params[i];
+        const struct plan_group *group = &model->layout.groups[param->group];
+        const char *whole = unshard_whole(model, param->group);
+        size_t n_elems;
+
+        if (strcmp(param->parameter->name, name) != 0)
+            continue;
+        *dtype = group->param_dtype;
+        if (!group->gathers)
+            *data = model_shard(model, FSDP_VALUE, i, &n_elems);
+        else if (whole != NULL)
+            *data = whole + param->whole_offset * fsdp_dtype_size(group->param_dtype);
+        else
+            return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is not unsharded", name);
+        return FSDP_OK;
+    }
+    return status != FSDP_OK ? status : fsdp_fail(err, FSDP_ERR_ARG, "there is no parameter \"%s\"", name);
+}
