@@ -304,6 +304,22 @@ static void finish_or_wait(struct writer *w, int group, size_t event)
                 life_finish(w, g);
 }
 
+/*
+ * Does backward come to the visit that is left at `event`? Where nothing in it and nothing before it learns, FSDP2's hook on its
+ * output is never called: its parameters are not gathered for it, nor others ahead of it.
+ */
+static bool backward_reaches(const struct writer *w, size_t event)
+{
+    const struct graph *graph = w->graph;
+    const int visit = graph->events[event].index;
+    bool reached = false;
+
+    for (size_t e = event; graph->events[e].kind != GRAPH_ENTER || graph->events[e].index != visit; e--)
+        reached = reached || (graph->events[e].kind == GRAPH_OP &&
+                              graph->ops[graph->events[e].index]->output->needs_grad);
+    return reached;
+}
+
 static void write_backward_pass(struct writer *w)
 {
     for (size_t e = w->graph->n_events; e-- > 0 && !w->out_of_memory;) {
@@ -322,6 +338,8 @@ static void write_backward_pass(struct writer *w)
         if (event->kind == GRAPH_LEAVE) {
             const int place = place_of(w->leaves, event->index);
 
+            if (!backward_reaches(w, e))
+                continue;
             if (!w->plan->groups[group].unit->policy.not_in_backward)
                 life_need_whole(w, group);
             prefetch(w, w->leaves, place, -1);

@@ -42,6 +42,16 @@ static void find_needs(const struct writer *w, const struct graph_region *region
     }
 }
 
+static bool backward_reaches(const struct writer *w, const struct graph_region *region)
+{
+    bool reached = false;
+
+    for (size_t e = region->first_event; e < region->last_event; e++)
+        reached = reached || (w->graph->events[e].kind == GRAPH_OP &&
+                              w->graph->ops[w->graph->events[e].index]->output->needs_grad);
+    return reached;
+}
+
 static void write_again(struct writer *w, const struct graph_region *region, const struct needs *needs)
 {
     for (size_t e = region->first_event; e < region->last_event && !w->out_of_memory; e++) {
@@ -56,7 +66,11 @@ static void write_again(struct writer *w, const struct graph_region *region, con
 
 void recompute_region(struct writer *w, const struct graph_region *region)
 {
-    struct needs needs = { .values = alloc_array(w->graph->n_values, sizeof(bool)),
+    struct needs needs;
+
+    if (!backward_reaches(w, region))
+        return;
+    needs = (struct needs){ .values = alloc_array(w->graph->n_values, sizeof(bool)),
                            .runs = alloc_array(w->graph->n_ops, sizeof(bool)) };
 
     if (needs.values == NULL || needs.runs == NULL) {

@@ -44,6 +44,8 @@ CASES = {
     "twice": {**TINY, "visits": 2, **ADAMW},
     "tied": {**TINY, "tied": 1, **ADAMW},
     "biases": {**TINY, "trains": "*.bias", **ADAMW},
+    # embeddings and the first block learn nothing, and nothing before what learns needs a gradient
+    "leading": {**TINY, "layers": 3, "trains": "layers.[12]*", **ADAMW},
     "groups": {**TINY, "group": "*.bias 2e-2 0.0", **ADAMW},
     # what two and four ranks divide between them, head by head and feature by feature
     "mlp": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_norm": 0.1},

@@ -43,6 +43,11 @@ WAYS = {
     "twice": ("twice", 2, {}),
     "tied": ("tied", 2, {}),
     "frozen": ("biases", 2, {}),
+    "frozen-leading": ("leading", 2, {}),
+    "frozen-leading-reshard-true": ("leading", 2, {"reshard": True, "reshard_root": True}),
+    "frozen-leading-kept": ("leading", 2, {"reshard": False, "reshard_root": False}),
+    "frozen-leading-nested": ("leading", 2, {"groups": "nested"}),
+    "tensor": ("tensor", 4, {"tensor": 2}),
 }
 
 
@@ -122,8 +127,13 @@ def record(rank, world, case, way, store, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     shape, names = ((2, world // 2), ("replicate", "shard")) if way.get("hsdp") else ((world,), ("shard",))
+    if way.get("tensor"):
+        shape, names = (world // way["tensor"], way["tensor"]), ("shard", "tensor")
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     model, events, lines = cases.build(case, torch.float32), [], []
+    if way.get("tensor"):
+        cases.split(case, model, mesh["tensor"])
+        mesh = mesh["shard"]
     if way.get("recompute"):
         for i, layer in enumerate(model.layers):
             model.layers[i] = checkpoint_wrapper(layer)

@@ -18,6 +18,19 @@ Test(parity_frozen, only_biases_learn, .timeout = 300)
     case_expect("biases", ways, N(ways));
 }
 
+/* A block that backward never comes to is neither gathered for it nor computed again. */
+Test(parity_frozen, a_leading_block_learns_nothing, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 },
+                                       { .W = 2 },
+                                       { .W = 3, .reshard = FSDP_RESHARD_TRUE, .groups = BY_LINEAR },
+                                       { .W = 2, .recompute = FSDP_CHECKPOINT_FULL, .groups = BY_LINEAR },
+                                       { .W = 2, .n_micro = 3, .reshard = FSDP_RESHARD_FALSE },
+                                       { .W = 2, .overlap = FSDP_OVERLAP_ON, .n_micro = 2 } };
+
+    case_expect("leading", ways, N(ways));
+}
+
 Test(parity_frozen, what_is_frozen_has_no_gradient_and_the_weights_it_began_with, .timeout = 300)
 {
     struct reference *reference = reference_read("biases");

@@ -137,6 +137,11 @@ static const struct schedule {
     { "twice", "twice", { .W = 2 } },
     { "tied", "tied", { .W = 2 } },
     { "frozen", "biases", { .W = 2 } },
+    { "frozen-leading", "leading", { .W = 2 } },
+    { "frozen-leading-reshard-true", "leading", { .W = 2, .reshard = FSDP_RESHARD_TRUE } },
+    { "frozen-leading-kept", "leading", { .W = 2, .reshard = FSDP_RESHARD_FALSE } },
+    { "frozen-leading-nested", "leading", { .W = 2, .groups = BY_LINEAR } },
+    { "tensor", "tensor", { .W = 4, .tensor = 2 } },
 };
 
 static void plan_case(const struct schedule *schedule, struct written *written)
