@@ -58,13 +58,15 @@ static void check_optimizer(const struct job *job, struct checking *checking)
 
 static void check_batch(const struct job *job, struct checking *checking)
 {
-    uint64_t W = job->launch.nproc_per_node * job->launch.nnodes, batch, n_micro;
+    const uint64_t W = job->launch.nproc_per_node * job->launch.nnodes;
+    uint64_t batch, n_micro;
     struct fsdp_err err = { 0 };
 
     if (job->train.global_batch != 0 && job->train.grad_accumulation != 1)
         misfit(checking, "train.global_batch|train.grad_accumulation",
                "stands in place of train.grad_accumulation: give one of them");
-    else if (job_split_batch(job, (int)W, &batch, &n_micro, &err) != FSDP_OK)
+    else if (job->parallel.tensor > 0 && W % job->parallel.tensor == 0 &&
+             job_split_batch(job, (int)(W / job->parallel.tensor), &batch, &n_micro, &err) != FSDP_OK)
         misfit(checking, "train.global_batch|launch.nproc_per_node|launch.nnodes", "%s", err.message);
 }
 
@@ -72,9 +74,25 @@ static void check_parallel(const struct job *job, struct checking *checking)
 {
     const uint64_t W = job->launch.nproc_per_node * job->launch.nnodes;
 
-    if (job->parallel.replicate == 0 || W % job->parallel.replicate != 0)
+    const uint64_t T = job->parallel.tensor;
+
+    if (T == 0 || W % T != 0)
+        misfit(checking, "parallel.tensor|launch.nproc_per_node|launch.nnodes",
+               "groups of %" PRIu64 " do not divide %" PRIu64 " ranks", T, W);
+    else if (job->parallel.replicate == 0 || W / T % job->parallel.replicate != 0)
         misfit(checking, "parallel.replicate|launch.nproc_per_node|launch.nnodes",
-               "%" PRIu64 " copies of the model do not divide %" PRIu64 " ranks", job->parallel.replicate, W);
+               "%" PRIu64 " copies of the model do not divide %" PRIu64 " ranks%s", job->parallel.replicate,
+               W / T, T > 1 ? ", parallel.tensor counted once" : "");
+    if (T > 1 && W % T == 0 && (job->model.heads % T != 0 || 4 * job->model.dim % T != 0))
+        misfit(checking, "parallel.tensor|model.heads|model.dim",
+               "%" PRIu64 " ranks do not divide %" PRIu64 " heads and %" PRIu64 " features between them", T,
+               job->model.heads, 4 * job->model.dim);
+    if (T > 1 && strcmp(job->model.kind, "transformer") != 0)
+        misfit(checking, "parallel.tensor|model.kind", "is not supported for model.kind %s: only transformer is split",
+               job->model.kind);
+    if (T > 1 && job->model.dropout > 0)
+        misfit(checking, "parallel.tensor|model.dropout",
+               "needs model.dropout: 0: heads of attention are dropped whole");
     if (job->parallel.offload_dir != NULL && job->parallel.offload_dir[0] != '\0' &&
         job->parallel.offload != JOB_OFFLOAD_NVME)
         misfit(checking, "parallel.offload_dir|parallel.offload", "is for parallel.offload: nvme");

@@ -97,7 +97,7 @@ struct job {
         uint64_t forward_prefetch, backward_prefetch; /* 0: as without */
         enum job_offload offload;
         char *offload_dir; /* absolute once resolved; "": offload in the run directory */
-        uint64_t replicate;
+        uint64_t replicate, tensor;
         enum job_all_reduce all_reduce;
         enum job_dtype param_dtype, reduce_dtype;
         enum job_output_dtype output_dtype;

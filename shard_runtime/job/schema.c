@@ -138,6 +138,9 @@ const struct job_key job_schema[] = {
 
     { "parallel", "replicate", JOB_COUNT, AT(parallel.replicate), 1, 65536, .fallback = "1", .example = "1",
       .help = "Copies of the sharded model (hybrid sharding, HSDP); must divide the number of ranks." },
+    { "parallel", "tensor", JOB_COUNT, AT(parallel.tensor), 1, 65536, .fallback = "1", .example = "1",
+      .help = "Ranks that split each block's attention and feed_forward between them (tensor parallelism), neighbours on one "
+              "sample; must divide the ranks, model.heads and four times model.dim." },
     { "parallel", "all_reduce", JOB_CHOICE, AT(parallel.all_reduce), .choices = "every|last", .fallback = "every",
       .example = "every", .help = "With gradient_sync every: sum over the copies in every micro-step, or in the last." },
     { "parallel", "reshard_after_forward", JOB_CHOICE, AT(parallel.reshard_after_forward), 1, 65536,

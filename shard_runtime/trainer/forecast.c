@@ -45,7 +45,7 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
 enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
 {
     const struct fsdp_forecast *need = &forecast->need;
-    struct fsdp_device_mesh *mesh = NULL;
+    struct sharding_meshes meshes = { 0 };
     struct fsdp_module *tree = NULL;
     enum fsdp_status status;
 
@@ -55,15 +55,16 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
                          job->launch.nproc_per_node, job->launch.nnodes);
     forecast->ranks_per_host = (int)job->launch.nproc_per_node;
     forecast->W = forecast->ranks_per_host * (int)job->launch.nnodes;
-    status = job_split_batch(job, forecast->W, &forecast->batch, &forecast->n_micro, err);
+    status = job_split_batch(job, sharding_data_ranks(job, forecast->W), &forecast->batch, &forecast->n_micro,
+                             err);
     if (status == FSDP_OK)
-        status = sharding_mesh(&mesh, job, forecast->W, NULL, err);
+        status = sharding_meshes_open(&meshes, job, forecast->W, NULL, err);
     if (status == FSDP_OK)
-        status = models_create(&tree, job, mesh, err);
+        status = models_create(&tree, job, &meshes, err);
     if (status == FSDP_OK)
         status = forecast_tree(forecast, job, tree, err);
     fsdp_module_destroy(tree);
-    fsdp_device_mesh_destroy(mesh);
+    sharding_meshes_close(&meshes);
     if (status != FSDP_OK)
         return status;
     forecast->baseline = memory_now(); /* libraries are loaded and their products made, as in a worker */

@@ -68,7 +68,7 @@ static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct f
     enum fsdp_status status;
 
     fsdp_context_phase(t->context, FSDP_PHASE_DATA);
-    status = batch_fill(&loop->batch, t->tokens, &t->order, t->cursor, t->rank, t->W, err);
+    status = batch_fill(&loop->batch, t->tokens, &t->order, t->cursor, t->data_rank, t->data_ranks, err);
     if (status != FSDP_OK)
         return status;
     status = fsdp_model_forward_backward(t->model, loop->batch.micro, t->n_micro, &loop->loss, err);
@@ -91,14 +91,14 @@ static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct f
     }
     t->step++;
     for (uint64_t m = 0; m < t->n_micro; m++)
-        t->cursor = order_advance(t->cursor, t->W, t->batch);
+        t->cursor = order_advance(t->cursor, t->data_ranks, t->batch);
     sample_memory(loop);
     return FSDP_OK;
 }
 
 static uint64_t tokens_per_step(const struct trainer *t)
 {
-    return (uint64_t)t->W * t->batch * t->n_micro * t->job->model.seq;
+    return (uint64_t)t->data_ranks * t->batch * t->n_micro * t->job->model.seq;
 }
 
 static void print_step(const struct loop *loop)

@@ -124,7 +124,7 @@ static enum fsdp_status announce(const struct trainer *trainer)
         fprintf(stderr, "fsdp-train: %s\n", fsdp_context_device_refusal(trainer->context));
     printf("%zu parameters, %d ranks, %" PRIu64 " sequences of %" PRIu64 " a step, %s\n",
            fsdp_module_n_elems(trainer->tree), trainer->W,
-           (uint64_t)trainer->W * trainer->batch * trainer->n_micro, trainer->job->model.seq,
+           (uint64_t)trainer->data_ranks * trainer->batch * trainer->n_micro, trainer->job->model.seq,
            fsdp_context_describe(trainer->context, words, sizeof words));
     (void)fflush(stdout);
     return FSDP_OK;

@@ -101,7 +101,7 @@ const struct fsdp_weight_names *models_weight_names(const struct job *job)
 }
 
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
-                               struct fsdp_device_mesh *mesh, struct fsdp_err *err)
+                               const struct sharding_meshes *meshes, struct fsdp_err *err)
 {
     struct fsdp_module *tree = NULL;
     enum fsdp_status status;
@@ -116,9 +116,11 @@ enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
                          "model.heads: %" PRIu64 " heads do not divide model.dim %" PRIu64, job->model.heads,
                          job->model.dim);
     status = is_gpt2(job) ? gpt2_create(&tree, job, err) : transformer_create(&tree, job, err);
+    if (status == FSDP_OK && meshes != NULL && meshes->tensor != NULL)
+        status = sharding_split(tree, meshes->tensor, err);
     if (status == FSDP_OK) {
         sharding_checkpoint_blocks(tree, job);
-        status = sharding_apply(tree, job, mesh, err);
+        status = sharding_apply(tree, job, meshes != NULL ? meshes->data : NULL, err);
     }
     if (status != FSDP_OK) {
         fsdp_wrap(err, "building the model");

@@ -13,14 +13,15 @@
 #include <fsdp/fsdp.h>
 
 #include "shard_runtime/job/job.h"
+#include "shard_runtime/trainer/sharding.h"
 
 /**
- * Build and shard the tree that job->model describes, over `mesh` (NULL: all ranks). Its forward functions read numbers of `job`, which
+ * Build and shard the tree that job->model describes, over `meshes` (NULL: all ranks). Its forward functions read numbers of `job`, which
  * outlives it. *root  for fsdp_model_create(); the caller's, by fsdp_module_destroy() FSDP_ERR_CONFIG  a
  * model that cannot be: the message says which keys do not fit
  */
 enum fsdp_status models_create(struct fsdp_module **root, const struct job *job,
-                               struct fsdp_device_mesh *mesh, struct fsdp_err *err);
+                               const struct sharding_meshes *meshes, struct fsdp_err *err);
 
 /** How other programs name the parameters of this kind. */
 const struct fsdp_weight_names *models_weight_names(const struct job *job);

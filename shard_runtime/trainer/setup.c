@@ -42,7 +42,7 @@ static enum fsdp_status open_inputs(struct trainer *trainer, struct fsdp_err *er
 {
     enum fsdp_status status;
 
-    status = job_split_batch(trainer->job, trainer->W, &trainer->batch, &trainer->n_micro, err);
+    status = job_split_batch(trainer->job, trainer->data_ranks, &trainer->batch, &trainer->n_micro, err);
     if (status == FSDP_OK)
         status = trainer_open_files(trainer, err);
     if (status == FSDP_OK)
@@ -112,10 +112,11 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
 {
     const struct fsdp_model_options options =
         trainer_model_options(trainer->job, trainer->batch, trainer->n_micro);
-    enum fsdp_status status = sharding_mesh(&trainer->mesh, trainer->job, trainer->W, trainer->context, err);
+    enum fsdp_status status =
+        sharding_meshes_open(&trainer->meshes, trainer->job, trainer->W, trainer->context, err);
 
     if (status == FSDP_OK)
-        status = models_create(&trainer->tree, trainer->job, trainer->mesh, err);
+        status = models_create(&trainer->tree, trainer->job, &trainer->meshes, err);
 
     trainer_hook_optimizer(trainer->tree, trainer->job, trainer);
     if (status == FSDP_OK)
@@ -188,6 +189,8 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
         .job_json = job_json,
         .rank = fsdp_context_rank(context),
         .W = fsdp_context_world_size(context),
+        .data_rank = sharding_data_rank(job, fsdp_context_rank(context)),
+        .data_ranks = sharding_data_ranks(job, fsdp_context_world_size(context)),
         .lock_fd = -1,
     };
     status = trainer_agree(trainer, open_inputs(trainer, err), err);
@@ -211,6 +214,6 @@ void trainer_close(struct trainer *trainer)
     fsdp_optimizer_destroy(trainer->optimizer);
     fsdp_model_destroy(trainer->model);
     fsdp_module_destroy(trainer->tree);
-    fsdp_device_mesh_destroy(trainer->mesh);
+    sharding_meshes_close(&trainer->meshes);
     trainer_close_files(trainer);
 }

@@ -283,17 +283,64 @@ void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job)
                                 checkpoint_modes[job->parallel.activation_checkpoint]);
 }
 
-enum fsdp_status sharding_mesh(struct fsdp_device_mesh **mesh, const struct job *job, int W,
-                               struct fsdp_context *context, struct fsdp_err *err)
+int sharding_data_ranks(const struct job *job, int W)
 {
-    static const char *const names[] = { "replicate", "shard" };
-    const uint64_t R = job->parallel.replicate;
+    const int T = (int)job->parallel.tensor;
 
-    *mesh = NULL;
-    if (R <= 1)
+    return T > 1 && W > T ? W / T
+           : T > 1        ? 1
+                          : W; /* fewer than a group: refused when the meshes are opened */
+}
+
+int sharding_data_rank(const struct job *job, int rank)
+{
+    return job->parallel.tensor > 1 ? rank / (int)job->parallel.tensor : rank;
+}
+
+enum fsdp_status sharding_meshes_open(struct sharding_meshes *meshes, const struct job *job, int W,
+                                      struct fsdp_context *context, struct fsdp_err *err)
+{
+    static const char *const names[] = { "replicate", "shard", "tensor" };
+    const uint64_t R = job->parallel.replicate, T = job->parallel.tensor;
+    enum fsdp_status status;
+
+    *meshes = (struct sharding_meshes){ 0 };
+    if (R <= 1 && T <= 1)
         return FSDP_OK;
-    if (R > (uint64_t)W || (uint64_t)W % R != 0)
+    if (T > (uint64_t)W || (uint64_t)W % T != 0 || R > (uint64_t)W / T || (uint64_t)W / T % R != 0)
         return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "parallel.replicate: %" PRIu64 " copies of the model do not divide %d ranks", R, W);
-    return fsdp_init_device_mesh(mesh, context, 2, (int[]){ (int)R, W / (int)R }, names, err);
+                         "parallel.replicate: %" PRIu64 " copies of the model%s do not divide %d ranks", R,
+                         T > 1 ? " on groups of parallel.tensor" : "", W);
+    status = fsdp_init_device_mesh(&meshes->all, context, 3, (int[]){ (int)R, W / (int)(R * T), (int)T },
+                                   names, err);
+    if (status == FSDP_OK)
+        status =
+            fsdp_device_mesh_slice(&meshes->data, meshes->all, R > 1 ? names : &names[1], R > 1 ? 2 : 1, err);
+    if (status == FSDP_OK && T > 1)
+        status = fsdp_device_mesh_slice(&meshes->tensor, meshes->all, &names[2], 1, err);
+    return status;
+}
+
+void sharding_meshes_close(struct sharding_meshes *meshes)
+{
+    fsdp_device_mesh_destroy(meshes->tensor);
+    fsdp_device_mesh_destroy(meshes->data);
+    fsdp_device_mesh_destroy(meshes->all);
+    *meshes = (struct sharding_meshes){ 0 };
+}
+
+enum fsdp_status sharding_split(struct fsdp_module *root, struct fsdp_device_mesh *tensor,
+                                struct fsdp_err *err)
+{
+    static const struct fsdp_parallel_rule rules[] = { { "layers.*.attention.w[qkv]", FSDP_COLWISE_PARALLEL },
+                                                       { "layers.*.attention.wo", FSDP_ROWWISE_PARALLEL },
+                                                       { "layers.*.feed_forward.w1", FSDP_COLWISE_PARALLEL },
+                                                       { "layers.*.feed_forward.w2",
+                                                         FSDP_ROWWISE_PARALLEL } };
+    const enum fsdp_status status =
+        fsdp_parallelize_module(root, tensor, rules, sizeof rules / sizeof *rules, err);
+
+    return status == FSDP_ERR_ARG
+               ? fsdp_fail(err, FSDP_ERR_CONFIG, "parallel.tensor: %s", err != NULL ? err->message : "")
+               : status;
 }

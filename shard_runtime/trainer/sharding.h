@@ -19,10 +19,27 @@ enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
 void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job);
 
 /**
- * The mesh that job->parallel.replicate asks for in a world of W: (replicate, shard); NULL where it is 1. `context`
- * NULL: for planning. FSDP_ERR_CONFIG: W ranks are no multiple of the copies.
+ * The world as job->parallel.replicate and tensor cut it: (replicate, shard, tensor). The ranks of a tensor group are
+ * neighbours, so that their many all-reduces stay inside a node.
  */
-enum fsdp_status sharding_mesh(struct fsdp_device_mesh **mesh, const struct job *job, int W,
-                               struct fsdp_context *context, struct fsdp_err *err);
+struct sharding_meshes {
+    struct fsdp_device_mesh *all; /* has the groups; NULL where both are 1 */
+    struct fsdp_device_mesh
+        *data; /* what units are sharded over: (replicate, shard) or (shard); NULL: all ranks */
+    struct fsdp_device_mesh *tensor; /* what blocks are split over; NULL: they are not */
+};
+
+/** `context` NULL: for planning. To be closed also after a failure. FSDP_ERR_CONFIG: W ranks are no multiple of these. */
+enum fsdp_status sharding_meshes_open(struct sharding_meshes *meshes, const struct job *job, int W,
+                                      struct fsdp_context *context, struct fsdp_err *err);
+void sharding_meshes_close(struct sharding_meshes *meshes);
+
+/** Ranks with samples of their own, of W; and which of these `rank` is. */
+int sharding_data_ranks(const struct job *job, int W);
+int sharding_data_rank(const struct job *job, int rank);
+
+/** Split attention and feed_forward of each block over `tensor`: columns of what goes in, rows of what comes out. */
+enum fsdp_status sharding_split(struct fsdp_module *root, struct fsdp_device_mesh *tensor,
+                                struct fsdp_err *err);
 
 #endif

@@ -18,6 +18,7 @@
 #include "shard_runtime/data/order.h"
 #include "shard_runtime/data/tokens.h"
 #include "shard_runtime/job/job.h"
+#include "shard_runtime/trainer/sharding.h"
 
 enum { TRAINER_PATH_BYTES = 4096 };
 
@@ -26,6 +27,8 @@ struct trainer {
     const struct job *job;        /* borrowed */
     const char *job_json;         /* borrowed; the text `job` was read from */
     int rank, W;
+    int data_rank,
+        data_ranks; /* of ranks with samples of their own: the others of a tensor group have the same */
 
     char run_dir[TRAINER_PATH_BYTES];
     int lock_fd; /* of a run without an agent, which holds the directory itself; else -1 */
@@ -34,7 +37,7 @@ struct trainer {
     struct order order;
     uint64_t batch, n_micro; /* samples of this rank and micro-step; micro-steps a step */
 
-    struct fsdp_device_mesh *mesh; /* NULL: sharded over all ranks */
+    struct sharding_meshes meshes;
     struct fsdp_module *tree;
     struct fsdp_model *model;
     struct fsdp_optimizer *optimizer;

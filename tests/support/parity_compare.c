@@ -171,35 +171,46 @@ static void read_shard(const char *path, struct shard *shard)
     shard->data = shard->bytes + 8 + header_bytes;
 }
 
-/* The elements of `name` in one shard are copied to their place; returns how many. */
-static size_t take_rows(const struct shard *shard, const char *name, float *out, size_t n_elems)
+static size_t number_at(const cJSON *array, int i)
+{
+    return (size_t)cJSON_GetArrayItem(array, i)->valuedouble;
+}
+
+/* The elements of `name` in one shard, rows or a box of a matrix, are copied to their place; returns how many. */
+static size_t take_box(const struct shard *shard, const char *name, float *out, size_t n_elems)
 {
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(shard->header, "__metadata__");
     const cJSON *tensor = cJSON_GetObjectItemCaseSensitive(shard->header, name);
     const cJSON *text = cJSON_GetObjectItemCaseSensitive(metadata, "DCP_SHARDING_INFO");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(tensor, "shape");
     const cJSON *range = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");
-    size_t row = 1, n, first;
+    const int n_dims = cJSON_GetArraySize(shape);
+    const cJSON *place, *offsets, *global;
+    size_t rows, cols, row, col, width;
+    const char *data;
     cJSON *info;
 
     if (tensor == NULL)
         return 0;
     info = cJSON_IsString(text) ? cJSON_Parse(text->valuestring) : NULL;
-    if (info == NULL || !cJSON_IsArray(shape) || cJSON_GetArraySize(range) != 2)
-        die("%s: incomplete header", name);
-    for (int d = 1; d < cJSON_GetArraySize(shape); d++)
-        row *= (size_t)cJSON_GetArrayItem(shape, d)->valuedouble;
-    n = (size_t)cJSON_GetArrayItem(shape, 0)->valuedouble * row;
-    first =
-        row * (size_t)cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(
-                                             cJSON_GetObjectItemCaseSensitive(info, name), "saved_offsets"),
-                                         0)
-                  ->valuedouble;
-    if (first + n > n_elems)
-        die("%s: rows of the checkpoint do not fit the reference", name);
-    memcpy(out + first, shard->data + (size_t)cJSON_GetArrayItem(range, 0)->valuedouble, n * sizeof *out);
+    place = cJSON_GetObjectItemCaseSensitive(info, name);
+    offsets = cJSON_GetObjectItemCaseSensitive(place, "saved_offsets");
+    global = cJSON_GetObjectItemCaseSensitive(place, "global_shape");
+    if (n_dims < 1 || n_dims > 2 || cJSON_GetArraySize(offsets) != n_dims ||
+        cJSON_GetArraySize(global) != n_dims || cJSON_GetArraySize(range) != 2)
+        die("%s: incomplete header, or no matrix", name);
+    rows = number_at(shape, 0);
+    cols = n_dims > 1 ? number_at(shape, 1) : 1;
+    row = number_at(offsets, 0);
+    col = n_dims > 1 ? number_at(offsets, 1) : 0;
+    width = n_dims > 1 ? number_at(global, 1) : 1;
+    data = shard->data + number_at(range, 0);
+    if (col + cols > width || (row + rows) * width > n_elems)
+        die("%s: what the checkpoint holds does not fit the reference", name);
+    for (size_t r = 0; r < rows; r++)
+        memcpy(out + (row + r) * width + col, data + r * cols * sizeof *out, cols * sizeof *out);
     cJSON_Delete(info);
-    return n;
+    return rows * cols;
 }
 
 /* The next element: four letters of base64, 24 bits, biased; a multiple of the tensor's unit. */
@@ -236,7 +247,7 @@ static double deviation_of(FILE *reference, const char *name, size_t n_elems, do
         die("no memory");
     snprintf(full, sizeof full, "%s%s", prefix, name);
     for (size_t s = 0; s < n_shards; s++)
-        n += take_rows(&shards[s], full, got, n_elems);
+        n += take_box(&shards[s], full, got, n_elems);
     if (n != n_elems)
         die("%s: %zu elements in the checkpoint, %zu in the reference", full, n, n_elems);
     for (size_t i = 0; i < n_elems; i++) {

@@ -179,6 +179,14 @@ static const struct broken {
       "t.yaml:2:15: run.device: must be auto, cpu or cuda, not tpu" },
     { "uneven copies", DATA "launch: {nproc_per_node: 3}\nparallel: {replicate: 2}\n",
       "t.yaml:3:23: parallel.replicate: 2 copies of the model do not divide 3 ranks" },
+    { "uneven tensor groups", DATA "launch: {nproc_per_node: 4}\nparallel: {tensor: 3}\n",
+      "t.yaml:3:20: parallel.tensor: groups of 3 do not divide 4 ranks" },
+    { "heads that do not divide", DATA "launch: {nproc_per_node: 3}\nparallel: {tensor: 3}\n",
+      "t.yaml:3:20: parallel.tensor: 3 ranks do not divide 8 heads and 2048 features between them" },
+    { "copies of what is left", DATA "launch: {nproc_per_node: 4}\nparallel: {tensor: 2, replicate: 4}\n",
+      "t.yaml:3:34: parallel.replicate: 4 copies of the model do not divide 2 ranks, parallel.tensor counted once" },
+    { "dropped heads", DATA "launch: {nproc_per_node: 2}\nmodel: {dropout: 0.1}\nparallel: {tensor: 2}\n",
+      "t.yaml:4:20: parallel.tensor: needs model.dropout: 0: heads of attention are dropped whole" },
     { "no half floats", DATA "parallel: {param_dtype: float16, reduce_dtype: float16, output_dtype: float64}\n",
       "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
