@@ -1,7 +1,7 @@
 /*
  * Attention by the row's own products on a block of queries at a time: their scores with all keys (with those that
  * the last of them sees, rounded up, when causal), softmax over whole rows, the product with v; backward makes the
- * probabilities again. A block with all its keys is at most BLOCK_BYTES where that leaves it rows enough to multiply, so that it is
+ * probabilities again. A block with all its keys is at most BLOCK_BYTES where that leaves it LEAST_ROWS to multiply, so that it is
  * written and read in the cache; several heads, and samples, share a product while they fit there.
  *
  * Which blocks there are depends on the shape alone: same bits for any number of threads, up to the products'.
@@ -16,7 +16,7 @@
 
 enum {
     BLOCK_BYTES = 256 << 10, /* of scores; backward has their gradients beside them */
-    LEAST_ROWS = 32,
+    LEAST_ROWS = 128,
     KEY_STEPS = 4, /* causal: how many numbers of keys there are products for */
     MAX_TILES = 2 * KEY_STEPS + 2
 };

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +50,14 @@ static double work_s(void)
 {
     return seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
+
+/* The pipes; used at the end of this file. */
+static struct {
+    int orders, reports;
+    char last;      /* the order that is being carried out, 0 before the first */
+    bool open;      /* no more orders */
+    double began_s; /* CPU time when the order began */
+} gate = { .orders = -1, .reports = -1 };
 
 /* --- the products of a step ------------------------------------------------------------------------------ */
 
@@ -118,37 +127,51 @@ static size_t largest(const size_t *sizes)
     return most;
 }
 
-/* Small numbers in either dtype: the bits of 1/256 of float32 read as two of bfloat16 are 1/256 and 0. */
-static void *operand(size_t n_elems)
-{
-    float *x = aligned_alloc(64, (n_elems * sizeof *x + 127) / 64 * 64);
+struct operand {
+    void *data;
+    size_t size_bytes;
+};
 
-    if (x == NULL) {
+/* Small numbers in either dtype: the bits of 1/256 of float32 read as two of bfloat16 are 1/256 and 0. Pages of its own,
+ * which are the system's again when it is dropped: the memory of the next step is to be the step's. */
+static struct operand make_operand(size_t n_elems)
+{
+    struct operand o = { .size_bytes = n_elems * sizeof(float) + 64 };
+    float *x = mmap(NULL, o.size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (x == MAP_FAILED) {
         perror("bench_train: buffers for products");
         exit(1);
     }
-    for (size_t i = 0; i < n_elems; i++)
+    for (size_t i = 0; i < o.size_bytes / sizeof *x; i++)
         x[i] = 0x1p-8f;
-    return x;
+    o.data = x;
+    return o;
 }
 
 static void replay(void)
 {
-    static void *a, *b, *bias, *c, *scratch;
+    enum { A, B, C, BIAS, SCRATCH, N_OPERANDS };
+    const struct operand o[N_OPERANDS] = { [A] = make_operand(largest(products.a)),
+                                           [B] = make_operand(largest(products.b)),
+                                           [C] = make_operand(largest(products.c)),
+                                           [BIAS] = make_operand(largest(products.bias)),
+                                           [SCRATCH] =
+                                               make_operand(largest(products.scratch) / sizeof(float) + 16) };
     struct fsdp_err err = { 0 };
 
-    if (a == NULL) {
-        a = operand(largest(products.a));
-        b = operand(largest(products.b));
-        c = operand(largest(products.c));
-        bias = operand(largest(products.bias));
-        scratch = operand(largest(products.scratch) / sizeof(float) + 16);
-    }
+    spent.start_s = now_s();
+    gate.began_s = work_s();
     for (int i = 0; i < products.n_calls && i < MOST_CALLS; i++)
-        if (sound->matmul_run(products.calls[i], NULL, a, b, bias, c, scratch, &err) != FSDP_OK) {
+        if (sound->matmul_run(products.calls[i], NULL, o[A].data, o[B].data, o[BIAS].data, o[C].data,
+                              o[SCRATCH].data, &err) != FSDP_OK) {
             fprintf(stderr, "bench_train: %s\n", err.message);
             exit(1);
         }
+    spent.end_s = now_s();
+    spent.work_s = work_s() - gate.began_s;
+    for (int i = 0; i < N_OPERANDS; i++)
+        munmap(o[i].data, o[i].size_bytes);
 }
 
 WRAPPED(enum fsdp_status, numerics_open, struct numerics *numerics, const struct numerics_config *config,
@@ -300,12 +323,6 @@ WRAPPED(enum fsdp_status, fsdp_clip_grad_norm, struct fsdp_model *model, double 
 
 /* --- the gate -------------------------------------------------------------------------------------------- */
 
-static struct {
-    int orders, reports;
-    char last; /* the order that is being carried out, 0 before the first */
-    bool open; /* no more orders */
-} gate = { .orders = -1, .reports = -1 };
-
 static int open_end(const char *end, int flags)
 {
     const char *folder = getenv("FSDP_BENCH_GATE"), *rank = getenv("RANK");
@@ -338,22 +355,22 @@ static void print_kinds(void)
 
 static void stand_at_gate(void)
 {
-    static double began_s;
-
     if (gate.orders < 0) {
         gate.orders = open_end("orders", O_RDONLY);
         gate.reports = open_end("reports", O_WRONLY);
     }
     for (;;) {
-        spent.end_s = now_s();
-        spent.work_s = work_s() - began_s;
+        if (gate.last == 's') {
+            spent.end_s = now_s();
+            spent.work_s = work_s() - gate.began_s;
+        }
         if (gate.last != 0)
             report();
         if (read(gate.orders, &gate.last, 1) != 1)
             exit(1);
         memset(&spent, 0, sizeof spent);
         spent.start_s = now_s();
-        began_s = work_s();
+        gate.began_s = work_s();
         if (gate.last != 'p')
             break;
         replay();
