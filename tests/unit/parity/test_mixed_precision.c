@@ -10,7 +10,7 @@
 static void expect_near(const struct reference *r, const struct seen *seen, const struct way *way,
                         const char *reduce)
 {
-    const double allowed = fmax(1e-3, 1.25 * reference_error_of(r, reduce, "losses") + 1e-3);
+    const double allowed = 1e-3;
 
     for (int step = 0; step < seen->n_steps; step++)
         cr_expect(fabs(seen->losses[step] / r->losses[step] - 1) <= allowed,
