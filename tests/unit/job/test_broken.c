@@ -185,6 +185,8 @@ static const struct broken {
       "t.yaml:3:20: parallel.tensor: 3 ranks do not divide 8 heads and 2048 features between them" },
     { "copies of what is left", DATA "launch: {nproc_per_node: 4}\nparallel: {tensor: 2, replicate: 4}\n",
       "t.yaml:3:34: parallel.replicate: 4 copies of the model do not divide 2 ranks, parallel.tensor counted once" },
+    { "only blocks of a transformer", DATA "launch: {nproc_per_node: 2}\nmodel: {kind: gpt2}\nparallel: {tensor: 2}\n",
+      "t.yaml:4:20: parallel.tensor: is not supported for model.kind gpt2: only transformer is split" },
     { "dropped heads", DATA "launch: {nproc_per_node: 2}\nmodel: {dropout: 0.1}\nparallel: {tensor: 2}\n",
       "t.yaml:4:20: parallel.tensor: needs model.dropout: 0: heads of attention are dropped whole" },
     { "no half floats", DATA "parallel: {param_dtype: float16, reduce_dtype: float16, output_dtype: float64}\n",
