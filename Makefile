@@ -100,7 +100,7 @@ $(BUILD)/obj/shard_runtime/cuda/kernels/%.o: shard_runtime/cuda/kernels/%.cu
 $(BUILD)/lib/libfsdp_cuda.so: $(CUDA_OBJ) $(call obj,$(call src,shard_runtime/core))
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,--no-undefined $(LDFLAGS) $^ -o $@ -L$(CUDA_LIB) -lcudart_static -lcublasLt -lstdc++ -lrt -ldl -lpthread \
-	  -lm -Wl,-rpath,$(CUDA_LIB) -Wl,--exclude-libs,ALL
+	  -lm -Wl,-rpath,$(CUDA_LIB) -Wl,--version-script=shard_runtime/cuda/exports.map
 .PHONY: cuda
 cuda: $(BUILD)/lib/libfsdp_cuda.so
 
@@ -217,11 +217,16 @@ $(EMULATED_CUDA)/libcudart_emulated.so: tests/emulation/cuda/runtime.c tests/emu
 $(EMULATED_CUDA)/libfsdp_cuda.so: $(EMULATED_HOST) $(KERNEL_SRC:%.cu=$(BUILD)/obj/%.host.o) \
   $(call obj,tests/emulation/emulate.c tests/emulation/fiber.c) $(call obj,$(call src,shard_runtime/core)) \
   $(EMULATED_CUDA)/libcudart_emulated.so
-	$(CXX) -shared -Wl,--no-undefined $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(EMULATED_CUDA) -lcudart_emulated \
+	$(CXX) -shared -Wl,--no-undefined -Wl,--version-script=shard_runtime/cuda/exports.map $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(EMULATED_CUDA) -lcudart_emulated \
 	  -Wl,-rpath,'$$ORIGIN' -lm -ldl
+# NCCL's API between processes of one host, for the emulated device.
+$(EMULATED_CUDA)/libnccl_standin.so: tests/emulation/cuda/nccl_standin.c shard_runtime/cuda/nccl_api.h \
+  $(EMULATED_CUDA)/libcudart_emulated.so
+	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(CFLAGS) -fPIC -fvisibility=hidden -shared $< -o $@ $(LDFLAGS) \
+	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
 
 .PHONY: test unit emulation system tests-build
-tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(SUPPORT_BIN)
+tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so $(SUPPORT_BIN)
 test: tests-build
 	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit

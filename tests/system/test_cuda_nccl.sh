@@ -1,0 +1,65 @@
+# The nccl back end, over a library with NCCL's API between processes (tests/emulation/cuda/nccl_standin.c) and the emulated device: what it
+# calls, in which order and with which sizes; calls that are in progress; errors that come later; a rank that dies.
+. tests/support/harness.sh
+export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6 FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
+export FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so
+cd "$WORK" || exit 1
+cat > job.yaml <<JOB
+run: {name: run, seed: 7, log_every: 1}
+data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
+model: {kind: transformer, layers: 2, dim: 32, heads: 2, vocab: 256, seq: 16, dropout: 0.0, causal: true}
+train: {steps: 3, batch: 2, clip_norm: 1.0}
+checkpoint: {every: 1}
+launch: {max_restarts: 0}
+JOB
+# train NAME RANKS OPTIONS...: a GPU for each rank, a place for the library's files, a log of its calls
+train() {
+  local name=$1 n=$2; shift 2
+  mkdir -p "$name"
+  FSDP_EMULATED_DEVICES=$n NCCL_STANDIN_DIR=$WORK/$name NCCL_STANDIN_LOG=$WORK/$name/calls timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
+}
+metrics() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\), "grad_norm": \([0-9.]*\),.*/\1 \2 \3/p' "$WORK/$1/run/metrics.jsonl"; }
+calls() { grep -c "^$2" "$WORK/$1/calls.$3"; }
+staged() { FSDP_COLLECTIVES=cpu train "$@"; }
+
+check "by way of the host, 2 ranks" staged host2 2
+check "by nccl, 2 ranks" train nccl2 2
+check_eq "the same bits: sums of two have one order" "$(metrics host2)" "$(metrics nccl2)"
+check_eq "all ranks call the same, in one order" "$(cut -d' ' -f1-9 nccl2/calls.0 | grep '#')" "$(cut -d' ' -f1-9 nccl2/calls.1 | grep '#')"
+check_eq "one gather a unit and pass but the root's second: 5 a step" 15 "$(calls nccl2 AllGather 0)"
+check_eq "one reduction a unit: 3 a step, means" 9 "$(grep -c '^ReduceScatter .* op 4 ' nccl2/calls.0)"
+check_eq "finished in good order" "CommFinalize CommDestroy" "$(tail -n 2 nccl2/calls.0 | xargs)"
+FSDP_EMULATED_ORDER=11 train seeded4 4; FSDP_EMULATED_ORDER=early train early4 4
+check_eq "do not change a bit" "$(metrics seeded4)" "$(metrics early4)"
+check_match "of something" '^3 ' "$(metrics early4 | tail -n 1)"
+NCCL_STANDIN_LAZY=1 train lazy 2
+check_eq "calls that answer that they are in progress" "$(metrics nccl2)" "$(metrics lazy)"
+check "a communicator for each dimension of a mesh" train mesh 4 --set parallel.replicate=2
+check_match "replicas all-reduce, over a group of their own" 'CommInitRankConfig . of 2' "$(cat mesh/calls.0)"
+check_match "sums of what was averaged, or means" '^AllReduce ' "$(cat mesh/calls.0)"
+check "in bfloat16" train bf16 2 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=bfloat16
+check_match "gathered as such" '^AllGather #1 n [0-9]+ type 9 .*in place' "$(cat bf16/calls.0)"
+
+# An error that a later call reports: words with the call, group, rank and device, and the communicator is given up.
+NCCL_STANDIN_FAIL=1:9 train late-error 2
+check_match "a late error is told" 'group world: remote process exited.*as it was told to.*nccl\.c:[0-9]+, rank 1 of 2, device 1 \(emulated\)' "$(cat late-error.out)"
+check_eq "and its communicator aborted" 1 "$(calls late-error CommAbort 1)"
+check_eq "nothing was finalized" 0 "$(calls late-error CommFinalize 1)"
+
+# A rank that dies: the others hang in a collective, are told, and the world is formed again; the run is that which nothing disturbed.
+kill_one() {
+  wait_until 60 grep -q '"event": "first_step"' killed/run/events.jsonl || return 1
+  kill -9 "$(sed -n 's/.*"event": "spawn".*"rank": 1, "pid": \([0-9]*\).*/\1/p' killed/run/events.jsonl | tail -n 1)"
+}
+train undisturbed 2 --set train.steps=40 &
+train killed 2 --set train.steps=40 --set launch.max_restarts=2 & job=$!
+check "a rank is killed in its run" kill_one
+wait $job; check_eq "the run ends well" 0 $?
+wait
+check_match "after a restart" '"event": "restart"' "$(cat killed/run/events.jsonl)"
+check_eq "and as if nothing had been" "$(metrics undisturbed | tail -n 1)" "$(metrics killed | tail -n 1)"
+FSDP_NCCL_LIBRARY=/nowhere/libnccl.so train missing 2
+check_match "a library that is not there" 'collectives nccl: /nowhere/libnccl.so' "$(cat missing.out)"
+FSDP_NCCL_LIBRARY=libm.so.6 train wrong 2
+check_match "one that is not NCCL" 'libm.so.6 has no nccl' "$(cat wrong.out)"
+[ "$n_failed" -eq 0 ]

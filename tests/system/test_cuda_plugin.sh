@@ -1,0 +1,38 @@
+# One build for every machine: the plug-in alone needs a CUDA library, and where it cannot be used one line says why.
+. tests/support/harness.sh
+cd "$WORK" || exit 1
+needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+for file in "$BIN"/* "$BUILD"/lib/libfsdp.so; do
+  check_eq "$(basename "$file") needs no CUDA library" "" "$(needs "$file" | grep -iE 'cuda|cublas|cudnn|nccl|nvidia')"
+done
+cat > job.yaml <<JOB
+run: {name: run}
+data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
+model: {kind: transformer, layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
+train: {steps: 1, batch: 1}
+launch: {max_restarts: 0}
+JOB
+train() { FSDP_CUDA_DRIVER=$1 FSDP_CUDA_PLUGIN=$2 FSDP_DEVICE=$3 "$BIN/fsdprun" --log-dir "$(mktemp -d "$WORK/XXXXXX")" job.yaml 2>&1; }
+out=$(train no-driver.so '' auto)
+check_match "without a driver auto is the cpu" 'a step, cpu' "$out"
+check_eq "without a word" "" "$(printf '%s' "$out" | grep -iE 'cuda|device')"
+check_match "cuda is refused" 'device cuda: no CUDA driver: no-driver.so' "$(train no-driver.so '' cuda)"
+out=$(train libc.so.6 /nowhere/plugin.so auto)
+check_match "a driver without the plug-in: auto is the cpu" 'a step, cpu' "$out"
+check_eq "with one line" 1 "$(printf '%s\n' "$out" | grep -c 'device auto takes the cpu: .*/nowhere/plugin.so')"
+if [ -e "$BUILD/lib/libfsdp_cuda.so" ]; then
+  check_match "the plug-in needs cuBLASLt" 'libcublasLt' "$(needs "$BUILD/lib/libfsdp_cuda.so")"
+  check_eq "and never the driver: nothing would start without one" "" "$(needs "$BUILD/lib/libfsdp_cuda.so" | grep 'libcuda\.')"
+  check_eq "and exports one function" fsdp_cuda_plugin "$(nm -D --defined-only "$BUILD/lib/libfsdp_cuda.so" | awk '{ print $3 }' | grep -v '^$' | grep -i fsdp)"
+  if ldconfig -p | grep -q 'libcuda\.so\.1'; then
+    skip "the plug-in refuses where no driver works" "this machine has a driver"
+  else
+    check_match "the plug-in refuses where no driver works" 'device auto takes the cpu: the CUDA plug-in refuses: .*driver' "$(train libc.so.6 "$BUILD/lib/libfsdp_cuda.so" auto)"
+  fi
+else
+  skip "the plug-in itself" "it is not built here: no nvcc, or not by make cuda"
+fi
+for suite in "kernels on a GPU" "parity on a GPU" "NCCL on a GPU"; do
+  [ -e /dev/nvidia0 ] || skip "$suite" "no GPU here: make test-gpu, scripts/gpu-check.sh"
+done
+[ "$n_failed" -eq 0 ]
