@@ -299,6 +299,15 @@ tsan:
 	$(MAKE) BUILD=build/tsan CC=$(TSAN_CC) SAN=thread ONEDNN=0 tsan-programs
 	BUILD=build/tsan tests/run tsan
 
+# On a machine with a GPU; scripts/gpu-check.sh runs these and more within 8 minutes, gpu-archive packs them for one without our packages.
+.PHONY: test-gpu bench-gpu gpu-archive
+test-gpu: all cuda $(SUPPORT_BIN)
+	BUILD=$(BUILD) tests/run gpu
+bench-gpu: all cuda
+	BUILD=$(abspath $(BUILD)) tests/bench/gpu/bench.sh
+gpu-archive:
+	scripts/gpu-archive.sh $(BUILD)/fsdprun-gpu.tar.gz
+
 .PHONY: asan asan-unit
 asan:
 	$(MAKE) BUILD=build/asan SAN=address,undefined test
@@ -363,6 +372,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp $(DESTDIR)$(PREFIX)/share/fsdprun/configs
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
+	[ ! -e $(BUILD)/lib/libfsdp_cuda.so ] || install -m 755 $(BUILD)/lib/libfsdp_cuda.so $(DESTDIR)$(LIBDIR)/
 	install -m 755 $(BUILD)/lib/libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/
 	ln -sf libfsdp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so.$(SOVERSION)
 	ln -sf libfsdp.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/libfsdp.so

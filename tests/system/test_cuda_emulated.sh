@@ -24,6 +24,11 @@ same() { # TITLE A B
     NF != 6 || $1 != $4 || far($2, $5) || far($3, $6) { n++ } END { print (NR > 0 ? n + 0 : "nothing") }')
   check_eq "$1" 0 "$far"
 }
+# Every operation against the reference: these lines are the program's own.
+for order in late early 9; do
+  FSDP_EMULATED_ORDER=$order "$TOY/cuda_numerics" > numerics.out 2>&1 || n_failed=$((n_failed + 1))
+  grep -E '^(ok|not ok) ' numerics.out || not_ok "the cuda row of numerics, $order" "$(tail -n 5 numerics.out)"
+done
 for n in 1 2 4; do
   check "cpu, $n ranks" train "cpu$n" cpu "$n"
   for order in late early 5; do
@@ -62,6 +67,11 @@ check "one of the cpu on cuda" go_on cpu-first cpu-to-cuda 4 cuda
 check_match "from its last step" 'step 5/6' "$(cat cpu-to-cuda.out)"
 same "the two end alike" cuda-to-cpu cpu-to-cuda
 check "text from a checkpoint of cuda" env FSDP_DEVICE=cuda "$BIN/fsdp-train" --sample cuda2-late/run --tokens 8
+# What is not built is refused.
+for offload in cpu nvme; do
+  train "offload-$offload" cuda 1 --set "parallel.offload=$offload"
+  check_match "parallel.offload: $offload" 'parallel.offload is not supported on cuda yet' "$(cat "offload-$offload.out")"
+done
 # Memory that is not there is told in words.
 FSDP_EMULATED_MEMORY=200000 train nomem cuda 1
 check_match "out of memory, with the call, rank and device" 'cudaMalloc.*out of memory.*device.c:[0-9]+, rank 0, device 0 \(emulated\)' "$(cat nomem.out)"

@@ -77,12 +77,16 @@ static bool is_lazy(void)
 
 static size_t size_of(int type)
 {
-    return type == NCCL_UINT8 ? 1 : type == NCCL_BFLOAT16 ? 2 : type == NCCL_INT32 || type == NCCL_FLOAT32 ? 4 : 8;
+    return type == NCCL_UINT8                           ? 1
+           : type == NCCL_BFLOAT16                      ? 2
+           : type == NCCL_INT32 || type == NCCL_FLOAT32 ? 4
+                                                        : 8;
 }
 
 /* --- files ----------------------------------------------------------------------------------------------- */
 
-static void path_of(const struct nccl_communicator *comm, uint64_t number, int rank, char path[PATH_BYTES + 64])
+static void path_of(const struct nccl_communicator *comm, uint64_t number, int rank,
+                    char path[PATH_BYTES + 64])
 {
     snprintf(path, PATH_BYTES + 64, "%s.%llu.%d", comm->prefix, (unsigned long long)number, rank);
 }
@@ -221,7 +225,8 @@ static bool finish(struct work *w)
     switch (w->head.what) {
     case ALL_GATHER:
         for (int r = 0; r < w->comm->size && same; r++)
-            same = fetch(w->comm, w->number, r, &w->head, 0, (char *)w->recv + (size_t)r * n * size, n * size);
+            same =
+                fetch(w->comm, w->number, r, &w->head, 0, (char *)w->recv + (size_t)r * n * size, n * size);
         return same;
     case REDUCE_SCATTER:
         return reduce(w, (size_t)w->comm->rank * n, n);
@@ -326,8 +331,8 @@ static bool own_factor(const struct nccl_communicator *comm, enum nccl_op *op, f
 
 EXPORT enum nccl_result ncclGetVersion(int *version);
 EXPORT enum nccl_result ncclGetUniqueId(nccl_id *id);
-EXPORT enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id, int rank,
-                                               struct nccl_config *config);
+EXPORT enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id,
+                                               int rank, struct nccl_config *config);
 EXPORT enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result);
 EXPORT enum nccl_result ncclCommFinalize(struct nccl_communicator *comm);
 EXPORT enum nccl_result ncclCommDestroy(struct nccl_communicator *comm);
@@ -447,11 +452,12 @@ const char *ncclGetLastError(struct nccl_communicator *comm)
 enum nccl_result ncclAllGather(const void *send, void *recv, size_t n_elems, enum nccl_type type,
                                struct nccl_communicator *comm, struct CUstream_st *stream)
 {
-    return queue(comm, "AllGather",
-                 (struct work){ .head = { .what = ALL_GATHER, .type = (int32_t)type, .n_elems = n_elems, .factor = 1 },
-                                .send = send,
-                                .recv = recv },
-                 stream);
+    return queue(
+        comm, "AllGather",
+        (struct work){ .head = { .what = ALL_GATHER, .type = (int32_t)type, .n_elems = n_elems, .factor = 1 },
+                       .send = send,
+                       .recv = recv },
+        stream);
 }
 
 enum nccl_result ncclReduceScatter(const void *send, void *recv, size_t n_elems, enum nccl_type type,
@@ -530,7 +536,8 @@ enum nccl_result ncclRedOpDestroy(enum nccl_op op, struct nccl_communicator *com
     return NCCL_SUCCESS;
 }
 
-enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes, void **handle)
+enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes,
+                                  void **handle)
 {
     char words[64];
 

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Packs what a machine with a GPU, nvcc and libc needs to check the cuda back end without a network: the sources, the programs built
+# here, and the libraries that these need beside libc's own. At most 64 MiB.
+#   scripts/gpu-archive.sh [FILE]      there: tar xf FILE && cd fsdprun && scripts/gpu-check.sh
+set -eu
+cd "$(dirname "$0")/.."
+file=${1:-build/fsdprun-gpu.tar.gz}
+limit=$((64 << 20))
+make -s tests-build
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+tree=$work/fsdprun
+mkdir -p "$tree/build/libs" "$tree/build/bin" "$tree/build/lib" "$tree/build/test"
+git ls-files -z Makefile scripts shard_runtime tests/gpu tests/parity tests/support tests/run tests/bench/gpu | xargs -0 cp --parents -t "$tree"
+for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build/test/cuda_numerics build/test/parity_compare; do
+  cp "$program" "$tree/$program"; strip "$tree/$program"
+  # Everything but libc's own: a library of another libc would not fit.
+  ldd "$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' | xargs -r cp -nLt "$tree/build/libs"
+done
+tar czf "$file" -C "$work" fsdprun
+size=$(stat -c %s "$file")
+echo "$file: $((size >> 10)) KiB"
+[ "$size" -le "$limit" ] || { echo "more than $((limit >> 20)) MiB" >&2; exit 1; }

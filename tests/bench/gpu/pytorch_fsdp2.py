@@ -1,0 +1,96 @@
+"""GPT-2 trained by PyTorch's FSDP2 on one GPU: compiled, bfloat16, its scaled_dot_product_attention, fused AdamW.
+
+Prints: median tokens/s, peak GiB allocated, version. With --world it runs under torchrun.
+"""
+import argparse
+import os
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+SIZES = {"124m": (12, 768, 12), "355m": (24, 1024, 16), "774m": (36, 1280, 20), "1558m": (48, 1600, 25)}
+VOCAB, SEQ = 50257, 1024
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attn, self.proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        batch, seq, dim = x.shape
+        q, k, v = (
+            t.view(batch, seq, self.heads, dim // self.heads).transpose(1, 2)
+            for t in self.attn(self.ln_1(x)).split(dim, dim=2)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(batch, seq, dim))
+        return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    def __init__(self, layers, dim, heads):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCAB, dim), nn.Embedding(SEQ, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, VOCAB, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, tokens, targets):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(self.ln_f(x))
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", choices=SIZES, default="124m")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--no-compile", action="store_true")
+    args = parser.parse_args()
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29517")
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    torch.manual_seed(1234)
+    model = GPT2(*SIZES[args.size]).cuda()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.blocks:
+        if not args.no_compile:
+            block.compile()
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, fused=True)
+    tokens = torch.randint(0, 256, (args.batch, SEQ + 1), device="cuda")
+    times = []
+    for _ in range(args.steps):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    if rank == 0:
+        speed = world * args.batch * SEQ / statistics.median(times[3:])
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        print(f"{speed:.0f} {peak:.2f} torch-{torch.__version__}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
