@@ -38,6 +38,7 @@ struct gpu {
 struct gpu_list {
     int n;
     struct gpu gpus[GPU_MAX];  /* as the workers number them */
+    bool unknown;              /* there are some, and which of them are seen could not be found out: n is 0 */
     char why[GPU_WORDS_BYTES]; /* why there is none, or why fewer than a list names; "": nothing to say */
 };
 

@@ -156,6 +156,7 @@ bool gpu_nvidia(struct gpu_list *out, const struct gpu_host *host)
         if (!from_nvml(&found, host, gpu_visible_migs(list), &err)) {
             snprintf(out->why, sizeof out->why, "CUDA_VISIBLE_DEVICES has names, and NVML tells none: %.160s",
                      err.message);
+            out->unknown = true;
             return true;
         }
     }

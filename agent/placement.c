@@ -18,6 +18,11 @@ static const char *const binding_names[] = {
     [AGENT_NUMA_CORE_COMPLEX] = "core-complex",
 };
 
+const char *placement_binding(enum agent_numa numa)
+{
+    return binding_names[numa];
+}
+
 /* The workers' environment, which is not always this process's, says which GPUs they see. */
 static const char *get_env(void *arg, const char *name)
 {
@@ -43,6 +48,10 @@ static enum fsdp_status bind(struct placement *placement, const struct agent_con
     gpu_host_init(&host, get_env, environment);
     host.one_each = config->virtual_local_rank;
     gpu_find(gpus, GPU_WANT_ANY, &host);
+    if (gpus->unknown) { /* to spread the workers, as where there is none, would be to guess */
+        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s", gpus->why);
+        goto done;
+    }
     for (int i = 0; i < gpus->n; i++)
         nodes[i] = topology_node_of_pci(host.root, gpus->gpus[i].pci);
     cpus_allowed(&allowed);
@@ -73,7 +82,7 @@ enum fsdp_status placement_init(struct placement *placement, const struct agent_
         enum fsdp_status status = bind(placement, config, err);
 
         if (status != FSDP_OK) {
-            fsdp_wrap(err, "--numa-binding %s", binding_names[config->numa]);
+            fsdp_wrap(err, "--numa-binding %s", placement_binding(config->numa));
             return status;
         }
     }

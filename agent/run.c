@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/run_impl.h"
@@ -62,7 +63,8 @@ static void finish(struct run *run)
     events_close(run->events);
     if (run->rundir == NULL)
         discard_directory(run);
-    rundir_close(run->rundir, !run->captured && status == 0);
+    rundir_close(run->rundir, run->refused || (!run->captured && status == 0));
+    placement_fini(&run->placement);
     free(run);
     done(arg, status, stuck);
 }
@@ -164,6 +166,15 @@ void run_world_ended(void *arg)
         on_logged(run);
 }
 
+/* It cannot be begun. What is open is closed, as at any end. */
+static void refuse(struct run *run, int exit_status, const char *why)
+{
+    run->refused = true;
+    run->status = exit_status;
+    snprintf(run->line, sizeof run->line, "%s", why);
+    run_world_ended(run);
+}
+
 /* --- from outside ------------------------------------------------------------------------------------------------- */
 
 static void stop(struct run *run, int signal, bool now)
@@ -190,10 +201,28 @@ static void forward(struct run *run, int signal)
         coordinator_forward(run->coordinator, signal);
 }
 
+/* Nothing runs that could be asked to save, or told of another signal. */
+static void stop_before_start(struct run *run, int signal)
+{
+    char words[64], name[32];
+
+    placement_search_cancel(run->search);
+    run->search = NULL;
+    snprintf(words, sizeof words, "stopped by %s", errors_signal_name(signal, name));
+    refuse(run, 128 + signal, words);
+}
+
 void run_signal(struct run *run, int signal)
 {
     const unsigned save = run->config->save_on_signal;
 
+    if (run->search != NULL) {
+        if (((run->config->stop_signals >> signal & 1) != 0 ||
+             (signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||
+             (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0)))
+            stop_before_start(run, signal);
+        return;
+    }
     if (run->relay != NULL && (run->config->stop_signals >> signal & 1) != 0)
         relay_hurry(run->relay);
     if (run->closing || (run->uplink == NULL && run->coordinator == NULL))
@@ -226,125 +255,9 @@ static void on_child(uv_signal_t *handle, int signal)
     (void)signal;
     if (run->world != NULL)
         world_reap(run->world);
-}
-
-static bool is_captured(const struct agent_config *config)
-{
-    for (int i = 0; i < config->n_workers; i++)
-        for (unsigned stream = AGENT_STDOUT; stream <= AGENT_STDERR; stream++) {
-            const enum logs_mode mode = worker_log_mode(config, i, stream);
-
-            if (mode == LOGS_FILE || mode == LOGS_TEE)
-                return true;
-        }
-    return false;
-}
-
-/* Is there a stderr that no log has the last words of? */
-static bool is_relayed(const struct agent_config *config)
-{
-    for (int i = 0; i < config->n_workers; i++) {
-        const enum logs_mode mode = worker_log_mode(config, i, AGENT_STDERR);
-
-        if (mode == LOGS_INHERIT || mode == LOGS_NULL)
-            return true;
-    }
-    return false;
-}
-
-/* --- opening -------------------------------------------------------------------------------------------------------- */
-
-static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
-{
-    const struct rundir_spec spec = { .kind = run->config->job_json != NULL ? RUNDIR_JOB : RUNDIR_PROGRAM,
-                                      .path = run->config->run_dir,
-                                      .lock = coordinates,
-                                      .temporary = run->config->run_dir_temporary };
-    enum fsdp_status status;
-
-    if (run->config->run_dir == NULL)
-        return FSDP_OK;
-    status = rundir_open(&run->rundir, &spec, err);
-    return status != FSDP_OK || !coordinates
-               ? status
-               : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
-}
-
-static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
-{
-    const struct agent_config *config = run->config;
-    const struct logs_rotation rotation = { config->output.file_limit_bytes, config->output.n_rotated };
-    enum fsdp_status status;
-
-    run->captured = is_captured(config);
-    if (config->output.no_files &&
-        (config->output.stdout_filters != NULL || config->output.stderr_filters != NULL))
-        return fsdp_fail(err, FSDP_ERR_CONFIG,
-                         "lines cannot be kept a second time (--duplicate-stdout-filters, "
-                         "--duplicate-stderr-filters) where no log is kept");
-    status = run->console != NULL
-                 ? FSDP_OK
-                 : console_create(&run->console, run->loop, config->stdio[1], config->stdio[2], err);
-    if (status == FSDP_OK && run->relay == NULL && is_relayed(config))
-        status = relay_create(&run->relay, run->loop, config->stdio[1], config->stdio[2],
-                              config->output.direct, err);
-    if (status != FSDP_OK || run->logs != NULL || (!run->captured && config->job_json == NULL))
-        return status;
-    return logs_create(&run->logs, run->loop, config->output.no_files ? NULL : run->rundir, run->console,
-                       &rotation, err);
-}
-
-static enum fsdp_status open_coordinator(struct run *run, struct fsdp_err *err)
-{
-    const struct coordinator_services services = { .loop = run->loop,
-                                                   .os = &agent_os_linux,
-                                                   .io = &io_posix,
-                                                   .rundir = run->rundir,
-                                                   .events = run->events,
-                                                   .console = run->console };
-
-    return coordinator_create(&run->coordinator, run->config, &services, err);
-}
-
-static enum fsdp_status open_world(struct run *run, struct fsdp_err *err)
-{
-    const struct world_services services = { .loop = run->loop,
-                                             .os = &agent_os_linux,
-                                             .baseline = run->baseline,
-                                             .rundir = run->rundir,
-                                             .logs = run->logs,
-                                             .relay = run->relay,
-                                             .console = run->console };
-    const struct world_listener listener = run_world_listener(run);
-
-    return world_create(&run->world, run->config, &services, &listener, err);
-}
-
-enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err)
-{
-    enum fsdp_status status = run->rundir != NULL ? FSDP_OK : open_directory(run, false, err);
-
-    if (status == FSDP_OK)
-        status = open_output(run, err);
-    return status != FSDP_OK ? status : open_world(run, err);
-}
-
-/* The world last: it alone has to be ended before it may be destroyed. */
-static enum fsdp_status open_as_coordinator(struct run *run, struct rendezvous *rendezvous,
-                                            struct fsdp_err *err)
-{
-    enum fsdp_status status = open_directory(run, true, err);
-
-    if (status == FSDP_OK)
-        status = open_output(run, err);
-    if (status == FSDP_OK)
-        status = open_coordinator(run, err);
-    if (status == FSDP_OK && rendezvous != NULL) {
-        status = nodes_create(&run->nodes, run->config, rendezvous, run->coordinator, run->console, err);
-        rendezvous = NULL;
-    }
-    rendezvous_destroy(rendezvous);
-    return status != FSDP_OK ? status : open_world(run, err);
+    else
+        while (waitpid(-1, NULL, WNOHANG) > 0) /* who looked at the machine */
+            continue;
 }
 
 /* --- several nodes -------------------------------------------------------------------------------------------------- */
@@ -368,11 +281,9 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
 
     uplink_destroy(run->uplink);
     run->uplink = NULL;
-    status = open_as_coordinator(run, rendezvous, &err);
+    status = run_open_as_coordinator(run, rendezvous, &err);
     if (status != FSDP_OK) {
-        run->status = run_start_status(status);
-        snprintf(run->line, sizeof run->line, "%s", err.message);
-        run_world_ended(run);
+        refuse(run, run_start_status(status), err.message);
         return;
     }
     if (!run->config->quiet) {
@@ -382,11 +293,56 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
     coordinator_attach(run->coordinator, COORDINATOR_SELF, &run_member, run);
 }
 
+/* Alone, or meet the others. */
+static enum fsdp_status open_run(struct run *run, struct fsdp_err *err)
+{
+    static const struct uplink_handlers handlers = { on_hosts, on_note };
+
+    return run->config->n_nodes > 1
+               ? uplink_create(&run->uplink, run->loop, run->config, &run_member, &handlers, run, err)
+               : run_open_as_coordinator(run, NULL, err);
+}
+
+static void form_alone(struct run *run)
+{
+    if (run->coordinator != NULL)
+        coordinator_attach(run->coordinator, COORDINATOR_SELF, &run_member, run);
+}
+
+/* Of several nodes, one that is not fit meets the others all the same: it is through it that they hear why. */
+static void on_placed(void *arg, const struct placement *found, enum fsdp_status status, const char *why)
+{
+    struct run *run = arg;
+    struct fsdp_err err = { 0 };
+
+    run->search = NULL;
+    run->placement = *found;
+    run->fit = status;
+    snprintf(run->unfit, sizeof run->unfit, "%s", why != NULL ? why : "");
+    if (status != FSDP_OK && run->config->n_nodes == 1) {
+        refuse(run, run_start_status(status), why);
+        return;
+    }
+    status = open_run(run, &err);
+    if (status == FSDP_OK)
+        form_alone(run);
+    else
+        refuse(run, run_start_status(status), err.message);
+}
+
+/* Without a binding there is nothing to be waited for. */
+static enum fsdp_status place(struct run *run, struct fsdp_err *err)
+{
+    return run->config->numa == AGENT_NUMA_NONE
+               ? placement_init(&run->placement, run->config, err)
+               : placement_search_begin(&run->search, run->loop, run->config, PLACEMENT_WITHIN_MS, on_placed,
+                                        run, err);
+}
+
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
                            const struct os_baseline *baseline,
                            void (*done)(void *arg, int status, bool stuck), void *arg, struct fsdp_err *err)
 {
-    static const struct uplink_handlers handlers = { on_hosts, on_note };
     struct run *run = calloc(1, sizeof *run);
     enum fsdp_status status;
 
@@ -399,10 +355,9 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     run->node_rank = -1;
     run->done = done;
     run->done_arg = arg;
-    if (config->n_nodes > 1)
-        status = uplink_create(&run->uplink, loop, config, &run_member, &handlers, run, err);
-    else
-        status = open_as_coordinator(run, NULL, err);
+    status = place(run, err);
+    if (status == FSDP_OK && run->search == NULL)
+        status = open_run(run, err);
     if (status != FSDP_OK) {
         coordinator_destroy(run->coordinator);
         logs_destroy(run->logs);
@@ -412,6 +367,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
         if (run->rundir == NULL)
             discard_directory(run);
         rundir_close(run->rundir, true);
+        placement_fini(&run->placement);
         free(run);
         return status;
     }
@@ -421,7 +377,6 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
     run->n_handles = 2;
     uv_signal_start(&run->children, on_child, SIGCHLD);
     *out = run;
-    if (run->coordinator != NULL)
-        coordinator_attach(run->coordinator, COORDINATOR_SELF, &run_member, run);
+    form_alone(run);
     return FSDP_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * Inside agent/run: run.c opens a run, passes signals on and ends it; run_member.c stands between its coordinator and
+ * Inside agent/run: run.c begins a run, passes signals on and ends it; run_open.c makes its parts; run_member.c stands between its coordinator and
  * the world of this node.
  */
 #ifndef AGENT_RUN_IMPL_H
@@ -11,6 +11,7 @@
 #include "agent/events.h"
 #include "agent/logs.h"
 #include "agent/nodes.h"
+#include "agent/placement_search.h"
 #include "agent/relay.h"
 #include "agent/run.h"
 #include "agent/rundir.h"
@@ -24,6 +25,12 @@ struct run {
     const struct agent_config *config;
     void (*done)(void *arg, int status, bool stuck);
     void *done_arg;
+
+    struct placement_search
+        *search; /* where the workers are to run is being found out; nothing else is open */
+    struct placement placement;
+    enum fsdp_status fit; /* of the placement; not FSDP_OK: there is none, and `unfit` says why */
+    char unfit[FSDP_ERR_MESSAGE_BYTES];
 
     struct rundir *rundir;
     struct events *events;
@@ -39,6 +46,7 @@ struct run {
     uv_timer_t disk;
     int n_handles;
     bool job_written, stuck, captured, closing;
+    bool refused; /* it never began: its directory goes as it came */
     int n_interrupts;
     int node_rank; /* of this node in the last generation; -1: it was in none */
     int status;
@@ -53,10 +61,19 @@ extern const struct coordinator_member run_member;
 /** What the world tells, on its way to the coordinator. */
 struct world_listener run_world_listener(struct run *run);
 
-/* --- run.c --- */
+/* --- run_open.c --- */
 
 /** For each generation until it succeeds: what an earlier try opened is kept. */
 enum fsdp_status run_open_as_member(struct run *run, struct fsdp_err *err);
+/**
+ * The world last: it alone has to be ended before it may be destroyed. What is open after a failure stays.
+ *   rendezvous  where the other nodes come; taken, on failure too; NULL: there are none
+ */
+enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *rendezvous,
+                                         struct fsdp_err *err);
+
+/* --- run.c --- */
+
 /** The world is over, or there is none: drain what was written, and end. `arg` is the struct run. */
 void run_world_ended(void *arg);
 

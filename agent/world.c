@@ -219,11 +219,8 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     world->state = WS_DOWN;
     if (gethostname(world->host, sizeof world->host - 1) < 0)
         snprintf(world->host, sizeof world->host, "?");
-    status = placement_init(&world->placement, config, err);
-    if (status == FSDP_OK)
-        status = world_make_timers(world, err);
+    status = world_make_timers(world, err);
     if (status != FSDP_OK) {
-        placement_fini(&world->placement);
         free(world);
         return status;
     }
@@ -247,7 +244,6 @@ void world_destroy(struct world *world)
         return;
     oom_watch_end(&world->oom);
     free(world->workers);
-    placement_fini(&world->placement);
     free(world);
 }
 

@@ -44,10 +44,11 @@ struct world_services {
     uv_loop_t *loop;
     const struct agent_os *os;
     const struct os_baseline *baseline;
-    struct rundir *rundir;   /* NULL: none */
-    struct logs *logs;       /* NULL: nothing is captured */
-    struct relay *relay;     /* NULL: what is inherited is not relayed */
-    struct console *console; /* NULL: lines go to descriptor 2 */
+    const struct placement *placement; /* of every generation's workers */
+    struct rundir *rundir;             /* NULL: none */
+    struct logs *logs;                 /* NULL: nothing is captured */
+    struct relay *relay;               /* NULL: what is inherited is not relayed */
+    struct console *console;           /* NULL: lines go to descriptor 2 */
 };
 
 enum fsdp_status world_create(struct world **out, const struct agent_config *config,

@@ -24,7 +24,6 @@ struct world {
     const struct agent_config *config;
     struct world_services services;
     struct world_listener listener;
-    struct placement placement; /* of every generation's workers */
     struct world_plan plan;
     enum world_state state;
     struct worker *workers; /* of the generation; its handles are closed before the next is formed */

@@ -216,7 +216,7 @@ void world_spawn(struct world *world)
         .program = program,
         .host = world->host,
         .timer_file = world->timers == NULL ? NULL : timer_pipe_path(world->timers),
-        .placement = &world->placement,
+        .placement = world->services.placement,
     };
     struct fsdp_err err = { 0 };
     int error;

@@ -49,6 +49,12 @@ check_eq "and each gets its own" "0 MIG-c 1 MIG-a" "$(CUDA_VISIBLE_DEVICES=MIG-c
   --no-python sh -c 'echo $RANK $CUDA_VISIBLE_DEVICES' | sort | paste -sd' ')"
 FAKE_NVML=refuse CUDA_VISIBLE_DEVICES=MIG-a refused "an NVML that refuses" 'Driver Not Loaded' gpu
 FAKE_NVML=crash CUDA_VISIBLE_DEVICES=MIG-a refused "one that crashes" 'NVML crashed' gpu
+FAKE_NVML=hang CUDA_VISIBLE_DEVICES=MIG-a env --default-signal=INT "$FSDPRUN" --nproc-per-node gpu --no-python true 2> "$WORK/err" & pid=$!
+check "one that hangs is waited for" wait_until 25 pgrep -P $pid
+nvml=$(pgrep -P $pid)
+kill -INT $pid; wait $pid; status=$?
+check_eq "but not by SIGINT: 130" 130 $status
+check "nor is it left" wait_until 20 test ! -e "/proc/$nvml"
 FSDP_TEST_NVML=$WORK/libnvidia-ml.so.1 CUDA_VISIBLE_DEVICES=MIG-a refused "none" 'libnvidia-ml.so.1' gpu
 
 # A driver whose files are not shown to a container: the devices are.

@@ -78,4 +78,39 @@ check_match "say so" 'core-complex: local rank 0: this machine does not tell whi
 rm -r "$FSDP_TEST_ROOT/sys"
 check_status "a machine that tells nothing: 78" 78 "$FSDPRUN" --numa-binding node --no-python true
 check_match "too" 'fsdprun: --numa-binding node: .*does not tell which CPUs there are' "$(cat "$WORK/err")"
+
+# MIG devices have names that only NVML knows; it is asked beside everything else.
+machine migs 0 3; gpus migs 3 0
+export FSDP_TEST_ROOT=$WORK/migs FSDP_TEST_NVML=$TOY/fake_nvml CUDA_VISIBLE_DEVICES=MIG-b,MIG-a
+bound=(env --default-signal=INT "$FSDPRUN" --numa-binding node --no-python)
+export FAKE_NVML='GPU-0@00+MIG-a;GPU-1@01+MIG-b'
+check_eq "a MIG device is where its GPU is" "0 $first 1;1 $rest 1" "$(OMP_NUM_THREADS=1 workers 2 --virtual-local-rank --numa-binding node)"
+FAKE_NVML=refuse check_status "an NVML that fails: 78" 78 "${bound[@]}" true
+check_eq "and why, in one line" "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML: Driver Not Loaded" "$(cat "$WORK/err")"
+FAKE_NVML=hang "${bound[@]}" true < /dev/null > "$WORK/never.out" 2> "$WORK/never.err" & never=$! # its end is looked at below
+asked() { pgrep -P "$(pgrep -P "$(pgrep -P "$1")")"; } # guard, agent, who looks, and its NVML
+for signal in INT:130 TERM:143; do
+  FAKE_NVML=hang "${bound[@]}" echo ran < /dev/null > "$WORK/out" 2> "$WORK/err" & pid=$!
+  check "NVML is asked, and hangs" wait_until 25 asked $pid
+  nvml=$(asked $pid) began=$(date +%s)
+  kill -s "${signal%:*}" $pid; wait $pid; status=$?
+  check_eq "SIG${signal%:*} ends that at once: ${signal#*:}" "${signal#*:}" $status
+  check "before NVML is given up" test $(($(date +%s) - began)) -lt 20
+  check_eq "one line" "fsdprun: stopped by SIG${signal%:*}" "$(cat "$WORK/out" "$WORK/err")"
+  check "who asked is gone" wait_until 20 test ! -e "/proc/$nvml"
+done
+
+# Of two nodes, the other hears from the one that is not fit, and neither waits for the join timeout.
+port=$((20000 + $$ % 10000))
+node() { env "$1" timeout -k 5 120 "$FSDPRUN" --nnodes 2 --node-rank "$2" --rdzv-endpoint "127.0.0.1:$port" --insecure --numa-binding node --no-python true \
+  < /dev/null > "$WORK/node$2" 2>&1; echo $? > "$WORK/node$2.rc"; }
+node "FAKE_NVML=$FAKE_NVML" 0 & node0=$!
+check "node 0 hosts" wait_until 60 grep -q "this node hosts" "$WORK/node0"
+node FAKE_NVML=refuse 1; wait $node0
+check_eq "two nodes, one of them not fit: 78 on both" "78 78" "$(cat "$WORK/node0.rc") $(cat "$WORK/node1.rc")"
+for i in 0 1; do check_match "node $i says why" "numa-binding node: .*Driver Not Loaded" "$(tail -n 1 "$WORK/node$i")"; done
+
+wait $never; status=$?
+check_eq "an NVML that never answers: 78" 78 $status
+check_eq "after 30 s, in one line" "fsdprun: --numa-binding node: CUDA_VISIBLE_DEVICES has names, and NVML tells none: NVML crashed, or gave no answer in 30 s" "$(cat "$WORK/never.out" "$WORK/never.err")"
 [ "$n_failed" -eq 0 ]

@@ -192,7 +192,10 @@ static int count_descriptors(void)
 
 static void begin(int n_workers, int64_t grace_ms)
 {
-    struct world_services services = { .loop = &loop, .os = &os.base, .baseline = &baseline };
+    static const struct placement placement = { .threads = 1 };
+    struct world_services services = {
+        .loop = &loop, .os = &os.base, .baseline = &baseline, .placement = &placement
+    };
     const struct world_listener listener = { .exited = on_exited,
                                              .stopped = on_stopped,
                                              .event = on_event,
