@@ -110,7 +110,9 @@ const struct option option_table[] = {
     { OPT_PREFIX, "prefix", 0, OPTION_FLAG, .group = output,
       .help = "Capture a program's output and put the rank in front of every line, as for jobs." },
     { OPT_DIRECT_OUTPUT, "direct-output", 0, OPTION_FLAG, .group = output,
-      .help = "A program writes to the terminal, pipe or file itself, and nothing of it is kept for when it fails." },
+      .help = "A program writes to the terminal, pipe or file itself, and nothing of it is kept for when it fails. "
+              "For full-screen programs, and pagers that read their keys from stderr; nor is anything lost then that "
+              "the agent had not yet passed on when it was killed (SIGKILL)." },
     { OPT_COLOR, "color", 0, OPTION_FLAG, .group = output,
       .help = "Colours even where the console is no terminal." },
     { OPT_NO_COLOR, "no-color", 0, OPTION_FLAG, .group = output,
