@@ -134,6 +134,11 @@ bool timers_pop(struct timers *timers, int64_t now_us, struct timer_request *exp
     return true;
 }
 
+bool timers_ended(int sent, int by, int64_t after_ns)
+{
+    return by == sent || after_ns < (int64_t)TIMERS_BLAMED_MS * 1000000;
+}
+
 void timers_drop(struct timers *timers, pid_t pid)
 {
     for (size_t i = timers->n; i-- > 0;)

@@ -15,7 +15,7 @@
 
 #include <fsdp/status.h>
 
-enum { TIMERS_MAX = 4096, TIMERS_SCOPE_BYTES = 128 };
+enum { TIMERS_MAX = 4096, TIMERS_SCOPE_BYTES = 128, TIMERS_BLAMED_MS = 60000 };
 
 struct timer_request {
     pid_t pid;
@@ -44,6 +44,12 @@ int64_t timers_next_us(const struct timers *timers);
 
 /** Take the one that expired first out of the set; false when none has at `now_us`. */
 bool timers_pop(struct timers *timers, int64_t now_us, struct timer_request *expired);
+
+/**
+ * Did a timer end its process, which was sent `sent` and ended `after_ns` later by the signal `by` (0: by itself)? By that
+ * very signal, or before TIMERS_BLAMED_MS: who lives on for longer has survived it, and dies of something else.
+ */
+bool timers_ended(int sent, int by, int64_t after_ns);
 
 /** Forget those of a process. */
 void timers_drop(struct timers *timers, pid_t pid);

@@ -5,8 +5,6 @@
 #include "agent/error_file.h"
 #include "agent/world_impl.h"
 
-#define TIMER_BLAMED_NS INT64_C(60000000000)
-
 /* Its file may show that it had failed by itself before we asked it to end: then it is no consequence of that. */
 static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
 {
@@ -48,14 +46,13 @@ static void take_last_words(const struct world *world, const struct death *death
         relay_tell(world->services.relay, death->rank, uncaught, detail);
 }
 
-/* By its signal, or soon after it: who lives on for longer has survived it, and dies of something else. */
 static bool is_of_timer(const struct worker *worker)
 {
     const struct death *death = &worker->death;
 
     return worker->timer[0] != '\0' &&
-           ((death->kind == DEATH_SIGNAL && death->code == worker->timer_signal) ||
-            death->when_ns - worker->timer_ns < TIMER_BLAMED_NS);
+           timers_ended(worker->timer_signal, death->kind == DEATH_SIGNAL ? death->code : 0,
+                        death->when_ns - worker->timer_ns);
 }
 
 bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail)

@@ -2,6 +2,7 @@
 #include "agent/save.h"
 
 #include <criterion/criterion.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,4 +255,68 @@ Test(save, checkpoints_of_which_none_verifies_are_no_fresh_start)
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_expect_eq(seen.n_prepared, 1);
     cr_expect(seen.err.status != FSDP_OK && seen.step == -1);
+}
+
+/* A disk on which nothing is renamed until it is let go: as one that is late. */
+static struct {
+    struct fsdp_io base;
+    sem_t gate;
+} late;
+static int n_idle;
+static bool busy_when_idle;
+
+static void wait_for_disk(void)
+{
+    while (sem_wait(&late.gate) != 0)
+        continue;
+    sem_post(&late.gate);
+}
+
+static int late_rename(struct fsdp_io *io, const char *from, const char *to)
+{
+    (void)io;
+    wait_for_disk();
+    return io_posix.rename(&io_posix, from, to);
+}
+
+static int late_rmdir(struct fsdp_io *io, const char *path)
+{
+    (void)io;
+    wait_for_disk();
+    return io_posix.rmdir(&io_posix, path);
+}
+
+static void on_idle(void *arg)
+{
+    (void)arg;
+    n_idle++;
+    busy_when_idle = !save_idle(save) || seen.n_published == 0;
+}
+
+/* What the end of a run waits for (run.c): it comes once, when the disk has answered and the verdict is out. */
+Test(save, the_end_of_what_is_under_way_is_an_event_and_comes_no_earlier)
+{
+    const struct save_handlers handlers = { .published = on_published, .line = on_line };
+
+    save_destroy(save);
+    late.base = io_posix;
+    late.base.rename = late_rename;
+    late.base.rmdir = late_rmdir;
+    sem_init(&late.gate, 0, 0);
+    cr_assert_eq(save_create(&save, &loop, &late.base, run_dir, &handlers, NULL), FSDP_OK);
+    save_begin(save, GENERATION, W, -1);
+    for (int rank = 0; rank < W; rank++)
+        report(rank);
+    cr_assert_not(save_idle(save));
+    save_when_idle(save, on_idle, NULL);
+    for (int turn = 0; turn < 100; turn++)
+        uv_run(&loop, UV_RUN_NOWAIT);
+    cr_expect(!save_idle(save) && n_idle == 0 && seen.n_published == 0, "the disk has not answered");
+
+    sem_post(&late.gate);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(n_idle, 1);
+    cr_expect_not(busy_when_idle, "nothing is under way any more, and the verdict was given");
+    cr_expect_eq(seen.n_published, 1);
+    sem_destroy(&late.gate);
 }

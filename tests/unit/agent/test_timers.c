@@ -197,3 +197,18 @@ Test(timers, a_thousand_random_steps_agree_with_a_model)
     }
     timers_fini(&timers);
 }
+
+Test(timers, who_lives_on_for_a_minute_has_survived_its_timer)
+{
+    const int64_t minute_ns = 60 * INT64_C(1000000000);
+    static const int ends[] = { 0, SIGTERM, SIGABRT, SIGKILL, SIGSEGV };
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const bool by_it = ends[i] == SIGTERM;
+
+        cr_expect(timers_ended(SIGTERM, ends[i], 0), "at once, by %d", ends[i]);
+        cr_expect(timers_ended(SIGTERM, ends[i], minute_ns - 1), "just within, by %d", ends[i]);
+        cr_expect_eq(timers_ended(SIGTERM, ends[i], minute_ns), by_it, "a minute, by %d", ends[i]);
+        cr_expect_eq(timers_ended(SIGTERM, ends[i], INT64_MAX), by_it, "an age, by %d", ends[i]);
+    }
+}
