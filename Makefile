@@ -103,6 +103,7 @@ $(BUILD)/lib/libfsdp_cuda.so: $(CUDA_OBJ) $(call obj,$(call src,shard_runtime/co
 	  -lm -Wl,-rpath,$(CUDA_LIB) -Wl,--version-script=shard_runtime/cuda/exports.map
 .PHONY: cuda
 cuda: $(BUILD)/lib/libfsdp_cuda.so
+all: $(if $(SAN),,$(if $(NVCC),$(BUILD)/lib/libfsdp_cuda.so))
 
 # The version is in one object, so that a new commit does not rebuild the tree.
 VERSION_DEFS = -DFSDP_VERSION='"$(VERSION)"' -DFSDP_COMMIT='"$(COMMIT)"'
