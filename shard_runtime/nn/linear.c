@@ -2,10 +2,14 @@
  * y = x W^T + b, as torch.nn.Linear: x (rows, in), W (out, in), b (out), y (rows, out).
  *   dx = dy W        dW = dy^T x        db = sum of dy's rows
  * and Conv1D of Hugging Face's GPT-2, whose weight lies as its transpose, (in, out).
+ *
+ * A bfloat16 model's logits stay the float32 sums of bfloat16 products. Their gradient is rounded for its two products,
+ * as PyTorch's is on its way to bfloat16 logits, and where it lies, since of all a step needs it is the largest.
  */
 #include "shard_runtime/nn/nn.h"
 
 enum { FORWARD, INPUT, INPUT_ADD, WEIGHT, WEIGHT_ADD, WEIGHT_BF16, WEIGHT_BF16_ADD };
+enum { FIRST_ELEMS = 4096 }; /* of a gradient that is narrowed where it lies: those that take a way round */
 
 struct sizes {
     size_t rows, in, out;
@@ -37,7 +41,7 @@ static enum fsdp_status prepare_forward(struct nn_kernels *kernels, struct graph
                                       .b = in_by_out(n),
                                       .c = { .row_stride = n.out, .col_stride = 1 },
                                       .dtype = dtype,
-                                      .c_dtype = dtype,
+                                      .c_dtype = op->takes_bf16 ? op->output->dtype : FSDP_F32,
                                       .bias = op->n_params > 1 && !op->attrs.skips_bias,
                                       .alpha = 1.0f };
 
@@ -85,6 +89,13 @@ static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_
     return nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err);
 }
 
+/* Of bfloat16 to float32: what nobody but the loss reads (plan/graph.c widens nothing else). */
+static bool gives_logits(const struct nn_kernels *kernels, const struct graph_op *op)
+{
+    return kernels->numerics->ops->bf16 != NULL && op->n_params == 1 && op->param_dtype == FSDP_BF16 &&
+           op->inputs[0]->dtype == FSDP_BF16 && op->output->dtype == FSDP_F32;
+}
+
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
@@ -95,7 +106,8 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     enum fsdp_dtype dtype;
     enum fsdp_status status;
 
-    op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op);
+    op->takes_bf16 =
+        kernels->numerics->bf16_products && (nn_is_bf16(kernels, op) || gives_logits(kernels, op));
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
     status = prepare_forward(kernels, op, n, dtype, err);
     for (int add = 0; add < 2 && training && op->inputs[0]->needs_grad && status == FSDP_OK; add++)
@@ -104,6 +116,8 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
         status = prepare_weight(kernels, op, n, dtype, FSDP_F32, WEIGHT + add, err);
     for (int add = 0; add < 2 && training && op->takes_bf16 && status == FSDP_OK; add++)
         status = prepare_weight(kernels, op, n, dtype, FSDP_BF16, WEIGHT_BF16 + add, err);
+    if (training && gives_logits(kernels, op) && op->backward_scratch < FIRST_ELEMS * sizeof(uint16_t))
+        op->backward_scratch = FIRST_ELEMS * sizeof(uint16_t);
     return status;
 }
 
@@ -127,6 +141,25 @@ static void bias_backward(struct nn_run *run, const struct graph_op *op)
                         run->add_d_param[1]);
 }
 
+/*
+ * The float32 gradient of the logits as bfloat16, in the first half of its own buffer, which this operation is the last
+ * to read: as many elements at a time as lie before them, so that what is written has been read.
+ */
+static void narrow_in_place(struct nn_run *run, size_t n_elems)
+{
+    const struct device_ops *ops = run->device->ops;
+    const float *from = run->d_output;
+    uint16_t *to = (uint16_t *)(uintptr_t)run->d_output;
+    size_t n = n_elems < FIRST_ELEMS ? n_elems : FIRST_ELEMS;
+
+    ops->cast(run->stream, run->scratch, FSDP_BF16, from, FSDP_F32, n, 1.0f, false);
+    ops->copy(run->stream, to, run->scratch, n * sizeof *to, DEVICE_COPY_WITHIN);
+    for (size_t i = n; i < n_elems; i += n) {
+        n = n_elems - i < i ? n_elems - i : i;
+        ops->cast(run->stream, to + i, FSDP_BF16, from + i, FSDP_F32, n, 1.0f, false);
+    }
+}
+
 static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct numerics_ops *ops = run->numerics->ops;
@@ -134,6 +167,8 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     const int weight = (narrow ? WEIGHT_BF16 : WEIGHT) + (run->add_d_param[0] ? 1 : 0);
     enum fsdp_status status;
 
+    if (op->takes_bf16 && op->output->dtype == FSDP_F32)
+        narrow_in_place(run, graph_value_elems(op->output));
     if (run->d_param[0] != NULL) {
         const bool transposed = op->attrs.transposed;
 
