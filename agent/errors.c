@@ -173,8 +173,6 @@ static void add_subject(char *out, size_t size, size_t *end, const struct errors
         add(out, size, end, "host %s", cause->host);
     if (pid)
         add(out, size, end, "%spid %" PRId64, host ? ", " : "", cause->pid);
-    if ((host || pid) && report->where != NULL)
-        add(out, size, end, ", %s", report->where);
     if (host || pid)
         add(out, size, end, ")");
     add(out, size, end, " ");
@@ -232,7 +230,9 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     if (report->class != ERRORS_STOPPED && report->class != ERRORS_WORLD && report->class != ERRORS_NOTICE)
         add_subject(out, size, &end, report);
     add_what(out, size, &end, report);
-    if (report->phase != NULL && report->where == NULL)
+    if (report->where != NULL)
+        add(out, size, &end, " %s", report->where);
+    else if (report->phase != NULL)
         add(out, size, &end, " in %s", report->phase);
     if (report->step >= 0)
         add(out, size, &end, "%s step %" PRId64, report->phase != NULL ? " of" : " in", report->step);

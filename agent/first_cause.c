@@ -124,9 +124,9 @@ const char *first_cause_phase_words(int phase)
     case PROGRAM_RENDEZVOUS:
         return "in rendezvous";
     case PROGRAM_RUNNING:
-        return "running";
+        return "while running";
     case PROGRAM_STOPPING:
-        return "stopping";
+        return "while stopping";
     default:
         return NULL;
     }

@@ -44,10 +44,14 @@ static void *ask(void *arg)
 {
     const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
     struct question *question = arg;
+    const char *service = question->has_service ? question->service : NULL;
     struct addrinfo *found = NULL;
-    const int error =
-        getaddrinfo(question->host, question->has_service ? question->service : NULL, &hints, &found);
+    int error = getaddrinfo(question->host, service, &hints, &found);
     bool alone;
+
+    /* A bare container has no /etc/hosts; the name is the loopback's all the same (RFC 6761, 6.3). */
+    if (error != 0 && strcmp(question->host, "localhost") == 0)
+        error = getaddrinfo("127.0.0.1", service, &hints, &found);
 
     pthread_mutex_lock(&question->lock);
     question->error = error;

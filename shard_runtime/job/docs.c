@@ -98,8 +98,13 @@ void job_docs_help(FILE *out)
     for (size_t i = 0; i < job_schema_size; i++) {
         const struct job_key *key = &job_schema[i];
 
-        fprintf(out, "  %-34s %-14s ", job_key_path(key, name),
-                key->fallback == NULL ? "(needed)" : key->fallback);
+        const int n = fprintf(out, "  %-34s %s", job_key_path(key, name),
+                              key->fallback == NULL ? "(needed)" : key->fallback);
+
+        if (n < HELP_INDENT)
+            fprintf(out, "%*s", HELP_INDENT - n, "");
+        else
+            fprintf(out, "\n%*s", HELP_INDENT, "");
         put_wrapped(out, key->help);
     }
 }

@@ -114,6 +114,8 @@ static void command(enum side side, int n, bool in_python, bool hold, bool resta
         argv[i++] = (char *)python;
         argv[i++] = "-m";
         argv[i++] = "torch.distributed.run";
+        argv[i++] = "--rdzv-backend=c10d"; /* its defaults, but for a name that a bare container lacks */
+        argv[i++] = "--rdzv-endpoint=127.0.0.1:0";
     } else if (side == OURS) {
         argv[i++] = (char *)fsdprun;
     }

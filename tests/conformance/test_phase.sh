@@ -34,22 +34,22 @@ phase() { # NAME WORDS PHASE COMMAND...
   local name=$1 words=$2 phase=$3; shift 3
   n=$((n + 1))
   MARK=$WORK/mark.$n timeout 100 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d$n" --no-python "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null
-  check_match "$name: the last line" "rank 1 \(host [^ ]+, pid [0-9]+, $words\) exited with status 5, generation 0" "$(tail -n 1 "$WORK/err")"
+  check_match "$name: the last line" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 5 $words, generation 0" "$(tail -n 1 "$WORK/err")"
   check_match "$name: errors.json" "\"rank\": 1,.*\"phase\": \"$phase\"" "$(cat "$WORK/d$n"/*/errors.json)"
 }
 phase "a rank that dies before it has met the others" "before rendezvous" starting "$WORK/meets" start
 phase "one that waits for others there" "in rendezvous" rendezvous "$WORK/meets" meet
 phase "one that comes several times is one" "in rendezvous" rendezvous "$WORK/meets" again
-phase "one that dies when all have met" running running "$WORK/meets" run
+phase "one that dies when all have met" "while running" running "$WORK/meets" run
 phase "one below a script, before" "before rendezvous" starting "$WORK/wraps" start
 phase "one below a script, in it" "in rendezvous" rendezvous "$WORK/wraps" meet
-phase "one below a script, after" running running "$WORK/wraps" run
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 phase "where the agent has no store" running running "$(command -v sh)" -c '[ $RANK = 0 ] && exec sleep 1000; exit 5'
+phase "one below a script, after" "while running" running "$WORK/wraps" run
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 phase "where the agent has no store" "while running" running "$(command -v sh)" -c '[ $RANK = 0 ] && exec sleep 1000; exit 5'
 check_match "a program that is not there was in none" '"phase": null' "$("$FSDPRUN" --log-dir "$WORK/none" --no-python "$WORK/nothing" 2> /dev/null; cat "$WORK"/none/*/errors.json)"
 
 # Two nodes: the coordinator's store knows of the other's workers by how many have come.
 port=$((20000 + $$ % 20000))
-for plan in "start:before rendezvous" "run:running"; do
+for plan in "start:before rendezvous" "run:while running"; do
   port=$((port + 1)); pids=()
   for node in 0 1; do
     MARK=$WORK/mark.${plan%:*} timeout 100 "$FSDPRUN" --nnodes 2 --node-rank $node --insecure --rdzv-endpoint 127.0.0.1:$port --no-python "$WORK/meets" "${plan%:*}" > "$WORK/node.$node" 2>&1 < /dev/null &
@@ -57,7 +57,7 @@ for plan in "start:before rendezvous" "run:running"; do
   done
   wait "${pids[@]}"
   for node in 0 1; do
-    check_match "two nodes, ${plan#*:}: told by node $node" "rank 1 \(host [^ ]+, pid [0-9]+, ${plan#*:}\) exited with status 5" "$(tail -n 1 "$WORK/node.$node")"
+    check_match "two nodes, ${plan#*:}: told by node $node" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 5 ${plan#*:}" "$(tail -n 1 "$WORK/node.$node")"
   done
 done
 
@@ -79,10 +79,10 @@ if os.environ["RANK"] == "1":
     raise ValueError("after")
 time.sleep(1000)
 END
-  for plan in "before:before rendezvous:ValueError: before" "in:in rendezvous:.*" "after:running:ValueError: after"; do
+  for plan in "before:before rendezvous:ValueError: before" "in:in rendezvous:.*" "after:while running:ValueError: after"; do
     IFS=: read -r when words message <<< "$plan"
     PYTHON_EXEC=$FSDP_TEST_PYTHON timeout 200 "$FSDPRUN" --nproc-per-node 2 "$WORK/phase.py" "$when" > "$WORK/out" 2> "$WORK/err" < /dev/null
-    check_match "PyTorch: $when, without @record" "rank 1 \(host [^ ]+, pid [0-9]+, $words\) exited with status 1, generation 0: .*$message" "$(tail -n 1 "$WORK/err")"
+    check_match "PyTorch: $when, without @record" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 1 $words, generation 0: .*$message" "$(tail -n 1 "$WORK/err")"
     check_match "PyTorch: $when, its traceback" "fsdprun: its Python traceback:.*phase.py" "$(tr '\n' '.' < "$WORK/err")"
   done
 else

@@ -19,11 +19,11 @@ bad "a key twice" 'data: {path: d}\ntrain:\n  steps: 1\n  steps: 2\n' \
   'bad.yaml:4:3: train.steps: is there twice (first in line 3)'
 bad "heads that do not divide dim" 'data: {path: d}\nmodel: {dim: 10, heads: 3}\n' \
   'bad.yaml:2:25: model.heads: 3 heads do not divide model.dim 10'
-bad "a feature that is not built" 'data: {path: d}\ncheckpoint: {export: hf}\n' \
-  'bad.yaml:2:22: checkpoint.export: hf is not supported yet; use none'
+bad "a word that is none of the key's" 'data: {path: d}\ncheckpoint: {export: hf}\n' \
+  'bad.yaml:2:22: checkpoint.export: must be none or huggingface, not hf'
 bad "an alias" 'data: {path: &p d}\nrun: {name: *p}\n' \
   'bad.yaml:1:14: data.path: anchors (&) are not allowed
-bad.yaml:2:13: run.name: aliases (*) are not allowed'
+bad.yaml:2:13: run.name: aliases (*) are not allowed: a name that begins with * needs quotes'
 bad "all problems at once" 'data: {pat: d}\ntrain: {steps: -1}\n' \
   'bad.yaml:1:1: data.path: must be given
 bad.yaml:1:8: data.pat: is no key of a job file; did you mean path?

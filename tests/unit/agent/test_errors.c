@@ -160,7 +160,7 @@ Test(errors, the_tail_of_long_lines_stays_small)
               "a line that does not begin in sight is left out");
 }
 
-Test(errors, where_a_program_was_stands_beside_its_pid)
+Test(errors, where_a_program_was_is_told)
 {
     struct errors_report report = killed();
     char line[256];
@@ -170,5 +170,5 @@ Test(errors, where_a_program_was_stands_beside_its_pid)
     report.step = -1;
 
     cr_assert_str_eq(errors_line(&report, line, sizeof line),
-                     "rank 3 (host n1, pid 4242, in rendezvous) was killed by SIGSEGV, generation 2");
+                     "rank 3 (host n1, pid 4242) was killed by SIGSEGV in rendezvous, generation 2");
 }
