@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write reference/<shape>.bf16.txt: how far PyTorch's own bfloat16 training is from its fp64 run.
 
-    python tests/parity/reference_bf16.py [--out DIR]
+    python tests/parity/reference_bf16.py [--out DIR] [--shape NAME]
 
 FSDP2 over gloo with MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32 or bfloat16) and float32 logits, on
 the cases of reference.py; the fp64 gradients are those of reference.py too. A line per dtype of the reduction, world
@@ -22,6 +22,7 @@ import torch.multiprocessing as mp
 import reference
 
 WORLDS = (1, 2, 4)
+SHAPES = ("plain", "short", "long")
 
 
 def bf16_rank(rank, world, case, reduce_dtype, store, out):
@@ -60,9 +61,10 @@ def errors(case, exact, reduce_name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=reference.HERE / "reference")
+    parser.add_argument("--shape", choices=SHAPES, action="append")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for shape in ("plain", "short"):
+    for shape in options.shape or SHAPES:
         case = {**reference.COMMON, **reference.SHAPES[shape], **reference.OPTIMIZERS["adamw"]}
         exact = reference.train(case, reference.build(case, torch.float64))
         with open(options.out / f"{shape}.bf16.txt", "w") as file:

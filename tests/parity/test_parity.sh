@@ -38,7 +38,7 @@ else
   skip "parity against PyTorch run live" "FSDP_TEST_PYTHON names no Python with PyTorch"
 fi
 
-for shape in plain short gpt2; do
+for shape in plain short long gpt2; do
   for optimizer in adamw sgd; do
     for W in 1 2 3 4; do
       name=$shape.$optimizer.$W

@@ -176,14 +176,15 @@ static const struct comm_ops thread_ops = {
 struct rank_thread {
     struct meeting *meeting;
     int rank;
+    const char *numerics;
     world_body body;
     void *user;
 };
 
 static void *run_rank(void *argument)
 {
-    static const struct fsdp_context_options options = { .numerics = "ref", .threads = 1 };
     const struct rank_thread *rank = argument;
+    const struct fsdp_context_options options = { .numerics = rank->numerics, .threads = 1 };
     struct fsdp_comm *comm = calloc(1, sizeof *comm);
     struct fsdp_context *context;
     struct fsdp_err err = { 0 };
@@ -204,6 +205,11 @@ static void *run_rank(void *argument)
 
 void world_run(int W, world_body body, void *user)
 {
+    world_run_on(W, "ref", body, user);
+}
+
+void world_run_on(int W, const char *numerics, world_body body, void *user)
+{
     struct meeting meeting = { .W = W };
     struct rank_thread ranks[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
@@ -212,7 +218,9 @@ void world_run(int W, world_body body, void *user)
     pthread_barrier_init(&meeting.barrier, NULL, (unsigned)W);
     pthread_mutex_init(&meeting.lock, NULL);
     for (int r = 0; r < W; r++) {
-        ranks[r] = (struct rank_thread){ .meeting = &meeting, .rank = r, .body = body, .user = user };
+        ranks[r] = (struct rank_thread){
+            .meeting = &meeting, .rank = r, .numerics = numerics, .body = body, .user = user
+        };
         require(pthread_create(&threads[r], NULL, run_rank, &ranks[r]) == 0, "no thread for a rank");
     }
     for (int r = 0; r < W; r++)

@@ -13,6 +13,9 @@ typedef void (*world_body)(struct fsdp_context *context, void *user);
 /** Run `body` as every rank of a world of `W`, on the reference numerics with one thread each. */
 void world_run(int W, world_body body, void *user);
 
+/** The same on the numerics row `numerics`, as fsdp_context_options names it. */
+void world_run_on(int W, const char *numerics, world_body body, void *user);
+
 struct tiny {
     size_t layers, dim, heads, vocab, seq, hidden;
     float dropout;

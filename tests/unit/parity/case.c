@@ -11,7 +11,7 @@
 #include "tests/unit/engine/world.h"
 #include "tests/unit/parity/sabotage.h"
 
-enum { MAX_MICRO = 3 };
+enum { MAX_MICRO = 3, MAX_SEQ = 70 };
 
 struct run {
     const struct reference *reference;
@@ -280,7 +280,7 @@ static void shard(struct fsdp_module *root, const struct reference *r, const str
 
 struct slice {
     float features[REFERENCE_BATCH * 16];
-    int32_t tokens[REFERENCE_BATCH * 6], targets[REFERENCE_BATCH * 6];
+    int32_t tokens[REFERENCE_BATCH * MAX_SEQ], targets[REFERENCE_BATCH * MAX_SEQ];
 };
 
 static int32_t text(const struct reference *r, uint64_t place)
@@ -350,7 +350,7 @@ static double forward_backward(struct fsdp_model *model, const struct run *run, 
     struct fsdp_err err = { 0 };
     struct fsdp_loss loss;
 
-    cr_assert(n_micro <= MAX_MICRO);
+    cr_assert(n_micro <= MAX_MICRO && run->reference->seq <= MAX_SEQ);
     for (size_t m = 0; m < n_micro; m++) {
         const size_t first = (m * (size_t)data_ranks(run->way) + rank) * batch;
 
@@ -485,7 +485,7 @@ void case_run(const struct reference *reference, const struct way *way, struct s
 
     memset(seen, 0, sizeof *seen);
     sabotage_choose(way->slow, way->sabotage);
-    world_run(way->W, run_rank, &run);
+    world_run_on(way->W, way->numerics != NULL ? way->numerics : "ref", run_rank, &run);
 }
 
 void seen_free(struct seen *seen)
@@ -548,14 +548,17 @@ int seen_compare(const struct seen *seen, const struct reference *r, const char 
 
 void case_expect(const char *name, const struct way *ways, size_t n_ways)
 {
+    static const char *const rows[] = { "ref", "auto" };
     struct reference *reference = reference_read(name);
     static struct seen seen;
 
-    for (size_t i = 0; i < n_ways; i++) {
+    for (size_t i = 0; i < 2 * n_ways; i++) {
+        struct way way = ways[i / 2];
         char label[96];
 
-        snprintf(label, sizeof label, "%s, way %zu (W %d)", name, i, ways[i].W);
-        case_run(reference, &ways[i], &seen);
+        way.numerics = rows[i % 2];
+        snprintf(label, sizeof label, "%s, way %zu (W %d), numerics %s", name, i / 2, way.W, way.numerics);
+        case_run(reference, &way, &seen);
         seen_compare(&seen, reference, label);
         seen_free(&seen);
     }

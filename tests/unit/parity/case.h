@@ -42,6 +42,7 @@ struct way {
     enum fsdp_overlap overlap;     /* FSDP_OVERLAP_AUTO: off */
     int slow;                      /* SLOW_* */
     enum sabotage sabotage;
+    const char *numerics;                                  /* the row that computes; NULL: "ref" */
     int steps;                                             /* 0: all of the reference */
     void (*prepare)(struct fsdp_model *model, void *user); /* on every rank, before the first step; or NULL */
     void *user;
@@ -66,7 +67,7 @@ void seen_free(struct seen *seen);
  * unless it is NULL. */
 int seen_compare(const struct seen *seen, const struct reference *reference, const char *label);
 
-/** Run and expect no such number. */
+/** Run on the reference numerics and on those that a job gets by default, and expect no such number. */
 void case_expect(const char *name, const struct way *ways, size_t n_ways);
 
 /** The same bits in losses, norms, gradients and weights? */

@@ -6,6 +6,7 @@
  * what the plan says at most.
  */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -157,6 +158,23 @@ static void expect_planned(const struct reference *reference, const struct way *
     seen_free(&got);
 }
 
+/* On the reference numerics and on those that a job gets. */
+static void expect_planned_in_rows(const struct reference *reference, const struct way *plain,
+                                   const char *name)
+{
+    static const char *const rows[] = { "ref", "auto" };
+
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        struct way way = *plain;
+        char label[96];
+
+        way.steps = 2;
+        way.numerics = rows[row];
+        snprintf(label, sizeof label, "%s, numerics %s", name, rows[row]);
+        expect_planned(reference, &way, label);
+    }
+}
+
 Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 300)
 {
     static const struct {
@@ -173,8 +191,11 @@ Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 30
         { "transformer", "selective", { .W = 2, .recompute = FSDP_CHECKPOINT_SELECTIVE } },
         { "transformer", "bfloat16", { .W = 2, .param_dtype = FSDP_BF16 } },
         { "transformer",
-          "bfloat16, float32 sums",
+          "bfloat16, bfloat16 sums",
           { .W = 3, .param_dtype = FSDP_BF16, .reduce_dtype = FSDP_BF16 } },
+        { "transformer",
+          "bfloat16, float32 sums",
+          { .W = 3, .param_dtype = FSDP_BF16, .reduce_dtype = FSDP_F32 } },
         { "transformer", "hybrid", { .W = 4, .replicate = 2 } },
         { "transformer", "micro-steps", { .W = 2, .n_micro = 3 } },
         { "transformer", "micro-steps, reduced in each", { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY } },
@@ -196,12 +217,27 @@ Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 30
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct reference *reference = reference_read(cases[i].reference);
-        struct way way = cases[i].way;
 
-        way.steps = 2;
-        expect_planned(reference, &way, cases[i].name);
+        expect_planned_in_rows(reference, &cases[i].way, cases[i].name);
         reference_free(reference);
     }
+}
+
+/* From 64 positions on attention keeps no probabilities (nn/attention.c). */
+Test(parity_memory, long_sequences_stay_within_it_too, .timeout = 300)
+{
+    static const struct {
+        const char *name;
+        struct way way;
+    } cases[] = { { "long", { .W = 2 } },
+                  { "long, recompute", { .W = 2, .recompute = FSDP_CHECKPOINT_SELECTIVE } },
+                  { "long, bfloat16", { .W = 2, .param_dtype = FSDP_BF16 } } };
+    struct reference *reference = reference_read("transformer");
+
+    reference->seq = 70;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_planned_in_rows(reference, &cases[i].way, cases[i].name);
+    reference_free(reference);
 }
 
 /* The observer sees what it is there for: an entry that writes one byte behind a buffer's life. */
