@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,16 @@
 
 #include "agent/clock.h"
 #include "agent/descendants.h"
+#include "agent/sink.h"
 
 /* What the agent may need beyond the grace: to reap, to report, to bring the last of the output out. */
-enum { SLACK_MS = 15000, INTERRUPTS_THAT_KILL = 3, MAX_STRANGERS = 64, GUARD_SECOND_LOOK_MS = 250 };
+enum {
+    SLACK_MS = 15000,
+    INTERRUPTS_THAT_KILL = 3,
+    MAX_STRANGERS = 64,
+    GUARD_SECOND_LOOK_MS = 250,
+    LAST_WORD_MS = 1000,
+};
 
 struct guard {
     pid_t agent;
@@ -34,6 +42,18 @@ struct guard {
     pid_t strangers[MAX_STRANGERS];
     size_t n_strangers;
 };
+
+/* A reader who takes nothing must not keep us. */
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    char text[160];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    sink_say(STDERR_FILENO, text, LAST_WORD_MS);
+}
 
 static void relay(const struct guard *guard, int signal)
 {
@@ -60,8 +80,8 @@ static void look_at_agent(struct guard *guard)
         return;
     }
     guard->status = 128 + info.si_status;
-    fprintf(stderr, "fsdprun: the agent (pid %d) was killed by SIG%s; its workers are being ended\n",
-            (int)guard->agent, sigabbrev_np(info.si_status) != NULL ? sigabbrev_np(info.si_status) : "?");
+    say("fsdprun: the agent (pid %d) was killed by SIG%s; its workers are being ended\n", (int)guard->agent,
+        sigabbrev_np(info.si_status) != NULL ? sigabbrev_np(info.si_status) : "?");
 }
 
 static void take_signal(struct guard *guard)
@@ -108,16 +128,15 @@ static int watch(struct guard *guard)
         if (fds[1].revents != 0)
             look_at_agent(guard);
         if (!guard->over && n == 0 && guard->deadline_ms != 0) {
-            fprintf(stderr, "fsdprun: the agent (pid %d) did not stop in time and is killed\n",
-                    (int)guard->agent);
-            guard->deadline_ms = 0;
             relay(guard, SIGKILL);
+            guard->deadline_ms = 0;
+            say("fsdprun: the agent (pid %d) did not stop in time and is killed\n", (int)guard->agent);
         }
     }
     if (descendants_end(guard->swept ? GUARD_SECOND_LOOK_MS : GUARD_CLEANUP_MS, guard->strangers,
                         guard->n_strangers) > 0 &&
         !guard->swept)
-        fprintf(stderr, "fsdprun: processes of this run could not be killed and are left behind\n");
+        say("fsdprun: processes of this run could not be killed and are left behind\n");
     return guard->status;
 }
 

@@ -38,9 +38,10 @@ struct channel {
 struct relay {
     uv_loop_t *loop;
     int err_fd;
-    bool joins, direct, terminal, file;
+    bool joins, direct, terminal;
     bool blocked; /* the sink takes nothing: no channel is read */
     bool gone;    /* nobody reads any more */
+    bool within_line;
     struct sink sink;
     struct channel *channels; /* in the order they were opened */
     uv_poll_t ready;          /* of the sink */
@@ -143,15 +144,17 @@ static size_t write_out(struct relay *relay, const char *bytes, size_t n)
     size_t at = 0;
 
     while (at < n && !relay->gone) {
+        const enum sink_kind kind = relay->sink.kind;
         const ssize_t taken = sink_write(&relay->sink, bytes + at, n - at);
 
         if (taken > 0) {
             at += (size_t)taken;
             relay->moved += (uint64_t)taken;
+            relay->within_line = bytes[at - 1] != '\n';
         } else if (taken == 0) {
             return at;
-        } else if (relay->file) {
-            relay->sink.kind = SINK_FILE; /* a full disk may have room again */
+        } else if (kind == SINK_FILE && errno != EPIPE) {
+            relay->sink.kind = kind; /* a full disk may have room again */
             relay->lost += n - at;
             return n;
         } else {
@@ -309,13 +312,6 @@ static void serve(struct relay *relay)
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-static bool is_regular(int fd)
-{
-    struct stat info;
-
-    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-}
-
 /* The same place, where an order can be seen: what the null device swallows has none. */
 static bool is_one_place(int out_fd, int err_fd)
 {
@@ -338,7 +334,6 @@ enum fsdp_status relay_create(struct relay **out, uv_loop_t *loop, int out_fd, i
     relay->direct = direct;
     relay->joins = is_one_place(out_fd, err_fd);
     relay->terminal = isatty(err_fd) == 1;
-    relay->file = is_regular(err_fd);
     sink_init(&relay->sink, direct ? -1 : err_fd);
     uv_timer_init(loop, &relay->timer);
     relay->timer.data = relay;
@@ -559,6 +554,11 @@ void relay_resized(struct relay *relay)
     for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
         if (channel->fd >= 0 && channel->is_pty)
             pty_resize(&channel->pty, relay->err_fd);
+}
+
+bool relay_within_line(const struct relay *relay)
+{
+    return relay->within_line;
 }
 
 uint64_t relay_lost(const struct relay *relay)

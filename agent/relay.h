@@ -9,8 +9,8 @@
  *
  * What is slow makes the writer wait, as it would without us: while our stderr takes nothing, no channel is read, and
  * memory stays at what one read brought (dead workers: what their channel still held). A stderr whose reader is gone
- * closes the channels, and the workers' writes fail as they would have. A file that cannot be written (a full disk)
- * is passed over and counted.
+ * closes the channels, and the workers' writes fail as they would have. What cannot be written for another reason (a
+ * full disk, /dev/full) is passed over and counted.
  *
  * A channel that cannot be made (no pseudo-terminal is left) leaves the worker with our own stderr; relay_tell() says so
  * in place of its last lines.
@@ -72,6 +72,9 @@ void relay_hurry(struct relay *relay);
 
 /** The terminal may have another size (SIGWINCH). Looked at before everything that is relayed, too. */
 void relay_resized(struct relay *relay);
+
+/** Is the last byte that went out within a line? */
+bool relay_within_line(const struct relay *relay);
 
 uint64_t relay_lost(const struct relay *relay); /* bytes that a file did not take, or that were given up on */
 

@@ -7,8 +7,12 @@
 #include <unistd.h>
 
 #include "agent/run_impl.h"
+#include "agent/sink.h"
 
-enum { DISK_WAIT_MS = 5000 };
+enum {
+    DISK_WAIT_MS = 5000,
+    LAST_WORD_MS = 1000, /* for a reader who takes nothing, once somebody wants us to end */
+};
 
 int run_start_status(enum fsdp_status status)
 {
@@ -32,10 +36,12 @@ int run_start_status(enum fsdp_status status)
 /* The first cause is the last line, so that it is what stands above the prompt. */
 static void say_last(const struct run *run)
 {
+    char text[RUN_ACCOUNT_BYTES + RUN_LINE_BYTES + 16];
+
     if (run->line[0] == '\0' || (run->config->quiet && run->status == FSDP_EXIT_NOTICE))
         return;
-    dprintf(run->config->stdio[2], "%s", run->account);
-    dprintf(run->config->stdio[2], "fsdprun: %s\n", run->line);
+    snprintf(text, sizeof text, "%s%sfsdprun: %s\n", run->within_line ? "\n" : "", run->account, run->line);
+    sink_say(run->config->stdio[2], text, run->hurried ? LAST_WORD_MS : -1);
 }
 
 /* One that was made for this run, which never began: it goes as it came. */
@@ -85,6 +91,7 @@ static void close_all(struct run *run)
     world_destroy(run->world);
     run->world = NULL;
     logs_destroy(run->logs);
+    run->within_line = run->relay != NULL && relay_within_line(run->relay);
     relay_destroy(run->relay);
     console_destroy(run->console);
     uv_close((uv_handle_t *)&run->children, on_closed);
@@ -208,6 +215,7 @@ static void stop_before_start(struct run *run, int signal)
 
     placement_search_cancel(run->search);
     run->search = NULL;
+    run->hurried = true;
     snprintf(words, sizeof words, "stopped by %s", errors_signal_name(signal, name));
     refuse(run, 128 + signal, words);
 }
@@ -223,7 +231,8 @@ void run_signal(struct run *run, int signal)
             stop_before_start(run, signal);
         return;
     }
-    if (run->relay != NULL && (run->config->stop_signals >> signal & 1) != 0)
+    run->hurried |= (run->config->stop_signals >> signal & 1) != 0;
+    if (run->relay != NULL && run->hurried)
         relay_hurry(run->relay);
     if (run->closing || (run->uplink == NULL && run->coordinator == NULL))
         return; /* the end has begun; or this node was to host and could not, and is about to end */

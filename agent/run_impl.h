@@ -52,6 +52,8 @@ struct run {
     int status;
     char line[RUN_LINE_BYTES];
     char account[RUN_ACCOUNT_BYTES]; /* what is shown above the line */
+    bool within_line;                /* the output before them has no end of line */
+    bool hurried;                    /* a signal to stop has come */
 };
 
 /* --- run_member.c --- */

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -103,6 +104,23 @@ bool sink_wait(const struct sink *sink, int timeout_ms)
     if (sink->kind == SINK_NONE || sink->kind == SINK_FILE)
         return true;
     return poll(&pollfd, 1, timeout_ms) > 0;
+}
+
+void sink_say(int fd, const char *text, int patience_ms)
+{
+    size_t n = strlen(text);
+    struct sink sink;
+
+    sink_init(&sink, fd);
+    while (n > 0) {
+        const ssize_t taken = sink_write(&sink, text, n);
+
+        if (taken < 0 || (taken == 0 && !sink_wait(&sink, patience_ms)))
+            break;
+        text += taken;
+        n -= (size_t)taken;
+    }
+    sink_fini(&sink);
 }
 
 int sink_width(const struct sink *sink)

@@ -37,7 +37,13 @@ bool sink_same(int fd, int other_fd);
 /** Bytes taken, 0 when it takes none now, -1 when it is gone for good (errno; it is SINK_NONE from then on). */
 ssize_t sink_write(struct sink *sink, const char *bytes, size_t n);
 
-/** Wait at most `timeout_ms` until it takes bytes. */
+/**
+ * All of `text` to `fd`, for a last line outside of any loop: given up once nothing has been taken for `patience_ms`;
+ * below 0: waits as long as the reader takes.
+ */
+void sink_say(int fd, const char *text, int patience_ms);
+
+/** Wait at most `timeout_ms` (below 0: for ever) until it takes bytes. */
 bool sink_wait(const struct sink *sink, int timeout_ms);
 
 /** Columns of the terminal now; 80 where unknown. */

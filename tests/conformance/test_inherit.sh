@@ -32,6 +32,34 @@ slow=$(mkfifo "$WORK/fifo"; { wait_until 60 test -s "$WORK/pids" && cat; } < "$W
 check_eq "a reader that comes late gets all of it" "$("$toy" flood=3000000 | wc -c)" "$slow"
 check_eq "one that goes ends who writes, as without us: by SIGPIPE" "y 141" "$( (timeout 60 "$FSDPRUN" --quiet -- "$(command -v yes)" 2>&1 < /dev/null; echo $? > "$WORK/st") | head -n 1) $(cat "$WORK/st")"
 
+# A reader who never reads: a signal ends the run all the same, whoever writes the last line.
+mkfifo "$WORK/unread"; exec 7<> "$WORK/unread"
+worker fills <<END
+#!/bin/sh
+: > "\$MARK"
+exec yes
+END
+ended() { [ ! -e "/proc/$1/stat" ] || [ "$(awk '/^State/ {print $2}' "/proc/$1/status" 2> /dev/null)" = Z ]; }
+for flags in "" "--tee 3" "--direct-output"; do
+  MARK=$WORK/mark${flags// /} "$FSDPRUN" $flags --nproc-per-node 2 --shutdown-timeout 1 -- "$WORK/fills" >&7 2>&7 < /dev/null & pid=$!
+  wait_until 60 test -e "$WORK/mark${flags// /}"
+  kill -TERM $pid
+  check "${flags:-inherited}: nobody reads, and SIGTERM ends it" wait_until 60 ended $pid
+  kill -KILL $pid 2> /dev/null; wait $pid 2> /dev/null
+done
+exec 7>&-
+
+# What is no reader's end is passed over; a line of ours begins a line.
+worker talks <<'END'
+#!/bin/sh
+i=0
+while [ $i -lt 2000 ]; do echo "line $i" >&2; i=$((i + 1)); done
+END
+check_status "a device that is full ends nobody" 0 bash -c "\"$FSDPRUN\" -- \"$WORK/talks\" < /dev/null > /dev/null 2> /dev/full"
+"$FSDPRUN" -- "$(command -v sh)" -c 'printf "progress 50%%" >&2; exit 7' > /dev/null 2> "$WORK/e" < /dev/null
+check_eq "after half a line ours begin a new one" "progress 50%" "$(head -n 1 "$WORK/e")"
+check_match "and are there" "^fsdprun: rank 0 " "$(last "$WORK/e")"
+
 # Last words, wherever they go.
 worker failing <<'END'
 #!/bin/sh
