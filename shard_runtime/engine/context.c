@@ -237,13 +237,16 @@ bool fsdp_context_poll_notice(struct fsdp_context *context, struct fsdp_link_not
     return link_poll_notice(context->link, notice);
 }
 
+bool context_leaves_idle_time(unsigned n_nodes, int n_ranks, int threads, int n_cpus)
+{
+    return n_nodes > 1 || n_cpus > n_ranks * threads;
+}
+
 bool context_has_idle_time(const struct fsdp_context *context)
 {
     const struct fsdp_link_hello *hello = link_hello(context->link);
     cpu_set_t cpus;
+    const int n_cpus = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
 
-    if (hello->n_nodes > 1)
-        return true;
-    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 &&
-           CPU_COUNT(&cpus) > (int)hello->local_world_size * context->threads;
+    return context_leaves_idle_time(hello->n_nodes, (int)hello->local_world_size, context->threads, n_cpus);
 }

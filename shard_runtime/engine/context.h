@@ -47,9 +47,11 @@ struct link *context_link(const struct fsdp_context *context);
 
 /**
  * Would a thread that waits for other ranks have a CPU to run on, or mostly sleep? True with a network between ranks, or
- * when this host's ranks leave a CPU free.
+ * when this host's ranks leave a CPU free. The second is the rule alone: n_ranks of this host with so many threads each,
+ * that may run on n_cpus; n_cpus 0: nobody knows, and none is free.
  */
 bool context_has_idle_time(const struct fsdp_context *context);
+bool context_leaves_idle_time(unsigned n_nodes, int n_ranks, int threads, int n_cpus);
 
 /** Store that this process is alive. */
 void context_alive(const struct fsdp_context *context);

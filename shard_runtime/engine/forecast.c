@@ -48,6 +48,8 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
                               const struct fsdp_optimizer_options *optimizer,
                               const struct fsdp_forecast_world *world, struct fsdp_err *err)
 {
+    enum fsdp_status status;
+
     if (world->size < 1 || world->threads < 1 || world->ranks_per_host < 1 ||
         world->size % world->ranks_per_host != 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "a world of %d ranks, %d a host, %d threads each", world->size,
@@ -58,7 +60,12 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
                          (unsigned long long)world->n_micro, options->batch);
     if (optimizer != NULL && optim_check(optimizer, err) != FSDP_OK)
         return FSDP_ERR_ARG;
-    return fsdp_module_check(root, err);
+    status = fsdp_module_check(root, err);
+    if (status == FSDP_OK && world->device != NULL)
+        status = model_check_offload(root, world->device, err);
+    if (status == FSDP_OK && world->device != NULL && optimizer != NULL)
+        status = optimizer_check_offload(optimizer, world->device, err);
+    return status;
 }
 
 enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp_model_options *options,

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
@@ -135,6 +136,18 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
     return FSDP_OK;
 }
 
+enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device,
+                                     struct fsdp_err *err)
+{
+    if (strcmp(device, "cpu") == 0)
+        return FSDP_OK;
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
+        if (m->sharded && m->policy.offload == FSDP_OFFLOAD_CPU)
+            return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                             "offload of shards to host memory is not supported on %s", device);
+    return FSDP_OK;
+}
+
 enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
                                    struct fsdp_module *root, const struct fsdp_model_options *options,
                                    struct fsdp_err *err)
@@ -150,6 +163,9 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         return fsdp_fail(err, FSDP_ERR_ARG,
                          options->seq == 0 ? "a model needs a seq of at least 1"
                                            : "a model is made of the root of a tree");
+    status = model_check_offload(root, fsdp_context_device(context), err);
+    if (status != FSDP_OK)
+        return status;
     model = alloc_array(1, sizeof *model);
     if (model == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");

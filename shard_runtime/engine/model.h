@@ -119,6 +119,10 @@ enum fsdp_status program_io_logits(struct program *program, const float *on_devi
 enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err);
 
+/** FSDP_OK, or FSDP_ERR_UNSUPPORTED: a unit asks for FSDP_OFFLOAD_CPU, which `device` has no way to do. */
+enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device,
+                                     struct fsdp_err *err);
+
 /** Where every parameter stands: what plans of training and evaluation have in common. */
 enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err);
 void model_drop_layout(struct fsdp_model *model);

@@ -11,6 +11,14 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/unshard.h"
 
+enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options, const char *device,
+                                         struct fsdp_err *err)
+{
+    if (options->offload_dir == NULL || strcmp(device, "cpu") == 0)
+        return FSDP_OK;
+    return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "optimizer state in a file is not supported on %s", device);
+}
+
 static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
     struct fsdp_context *context = optimizer->model->context;
@@ -25,11 +33,8 @@ static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fs
         return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < optimizer->n_tensors; i++)
         n_elems[i] = optimizer->tensors[i].n_elems;
-    status = strcmp(context->device.ops->name, "cpu") == 0
-                 ? offload_create(&optimizer->offload, &context->device, n_elems, optimizer->n_tensors,
-                                  optimizer->n_states, &options, err)
-                 : fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "optimizer state in a file is not supported on %s",
-                             context->device.ops->name);
+    status = offload_create(&optimizer->offload, &context->device, n_elems, optimizer->n_tensors,
+                            optimizer->n_states, &options, err);
     free(n_elems);
     return status;
 }
@@ -155,6 +160,8 @@ enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_
 
     *out = NULL;
     status = optim_check(options, err);
+    if (status == FSDP_OK)
+        status = optimizer_check_offload(options, fsdp_context_device(model->context), err);
     if (status != FSDP_OK)
         return status;
     if (model->gradients == NULL)

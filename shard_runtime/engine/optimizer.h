@@ -30,6 +30,10 @@ struct fsdp_optimizer {
 /** Who keeps the states, numbered as fsdp_optimizer_state() lists them; NULL: they are in memory. */
 const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer);
 
+/** FSDP_OK, or FSDP_ERR_UNSUPPORTED where `device` has no way to keep the state in a file. */
+enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options, const char *device,
+                                         struct fsdp_err *err);
+
 /** Bytes of memory, and of the file, that the states of n_elems elements take with these options. */
 void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
                     uint64_t *file_bytes);

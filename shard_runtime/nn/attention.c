@@ -12,8 +12,9 @@
 #include "shard_runtime/nn/attention.h"
 
 /*
- * Positions from which the matrices are not stored. By `make bench-ways`: to 32 positions fused takes up to 1.25 times as
- * long, from 64 on 0.95 to 1.13 times, causal from 512 on 0.7 times; and what would be kept grows with the square.
+ * Positions from which the matrices are not stored. By `make bench-ways` (docs/benchmarks.md): to 32 positions fused takes
+ * up to 1.49 times as long, from 64 on 0.86 to 1.14 times, causal from 512 on 0.7 times; and what would be kept grows with
+ * the square.
  */
 enum { FUSED_MIN_SEQ = 64 };
 

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <sched.h>
+#include <string.h>
 
 #include "shard_runtime/trainer/memory.h"
 #include "shard_runtime/trainer/models.h"
@@ -28,7 +29,10 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
 {
     const struct fsdp_model_options options = trainer_model_options(job, forecast->batch, forecast->n_micro);
     const struct fsdp_optimizer_options optimizer = trainer_optimizer_options(job);
+    /* auto may come to be the cpu, which refuses nothing. */
+    const char *device = strcmp(job->run.device, "auto") == 0 ? "cpu" : job->run.device;
     const struct fsdp_forecast_world world = { .size = forecast->W,
+                                               .device = device,
                                                .ranks_per_host = forecast->ranks_per_host,
                                                .threads = threads_of(job),
                                                .matmul_precision = trainer_matmul_precision(job),

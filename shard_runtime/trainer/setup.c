@@ -38,16 +38,6 @@ static enum fsdp_status check_job(const struct trainer *trainer, struct fsdp_err
     return FSDP_OK;
 }
 
-/* On the cpu shards are in host memory anyway. */
-static enum fsdp_status check_device(const struct trainer *trainer, struct fsdp_err *err)
-{
-    if (trainer->job->parallel.offload == JOB_OFFLOAD_NONE ||
-        strcmp(fsdp_context_device(trainer->context), "cpu") == 0)
-        return FSDP_OK;
-    return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "parallel.offload is not supported on %s yet",
-                     fsdp_context_device(trainer->context));
-}
-
 static enum fsdp_status open_inputs(struct trainer *trainer, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -57,8 +47,6 @@ static enum fsdp_status open_inputs(struct trainer *trainer, struct fsdp_err *er
         status = trainer_open_files(trainer, err);
     if (status == FSDP_OK)
         status = check_job(trainer, err);
-    if (status == FSDP_OK)
-        status = check_device(trainer, err);
     return status;
 }
 

@@ -32,9 +32,18 @@ for shape in plain short long; do
   done
 done
 
+# way NAME: how the run said in its first line that it multiplies bfloat16.
+way() { grep -o -m 1 'bfloat16 native\|bfloat16 by float32 products' "$WORK/$1.log"; }
+if grep -q -w 'avx512_bf16\|amx_bf16' /proc/cpuinfo; then
+  check_match "this CPU's own products were taken" '^bfloat16 native$' "$(way plain.float32.1)"
+else
+  skip "this CPU's own products were taken" "no AVX512-BF16 and no AMX"
+fi
+
 # A CPU without products of bfloat16: storage in bfloat16, products in float32, the same limits.
 export DNNL_MAX_CPU_ISA=AVX2
 check "without bfloat16 products: trains" train plain avx2 2 parallel.reduce_dtype=float32
+check_match "without bfloat16 products: they are float32's" '^bfloat16 by float32 products$' "$(way avx2)"
 check "without bfloat16 products: losses" "$compare" bounded-losses "$PARITY/reference/plain.adamw.txt" \
   "$WORK/avx2/metrics.jsonl" "$PARITY/reference/plain.bf16.txt" float32
 check "without bfloat16 products: runs one step" train plain avx2.gradient 2 parallel.reduce_dtype=float32 \

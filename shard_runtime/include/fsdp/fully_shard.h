@@ -28,7 +28,7 @@ enum fsdp_reshard {
 };
 
 /** Where shards, their gradients and optimizer state live: with the device, or in host memory. On the cpu device that is
- * one place, and the second changes nothing. */
+ * one place, and the second changes nothing; on any other fsdp_model_create() refuses it (FSDP_ERR_UNSUPPORTED). */
 enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_CPU };
 
 enum { FSDP_DTYPE_NONE = -1 }; /* PyTorch's None where a dtype may stand */
@@ -54,8 +54,9 @@ struct fsdp_fully_shard_options {
     const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: the defaults; read while the call runs */
     /**
      * NULL: sharded over all ranks. One dimension: over it. Two, with names: the first replicates, the second shards
-     * (HSDP): gradients are reduce-scattered along the second and all-reduced along the first. The same mesh for every
-     * unit of a tree, spanning the world (<fsdp/mesh.h>); it outlives the models made of the tree.
+     * (HSDP): gradients are reduce-scattered along the second and all-reduced along the first. It may be a slice, and
+     * units may have different meshes, of the same ranks as the root's (<fsdp/mesh.h>). It outlives the models made of
+     * the tree.
      */
     struct fsdp_device_mesh *mesh;
     /** Parameters of the module that are left alone: every rank holds all of them in float32, their gradients are
@@ -67,7 +68,7 @@ struct fsdp_fully_shard_options {
     int (*shard_placement_fn)(const char *name, int n_dims, const size_t *shape, void *user);
     void *placement_user;
     enum fsdp_offload offload_policy; /* OffloadPolicy() or CPUOffloadPolicy() */
-    bool pin_memory;                  /* of the second; of no meaning on the cpu device */
+    bool pin_memory;                  /* of the second; without effect on the cpu device, the only one that takes it */
 };
 
 /**

@@ -4,6 +4,7 @@
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/engine/context.h"
+#include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 #include "tests/unit/engine/world.h"
 
@@ -239,4 +241,56 @@ Test(overlap_step, while_a_slow_transport_gathers_the_rank_computes, .timeout = 
     cr_expect(memcmp(inline_run.weights, beside.weights, beside.n_elems * sizeof(float)) == 0);
     free(inline_run.weights);
     free(beside.weights);
+}
+
+/* --- which way `auto` goes
+ * -------------------------------------------------------------------------------------------------- */
+
+Test(overlap, a_cpu_that_no_rank_computes_on_is_idle_time)
+{
+    for (int ranks = 1; ranks <= 8; ranks++)
+        for (int threads = 1; threads <= 4; threads++) {
+            const int busy = ranks * threads;
+
+            cr_expect(context_leaves_idle_time(1, ranks, threads, busy + 1), "one is spare");
+            cr_expect(!context_leaves_idle_time(1, ranks, threads, busy), "each has its thread");
+            cr_expect(!context_leaves_idle_time(1, ranks, threads, busy - 1), "fewer than threads");
+            cr_expect(!context_leaves_idle_time(1, ranks, threads, 0), "nobody knows");
+            cr_expect(context_leaves_idle_time(2, ranks, threads, 1), "a network is waited for");
+        }
+}
+
+/* The calling thread's CPUs for the length of a question: context_has_idle_time() asks for them. Without an agent a rank is
+ * the only one that it knows of on its host. */
+static void on_one_cpu(struct fsdp_context *context, void *user)
+{
+    const struct fsdp_model_options options = { .seq = tiny_defaults.seq };
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
+    struct fsdp_model *model;
+    cpu_set_t own, first;
+    int cpu = 0;
+
+    (void)user;
+    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(sched_getaffinity(0, sizeof own, &own) == 0);
+    cr_expect(context_has_idle_time(context) ==
+              (CPU_COUNT(&own) > context->threads));
+    cr_expect(model_overlaps(model) == context_has_idle_time(context), "auto asks that");
+    while (!CPU_ISSET(cpu, &own))
+        cpu++;
+    CPU_ZERO(&first);
+    CPU_SET(cpu, &first);
+    cr_assert(sched_setaffinity(0, sizeof first, &first) == 0);
+    cr_expect(!context_has_idle_time(context) && !model_overlaps(model), "one cpu, and it computes");
+    model->options.overlap = FSDP_OVERLAP_ON;
+    cr_expect(model_overlaps(model), "who says on gets it");
+    cr_expect(sched_setaffinity(0, sizeof own, &own) == 0);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(overlap, auto_runs_inline_where_no_cpu_is_spare)
+{
+    world_run(2, on_one_cpu, NULL);
 }
