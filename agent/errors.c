@@ -221,6 +221,21 @@ static void add_what(char *out, size_t size, size_t *end, const struct errors_re
     }
 }
 
+/* One line, whatever the message holds; the indent of its further lines goes with their newline. */
+static void to_one_line(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at != '\0'; at++) {
+        const bool newline = *at == '\n';
+
+        *to++ = (unsigned char)*at < 0x20 ? ' ' : *at;
+        if (newline)
+            at += strspn(at + 1, " \t\n");
+    }
+    *to = '\0';
+}
+
 const char *errors_line(const struct errors_report *report, char *out, size_t size)
 {
     size_t end = 0;
@@ -243,9 +258,7 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     if (report->n_collateral > 0)
         add(out, size, &end, "; %zu other rank%s stopped", report->n_collateral,
             report->n_collateral == 1 ? " was" : "s were");
-    for (size_t i = 0; i < end; i++) /* one line, whatever the message holds */
-        if ((unsigned char)out[i] < 0x20)
-            out[i] = ' ';
+    to_one_line(out);
     return out;
 }
 

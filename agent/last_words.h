@@ -25,9 +25,8 @@ size_t last_words_copy(const struct last_words *words, char *out);
 
 /**
  * What the last (n) `bytes` of a stream tell: detail->tail always; with `uncaught` (it ended as Python does after an
- * exception that nobody caught) also the newest traceback among them, chained ones with it, and its exception as the
- * message. Lines that all begin alike, as "[rank0]: " of torch.distributed, are a traceback too, and lose that beginning.
- * What `detail` has from an error file stays.
+ * exception that nobody caught) also the traceback of that exception and its message, where they are the last that was
+ * said (agent/traceback.h). What `detail` has from an error file stays.
  *   cut  older bytes are missing in front of these
  */
 void last_words_tell(struct errors_detail *detail, const char *bytes, size_t n, bool cut, bool uncaught);

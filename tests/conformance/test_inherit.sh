@@ -117,11 +117,14 @@ else
   skip "a terminal stays one" "no script(1)"
 fi
 
-# Python's traceback, whatever comes after it, and without @record.
+# Python's traceback, without @record: of what ended the program, and not of what it only logged.
 if command -v python3 > /dev/null; then
   cat > "$WORK/raises.py" <<'END'
 import atexit, os, sys
-atexit.register(lambda: print("a warning at the end", file=sys.stderr))
+if os.environ.get("PREFIX"): atexit.register(lambda: print("a warning at the end", file=sys.stderr))
+class Leaves:
+    def __del__(self): raise KeyError("on the way out")
+kept = Leaves()
 def dig(n):
     if n == 0:
         raise ValueError("layer " + os.environ["RANK"])
@@ -135,11 +138,68 @@ END
   for prefix in "" yes; do
     rm -rf "$WORK/d7"
     PREFIX=$prefix "$FSDPRUN" --log-dir "$WORK/d7" "$WORK/raises.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
-    check_match "${prefix:+prefixed: }the exception is in the last line" "rank 0 .*exited with status 1.*: .*Error: " "$(last "$WORK/e")"
+    check_match "${prefix:+prefixed: }the exception is in the last line" "rank 0 .*exited with status 1.*: RuntimeError: cannot go on$" "$(last "$WORK/e")"
     check_match "${prefix:+prefixed: }its traceback above it" "fsdprun: its Python traceback:.*  Traceback .*ValueError: layer 0.*RuntimeError: cannot go on.fsdprun: rank 0" "$(tr '\n' '.' < "$WORK/e")"
     check_match "${prefix:+prefixed: }and in errors.json" '"message": "RuntimeError: cannot go on", "traceback": "Traceback .*ValueError: layer 0.*direct cause.*RuntimeError: cannot go on.n"' "$(cat "$WORK"/d7/*/errors.json)"
-    check_match "${prefix:+prefixed: }with what came after" 'a warning at the end"\]' "$(cat "$WORK"/d7/*/errors.json)"
+    check_match "${prefix:+prefixed: }with what came after" "\"stderr\": .*$([ -n "$prefix" ] && echo "a warning at the end" || echo "on the way out")" "$(cat "$WORK"/d7/*/errors.json)"
   done
+
+  python() { # NAME: runs stdin as a program
+    rm -rf "$WORK/d8"
+    cat > "$WORK/$1.py"
+    "$FSDPRUN" --log-dir "$WORK/d8" "$WORK/$1.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
+    # What follows the program's own output is fsdprun's account.
+    account=$(sed -n '/^fsdprun: its /,$p' "$WORK/e" | tr '\n' '~') json=$(cat "$WORK"/d8/*/errors.json)
+  }
+  logged() { # NAME
+    name=$1
+    check_match "a logged traceback is not the cause: $name" "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0~$" "$account"
+    check_match "$name: no traceback in errors.json" '"message": null, "traceback": null' "$json"
+  }
+  python logged_at_top <<'END'
+import logging, sys
+try: 1 / 0
+except ZeroDivisionError: logging.exception("ignored")
+sys.exit("config missing")
+END
+  logged "at the top"
+  python logged_within <<'END'
+import sys, traceback
+def tries():
+    try: 1 / 0
+    except ZeroDivisionError: traceback.print_exc()
+tries()
+sys.exit("config missing")
+END
+  logged "in a function"
+  python lines <<'END'
+raise RuntimeError('Error(s) in loading state_dict for M:\n\tMissing key(s): "b".\n\tsize mismatch for w: 3, not 2.\nsee the manual')
+END
+  check_match "a message of several lines is whole in the last line" 'for M: Missing key\(s\): "b"\. size mismatch for w: 3, not 2\. see the manual~$' "$account"
+  check_match "in the account" 'RuntimeError: Error.*for M:~  .Missing key\(s\): "b"\.~  .size mismatch.*~  see the manual~fsdprun: rank 0' "$account"
+  check_match "and in errors.json" '"message": "RuntimeError: Error[^,]*Missing key.*see the manual", "traceback": "Traceback.*see the manual.n"' "$json"
+  python broken <<'END'
+def f(:
+END
+  check_match "a SyntaxError of the script is told" 'its Python traceback:~    File "[^~]*/broken.py", line 1~.*~  SyntaxError: [^~]*~fsdprun: rank 0 .*: SyntaxError: ' "$account"
+  check_match "and kept" '"message": "SyntaxError: .*", "traceback": "  File .*/broken.py' "$json"
+  if python3 -c 'ExceptionGroup' 2> /dev/null; then
+    python group <<'END'
+e = RuntimeError("first\nof two lines")
+e.add_note("a note")
+raise ExceptionGroup("several", [e, ExceptionGroup("inner", [ValueError(1)])])
+END
+    check_match "an exception group is told" 'its Python traceback:~    \+ Exception Group Traceback .*RuntimeError: first~.*a note~.*ValueError: 1~ *\+-+~fsdprun: rank 0 .*: ExceptionGroup: several \(2 sub-exceptions\)~$' "$account"
+    check_match "and kept" '"message": "ExceptionGroup: several \(2 sub-exceptions\)", "traceback": "  \+ Exception Group' "$json"
+    python noted <<'END'
+e = ValueError("no")
+e.add_note("look at line 3")
+raise e
+END
+    check_match "a note belongs to the message" ': ValueError: no look at line 3~$' "$account"
+  else
+    skip "exception groups and notes" "a Python before 3.11"
+  fi
 else
   skip "Python's traceback" "no python3"
 fi

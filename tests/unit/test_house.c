@@ -77,6 +77,7 @@ static const char *const pure[] = {
     "agent/events.",
     "agent/errors.",
     "agent/last_words.",
+    "agent/traceback.",
     "agent/error_file.",
     "agent/oom.",
     "agent/timers.",

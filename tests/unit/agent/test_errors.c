@@ -36,6 +36,21 @@ Test(errors, the_line_names_rank_signal_and_place)
                      "7 other ranks were stopped");
 }
 
+Test(errors, a_message_of_several_lines_is_joined)
+{
+    struct errors_report report = killed();
+    char line[512];
+
+    report.message = "E: loading:\n\tkey a.\n\n  \tkey  b.";
+    cr_assert(strstr(errors_line(&report, line, sizeof line), ": E: loading: key a. key  b.") != NULL, "%s",
+              line);
+    for (size_t size = 1; size < sizeof line; size++) {
+        memset(line, 'x', sizeof line);
+        errors_line(&report, line, size);
+        cr_assert(strlen(line) < size && line[size] == 'x', "size %zu", size);
+    }
+}
+
 Test(errors, every_class_has_a_name_and_a_line_that_fits)
 {
     struct errors_report report = killed();
