@@ -422,8 +422,8 @@ enum fsdp_status fsdp_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
 
     if (comm == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "no group");
-    status = begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, NULL,
-                   &open, err);
+    status =
+        begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, NULL, &open, err);
     if (status != FSDP_OK)
         return status;
     return end(comm, &open, comm->ops->barrier(comm, &own), &own, err);

@@ -15,8 +15,9 @@ struct fsdp_comm {
     struct link *link; /* borrowed */
     int rank, size;
     char name[COMM_NAME_BYTES];
-    uint64_t sequence;      /* collectives begun so far, the running one included */
-    struct device_stream *stream; /* of the running call: what it is ordered with; NULL: the device's default */
+    uint64_t sequence; /* collectives begun so far, the running one included */
+    struct device_stream
+        *stream;            /* of the running call: what it is ordered with; NULL: the device's default */
     struct fsdp_err broken; /* status other than FSDP_OK: the first failure, sticky */
     void *state;            /* the back end's own */
 };

@@ -64,8 +64,7 @@ bool model_overlaps(const struct fsdp_model *model)
     const struct fsdp_context *context = model->context;
 
     /* A device with streams needs no thread to overlap, and takes its work from one. */
-    if (context->W == 1 || device_is_separate(&context->device) ||
-        model->options.overlap == FSDP_OVERLAP_OFF)
+    if (context->W == 1 || device_is_separate(&context->device) || model->options.overlap == FSDP_OVERLAP_OFF)
         return false;
     return model->options.overlap == FSDP_OVERLAP_ON || context_has_idle_time(context);
 }
@@ -136,8 +135,7 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
     return FSDP_OK;
 }
 
-enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device,
-                                     struct fsdp_err *err)
+enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device, struct fsdp_err *err)
 {
     if (strcmp(device, "cpu") == 0)
         return FSDP_OK;

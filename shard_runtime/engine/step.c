@@ -284,8 +284,8 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     if (logits != NULL)
         status = program_io_logits(
             program,
-            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset), logits,
-            err);
+            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset),
+            logits, err);
     if (status != FSDP_OK || targets == NULL)
         return status;
     sums[1] = (double)n_targets;

@@ -88,8 +88,8 @@ static void check_parallel(const struct job *job, struct checking *checking)
                "%" PRIu64 " ranks do not divide %" PRIu64 " heads and %" PRIu64 " features between them", T,
                job->model.heads, 4 * job->model.dim);
     if (T > 1 && strcmp(job->model.kind, "transformer") != 0)
-        misfit(checking, "parallel.tensor|model.kind", "is not supported for model.kind %s: only transformer is split",
-               job->model.kind);
+        misfit(checking, "parallel.tensor|model.kind",
+               "is not supported for model.kind %s: only transformer is split", job->model.kind);
     if (T > 1 && job->model.dropout > 0)
         misfit(checking, "parallel.tensor|model.dropout",
                "needs model.dropout: 0: heads of attention are dropped whole");

@@ -71,7 +71,7 @@ struct job {
     } model;
     struct {
         uint64_t steps;
-        uint64_t batch;             /* sequences per rank and micro-step */
+        uint64_t batch; /* sequences per rank and micro-step */
         enum job_matmul_precision matmul_precision;
         uint64_t grad_accumulation; /* micro-steps a step */
         uint64_t global_batch;      /* sequences a step; 0: batch * W * grad_accumulation */

@@ -33,7 +33,8 @@ struct nn_run {
     void *scratch;
     void *output; /* in backward only where the kind keeps it */
 
-    const void *d_output; /* from here on: backward only; of the model's result an operation may write over it */
+    const void
+        *d_output; /* from here on: backward only; of the model's result an operation may write over it */
     void *d_input[GRAPH_MAX_INPUTS]; /* NULL: not wanted */
     bool add_d_input[GRAPH_MAX_INPUTS];
     void *d_param[GRAPH_MAX_PARAMS]; /* NULL: not wanted */

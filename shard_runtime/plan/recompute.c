@@ -71,7 +71,7 @@ void recompute_region(struct writer *w, const struct graph_region *region)
     if (!backward_reaches(w, region))
         return;
     needs = (struct needs){ .values = alloc_array(w->graph->n_values, sizeof(bool)),
-                           .runs = alloc_array(w->graph->n_ops, sizeof(bool)) };
+                            .runs = alloc_array(w->graph->n_ops, sizeof(bool)) };
 
     if (needs.values == NULL || needs.runs == NULL) {
         w->out_of_memory = true;

@@ -85,7 +85,9 @@ void under_schedules(void (*run)(void *context), void *context, struct operand *
     static const struct {
         enum emulate_order order;
         uint64_t seed;
-    } schedules[] = { { EMULATE_FORWARD, 0 }, { EMULATE_REVERSE, 0 }, { EMULATE_SEEDED, 1 }, { EMULATE_SEEDED, 2 } };
+    } schedules[] = {
+        { EMULATE_FORWARD, 0 }, { EMULATE_REVERSE, 0 }, { EMULATE_SEEDED, 1 }, { EMULATE_SEEDED, 2 }
+    };
     struct operand before[16], first[16];
 
     cr_assert(n_outputs <= 16);
@@ -119,8 +121,8 @@ void expect_close(const struct operand *got, const float *expected, double toler
 
         if (isnan(expected[i]) && isnan(got->values[i]))
             continue;
-        cr_assert(error <= tolerance, "%s: element %zu is %.9g, not %.9g: off by %.3g, more than %.3g", what, i,
-                  (double)got->values[i], (double)expected[i], error, tolerance);
+        cr_assert(error <= tolerance, "%s: element %zu is %.9g, not %.9g: off by %.3g, more than %.3g", what,
+                  i, (double)got->values[i], (double)expected[i], error, tolerance);
     }
 }
 
@@ -129,8 +131,8 @@ void expect_exact(const struct operand *got, const float *expected, const char *
     for (size_t i = 0; i < got->n_elems; i++) {
         const float want = got->dtype == FSDP_BF16 ? bf16_to_f32(bf16_of_f32(expected[i])) : expected[i];
 
-        cr_assert(memcmp(&got->values[i], &want, sizeof want) == 0, "%s: element %zu is %.9g, not %.9g", what, i,
-                  (double)got->values[i], (double)want);
+        cr_assert(memcmp(&got->values[i], &want, sizeof want) == 0, "%s: element %zu is %.9g, not %.9g", what,
+                  i, (double)got->values[i], (double)want);
     }
 }
 

@@ -70,14 +70,14 @@ static _Noreturn void refuse(const struct thread *thread, const char *what, cons
     const struct emulate_size zero = { 0, 0, 0 };
     const struct emulate_size block = thread == NULL ? zero : thread->place.block;
 
-    fprintf(stderr, "emulation: kernel %s block (%u,%u,%u) thread %u: %s", grid.kernel, block.x, block.y, block.z,
-            thread == NULL ? 0 : thread->index, what);
+    fprintf(stderr, "emulation: kernel %s block (%u,%u,%u) thread %u: %s", grid.kernel, block.x, block.y,
+            block.z, thread == NULL ? 0 : thread->index, what);
     if (here != NULL)
         fprintf(stderr, " at %s:%d", here->file, here->line);
     if (other != NULL)
         fprintf(stderr, ", thread %u %s %s:%d", other->index,
-                other->state == AT_BARRIER ? "waits at the barrier at" : "waits for its warp at", other->site.file,
-                other->site.line);
+                other->state == AT_BARRIER ? "waits at the barrier at" : "waits for its warp at",
+                other->site.file, other->site.line);
     fputc('\n', stderr);
     abort();
 }
@@ -262,7 +262,8 @@ static bool run_warps_in_order(void)
 static void run_block(uint64_t *random)
 {
     while (grid.n_ended < grid.n_threads) {
-        const bool progress = grid.order == EMULATE_SEEDED ? run_threads_seeded(random) : run_warps_in_order();
+        const bool progress =
+            grid.order == EMULATE_SEEDED ? run_threads_seeded(random) : run_warps_in_order();
 
         if (!progress) {
             const struct thread *stuck = waiting(0, grid.n_threads, AT_WARP);
@@ -280,7 +281,8 @@ static void check_launch(struct emulate_size blocks, struct emulate_size block, 
     if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.x > 0x7fffffffu || blocks.y > 65535 ||
         blocks.z > 65535)
         refuse(NULL, "a grid of no size, or of more than a GPU takes", NULL, NULL);
-    if (block.x == 0 || block.x % EMULATE_WARP != 0 || block.x > EMULATE_MAX_THREADS || block.y != 1 || block.z != 1)
+    if (block.x == 0 || block.x % EMULATE_WARP != 0 || block.x > EMULATE_MAX_THREADS || block.y != 1 ||
+        block.z != 1)
         refuse(NULL, "a block that is not 32 to 1024 threads in whole warps along x", NULL, NULL);
     if (shared_bytes > EMULATE_MAX_SHARED_BYTES)
         refuse(NULL, "more shared memory than an sm_80 has", NULL, NULL);
@@ -291,7 +293,8 @@ static void check_launch(struct emulate_size blocks, struct emulate_size block, 
 static void begin_block(unsigned block, struct emulate_size blocks, struct emulate_size block_size,
                         size_t shared_bytes)
 {
-    const struct emulate_size place = { block % blocks.x, block / blocks.x % blocks.y, block / blocks.x / blocks.y };
+    const struct emulate_size place = { block % blocks.x, block / blocks.x % blocks.y,
+                                        block / blocks.x / blocks.y };
 
     memset(grid.shared, 0xff, shared_bytes);
     grid.n_ended = grid.n_at_barrier = 0;
@@ -307,8 +310,9 @@ static void begin_block(unsigned block, struct emulate_size blocks, struct emula
     }
 }
 
-int emulate_launch(const char *kernel, struct emulate_size blocks, struct emulate_size block, size_t shared_bytes,
-                   size_t argument_bytes, void (*body)(const void *argument), const void *argument)
+int emulate_launch(const char *kernel, struct emulate_size blocks, struct emulate_size block,
+                   size_t shared_bytes, size_t argument_bytes, void (*body)(const void *argument),
+                   const void *argument)
 {
     const unsigned n_blocks = blocks.x * blocks.y * blocks.z;
     uint64_t random = grid.seed;

@@ -50,8 +50,9 @@ enum {
  * Run `body(argument)` once for each thread of the grid; done when it returns. A grid, block or size that no sm_80
  * would take ends the program, as a divergence does. Returns 0, as cudaLaunchKernel does.
  */
-int emulate_launch(const char *kernel, struct emulate_size grid, struct emulate_size block, size_t shared_bytes,
-                   size_t argument_bytes, void (*body)(const void *argument), const void *argument);
+int emulate_launch(const char *kernel, struct emulate_size grid, struct emulate_size block,
+                   size_t shared_bytes, size_t argument_bytes, void (*body)(const void *argument),
+                   const void *argument);
 
 /**
  * Who keeps launches for later, a copy of `call` (size_bytes) each, to be launched in the order of their stream; NULL: nobody, they

@@ -102,7 +102,8 @@ struct fiber *fiber_create(void (*entry)(void *argument), void *argument)
     struct fiber *fiber = calloc(1, sizeof *fiber);
     unsigned char *memory;
 
-    memory = mmap(NULL, guard + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    memory = mmap(NULL, guard + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK,
+                  -1, 0);
     if (fiber == NULL || memory == MAP_FAILED || mprotect(memory, guard, PROT_NONE) < 0) {
         perror("emulation: no memory for a fiber");
         abort();

@@ -29,8 +29,7 @@ struct dim3 {
 #define blockDim  (emulate_place->block_size)
 #define gridDim   (emulate_place->grid_size)
 
-template <class T>
-T *block_shared()
+template <class T> T *block_shared()
 {
     return static_cast<T *>(emulate_shared());
 }
@@ -63,8 +62,7 @@ inline void atomic_max(unsigned *to, unsigned value)
 }
 
 /* One launch: where, and the kernel with its arguments; a thread's body is a call with them. */
-template <class... P>
-struct emulated_call {
+template <class... P> struct emulated_call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
     const char *name;
@@ -82,8 +80,8 @@ struct emulated_call {
     {
         const emulated_call *call = static_cast<const emulated_call *>(self);
 
-        return emulate_launch(call->name, call->grid, call->block, call->shared_bytes, sizeof call->arguments, run,
-                              call);
+        return emulate_launch(call->name, call->grid, call->block, call->shared_bytes, sizeof call->arguments,
+                              run, call);
     }
 };
 

@@ -17,7 +17,7 @@ struct attention_case {
     struct fused_attention_desc desc;
     struct dropout dropout;
     bool plain, packed; /* packed: q, k and v are columns of one buffer */
-    size_t n; /* elements of out */
+    size_t n;           /* elements of out */
     struct operand qkv, out, lse, dout, dqkv;
     void *scratch;
 };
@@ -38,9 +38,12 @@ static char *in_bytes(const struct attention_case *c, const struct operand *all,
 static void run_forward(void *context)
 {
     struct attention_case *c = context;
-    const struct fused_attention_forward run = { in_bytes(c, &c->qkv, 0), in_bytes(c, &c->qkv, 1),
-                                                 in_bytes(c, &c->qkv, 2), c->out.data,
-                                                 c->lse.data,             &c->dropout,
+    const struct fused_attention_forward run = { in_bytes(c, &c->qkv, 0),
+                                                 in_bytes(c, &c->qkv, 1),
+                                                 in_bytes(c, &c->qkv, 2),
+                                                 c->out.data,
+                                                 c->lse.data,
+                                                 &c->dropout,
                                                  NULL };
 
     cr_assert_eq(kernel_attention(NULL, &c->desc, &run, c->plain), 0);
@@ -78,10 +81,13 @@ static struct answer reference(const struct attention_case *c)
     const float *qkv = c->qkv.values;
 
     desc.dtype = FSDP_F32;
-    cr_assert_eq(ref_attention_create(NULL, &desc, &attention, &forward_bytes, &backward_bytes, NULL), FSDP_OK);
+    cr_assert_eq(ref_attention_create(NULL, &desc, &attention, &forward_bytes, &backward_bytes, NULL),
+                 FSDP_OK);
     {
-        const struct fused_attention_forward run = { qkv + part(c, 0), qkv + part(c, 1), qkv + part(c, 2), answer.out,
-                                                     answer.lse,       &c->dropout,      case_bytes(forward_bytes) };
+        const struct fused_attention_forward run = {
+            qkv + part(c, 0), qkv + part(c, 1), qkv + part(c, 2),         answer.out,
+            answer.lse,       &c->dropout,      case_bytes(forward_bytes)
+        };
 
         cr_assert_eq(ref_attention_forward(attention, NULL, &run, NULL), FSDP_OK);
     }
@@ -116,9 +122,9 @@ static void check(struct attention_case c, double unit)
     struct answer answer;
     char what[120];
 
-    snprintf(what, sizeof what, "(%zu, %zu, %zu, %zu) %s%s%s%s", shape->batch, shape->seq, shape->heads, shape->head_dim,
-             fsdp_dtype_name(c.desc.dtype), shape->causal ? " causal" : "", c.dropout.p > 0 ? " dropout" : "",
-             c.packed ? " packed" : "");
+    snprintf(what, sizeof what, "(%zu, %zu, %zu, %zu) %s%s%s%s", shape->batch, shape->seq, shape->heads,
+             shape->head_dim, fsdp_dtype_name(c.desc.dtype), shape->causal ? " causal" : "",
+             c.dropout.p > 0 ? " dropout" : "", c.packed ? " packed" : "");
     c.n = shape->batch * shape->seq * dim;
     c.desc.scale = 1 / sqrtf((float)shape->head_dim);
     c.desc.drops = c.dropout.p > 0;
@@ -134,8 +140,8 @@ static void check(struct attention_case c, double unit)
 
     under_schedules(run_forward, &c, forward, 2);
     expect_close(&c.out, answer.out, unit * (1 + largest_of(answer.out, c.n)), what);
-    expect_close(&c.lse, answer.lse, 64 * (double)roundoff(FSDP_F32) * (1 + largest_of(answer.lse, c.lse.n_elems)),
-                 what);
+    expect_close(&c.lse, answer.lse,
+                 64 * (double)roundoff(FSDP_F32) * (1 + largest_of(answer.lse, c.lse.n_elems)), what);
 
     under_schedules(run_backward, &c, backward, 1);
     expect_close(&c.dqkv, answer.dqkv, 2 * unit * (1 + largest_of(answer.dqkv, 3 * c.n)), what);
@@ -149,7 +155,8 @@ Test(emulated_attention, plain_is_refs_for_every_width_of_head)
     static const size_t dims[] = { 1, 5, 32, 40, 64, 128 };
 
     for (size_t v = 0; v < 12; v++)
-        check((struct attention_case){ .desc = { .shape = { 1, 19, 2, dims[v % 6], v % 2 == 0 }, .dtype = FSDP_F32 },
+        check((struct attention_case){ .desc = { .shape = { 1, 19, 2, dims[v % 6], v % 2 == 0 },
+                                                 .dtype = FSDP_F32 },
                                        .dropout = v % 4 == 1 ? drops : keeps,
                                        .packed = v / 6 },
               32 * (double)roundoff(FSDP_F32));
@@ -157,9 +164,11 @@ Test(emulated_attention, plain_is_refs_for_every_width_of_head)
 
 Test(emulated_attention, plain_is_refs_for_wide_heads)
 {
-    check((struct attention_case){ .desc = { .shape = { 1, 3, 1, 200, true }, .dtype = FSDP_F32 }, .dropout = keeps },
+    check((struct attention_case){ .desc = { .shape = { 1, 3, 1, 200, true }, .dtype = FSDP_F32 },
+                                   .dropout = keeps },
           32 * (double)roundoff(FSDP_F32));
-    check((struct attention_case){ .desc = { .shape = { 1, 3, 1, 512, false }, .dtype = FSDP_F32 }, .dropout = keeps },
+    check((struct attention_case){ .desc = { .shape = { 1, 3, 1, 512, false }, .dtype = FSDP_F32 },
+                                   .dropout = keeps },
           32 * (double)roundoff(FSDP_F32));
 }
 
@@ -168,10 +177,11 @@ Test(emulated_attention, plain_is_refs_for_odd_lengths_and_samples)
     static const size_t seqs[] = { 1, 16, 33, 70 };
 
     for (size_t v = 0; v < 8; v++)
-        check((struct attention_case){ .desc = { .shape = { v % 4 < 2 ? 2 : 1, seqs[v % 4], 1, 8, v / 4 == 0 },
-                                                 .dtype = FSDP_F32 },
-                                       .dropout = v % 3 == 2 ? drops : keeps },
-              32 * (double)roundoff(FSDP_F32));
+        check(
+            (struct attention_case){
+                .desc = { .shape = { v % 4 < 2 ? 2 : 1, seqs[v % 4], 1, 8, v / 4 == 0 }, .dtype = FSDP_F32 },
+                .dropout = v % 3 == 2 ? drops : keeps },
+            32 * (double)roundoff(FSDP_F32));
 }
 
 Test(emulated_attention, plain_takes_bfloat16)
@@ -197,9 +207,11 @@ Test(emulated_attention, mma_emulated_at_tile_level_is_refs)
 
 Test(emulated_attention, mma_emulated_at_tile_level_is_refs_at_width_128_and_with_dropout)
 {
-    check((struct attention_case){ .desc = { .shape = { 1, 67, 1, 128, true }, .dtype = FSDP_BF16 }, .dropout = keeps },
+    check((struct attention_case){ .desc = { .shape = { 1, 67, 1, 128, true }, .dtype = FSDP_BF16 },
+                                   .dropout = keeps },
           1.5e-2);
-    check((struct attention_case){ .desc = { .shape = { 2, 37, 1, 64, false }, .dtype = FSDP_BF16 }, .dropout = drops },
+    check((struct attention_case){ .desc = { .shape = { 2, 37, 1, 64, false }, .dtype = FSDP_BF16 },
+                                   .dropout = drops },
           1.5e-2);
 }
 

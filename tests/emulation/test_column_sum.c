@@ -44,7 +44,8 @@ Test(emulated_column_sum, is_refs)
 
         ref_column_sum(NULL, NULL, c.x.values, expected, c.rows, c.cols, c.accumulate);
         /* Both sum in double and round once: a tie may fall to either side. */
-        expect_close(&c.out, expected, 2 * (double)roundoff(c.out_dtype) * largest_of(expected, c.cols), "column sum");
+        expect_close(&c.out, expected, 2 * (double)roundoff(c.out_dtype) * largest_of(expected, c.cols),
+                     "column sum");
         cases_end();
     }
 }

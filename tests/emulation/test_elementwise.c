@@ -13,7 +13,8 @@ static const size_t sizes[] = { 1, 3, 4, 7, 8, 9, 31, 33, 255, 256, 1000, 2049 }
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 struct flat_case {
-    size_t n, shift; /* elements; and how many are left out in front, so that no address is a multiple of 16 */
+    size_t n,
+        shift; /* elements; and how many are left out in front, so that no address is a multiple of 16 */
     enum fsdp_dtype dtype;
     enum kernel_gelu form;
     struct operand a, b, out;
@@ -33,7 +34,9 @@ static void each_case(void (*check)(struct flat_case *c, const char *what))
 {
     for (size_t i = 0; i < N_SIZES; i++) {
         for (size_t variant = 0; variant < 4; variant++) {
-            struct flat_case c = { .n = sizes[i], .shift = variant % 2, .dtype = variant < 2 ? FSDP_F32 : FSDP_BF16 };
+            struct flat_case c = { .n = sizes[i],
+                                   .shift = variant % 2,
+                                   .dtype = variant < 2 ? FSDP_F32 : FSDP_BF16 };
             char what[64];
 
             snprintf(what, sizeof what, "%zu %s from %zu", c.n, fsdp_dtype_name(c.dtype), c.shift);
@@ -88,8 +91,9 @@ static void run_gelu_backward(void *context)
 {
     struct flat_case *c = context;
 
-    cr_assert_eq(kernel_gelu_backward(NULL, shifted(c, &c->b), shifted(c, &c->a), out_of(c), c->n, c->form, c->dtype),
-                 0);
+    cr_assert_eq(
+        kernel_gelu_backward(NULL, shifted(c, &c->b), shifted(c, &c->a), out_of(c), c->n, c->form, c->dtype),
+        0);
 }
 
 static void check_gelu(struct flat_case *c, const char *what)
@@ -168,8 +172,9 @@ static void run_dropout(void *context)
 {
     struct dropout_case *c = context;
 
-    cr_assert_eq(kernel_dropout(NULL, c->x.data, c->out.data, c->rows, c->cols, &c->dropout, c->accumulate, c->dtype),
-                 0);
+    cr_assert_eq(
+        kernel_dropout(NULL, c->x.data, c->out.data, c->rows, c->cols, &c->dropout, c->accumulate, c->dtype),
+        0);
 }
 
 Test(emulated_elementwise, dropout_has_the_cpus_mask_bit_for_bit)
@@ -182,7 +187,8 @@ Test(emulated_elementwise, dropout_has_the_cpus_mask_bit_for_bit)
                                   .cols = cols[v % 6],
                                   .dtype = v / 24 % 2 == 0 ? FSDP_F32 : FSDP_BF16,
                                   .accumulate = v / 48 == 1,
-                                  .dropout = { rates[v / 6 % 4], rng_key(9, "dropout:test"), (1ull << 33) + 5 } };
+                                  .dropout = { rates[v / 6 % 4], rng_key(9, "dropout:test"),
+                                               (1ull << 33) + 5 } };
         struct operand *outputs[] = { &c.out };
         const size_t n = c.rows * c.cols;
         float *expected = case_floats(n);

@@ -102,7 +102,8 @@ Test(emulate, divergence_ends_the_program_with_kernel_block_and_thread)
 
         emulate_schedule(cases[i].order, 0);
         cr_assert(aborts(run_fault, cases[i].fault, line, sizeof line), "case %zu went on", i);
-        cr_assert(strncmp(line, "emulation: kernel diverge block (0,0,0) ", 40) == 0, "case %zu: %s", i, line);
+        cr_assert(strncmp(line, "emulation: kernel diverge block (0,0,0) ", 40) == 0, "case %zu: %s", i,
+                  line);
         cr_assert(strstr(line, cases[i].what) != NULL, "case %zu: %s", i, line);
     }
 }
@@ -142,7 +143,8 @@ Test(emulate, a_launch_that_no_gpu_takes_ends_the_program)
 
 static void write_beyond(int which)
 {
-    __sanitizer_set_report_path("stderr"); /* the report is expected here, not in the run's folder of reports */
+    __sanitizer_set_report_path(
+        "stderr"); /* the report is expected here, not in the run's folder of reports */
     run_fault(which);
 }
 
@@ -150,7 +152,8 @@ Test(emulate, the_address_sanitizer_sees_what_lies_beyond_shared_memory)
 {
     char line[4000];
 
-    cr_assert_not(aborts(write_beyond, PLANTED_BEYOND_SHARED, line, sizeof line), "the sanitizer ends with a status");
+    cr_assert_not(aborts(write_beyond, PLANTED_BEYOND_SHARED, line, sizeof line),
+                  "the sanitizer ends with a status");
     cr_assert(strstr(line, "heap-buffer-overflow") != NULL, "%s", line);
 }
 #endif

@@ -38,7 +38,8 @@ Test(emulated_fp8, rounds_to_nearest_even_everywhere)
     uint8_t expected[N], out[N];
 
     for (unsigned code = 0, at = 0; code < 0x7e; code++) {
-        const float value = (float)value_of(code), middle = (float)((value_of(code) + value_of(code + 1)) / 2);
+        const float value = (float)value_of(code),
+                    middle = (float)((value_of(code) + value_of(code + 1)) / 2);
         const float points[4] = { value, middle, nextafterf(middle, 0), nextafterf(middle, 1000) };
         const unsigned nearest[4] = { code, code + code % 2, code, code + 1 };
 
@@ -80,7 +81,8 @@ static void run_round_trip(void *context)
     const size_t n = c->x.n_elems;
 
     cr_assert_eq(kernel_fp8_amax(NULL, c->x.data, n, c->x.dtype, c->amax.data), 0);
-    cr_assert_eq(kernel_fp8_quantise(NULL, c->x.data, n, c->x.dtype, c->amax.data, c->scale.data, c->codes.data), 0);
+    cr_assert_eq(
+        kernel_fp8_quantise(NULL, c->x.data, n, c->x.dtype, c->amax.data, c->scale.data, c->codes.data), 0);
     cr_assert_eq(kernel_fp8_dequantise(NULL, c->codes.data, n, c->scale.data, c->back.data, c->x.dtype), 0);
 }
 
@@ -107,7 +109,8 @@ Test(emulated_fp8, a_tensor_survives_within_a_sixteenth)
         /* 3 bits of mantissa: half a unit is a sixteenth of the number; below 2^-6 it is 2^-10 of the scale. */
         for (size_t i = 0; i < n; i++)
             cr_assert(fabs((double)c.back.values[i] - (double)c.x.values[i]) <=
-                          fabs((double)c.x.values[i]) * (1.0 / 16 + 0.005) + (double)c.scale.values[0] * 0x1p-10,
+                          fabs((double)c.x.values[i]) * (1.0 / 16 + 0.005) +
+                              (double)c.scale.values[0] * 0x1p-10,
                       "%g came back as %g", (double)c.x.values[i], (double)c.back.values[i]);
         cases_end();
     }

@@ -19,15 +19,16 @@ static void run_forward(void *context)
 
     cr_assert_eq(kernel_add_layer_norm(NULL, c->a.data, c->residual ? c->b.data : NULL,
                                        c->residual ? c->sum.data : NULL, c->weight.data,
-                                       c->bias ? c->shift.data : NULL, c->y.data, c->mean.data, c->rstd.data, c->rows,
-                                       c->cols, 1e-5f, c->dtype),
+                                       c->bias ? c->shift.data : NULL, c->y.data, c->mean.data, c->rstd.data,
+                                       c->rows, c->cols, 1e-5f, c->dtype),
                  0);
 }
 
 static void check_forward(struct norm_case c)
 {
     const size_t n = c.rows * c.cols;
-    float *y = case_floats(n), *mean = case_floats(c.rows), *rstd = case_floats(c.rows), *zero = case_floats(c.cols);
+    float *y = case_floats(n), *mean = case_floats(c.rows), *rstd = case_floats(c.rows),
+          *zero = case_floats(c.cols);
     struct operand *outputs[] = { &c.y, &c.mean, &c.rstd, &c.sum };
     char what[100];
 
@@ -68,14 +69,16 @@ Test(emulated_layer_norm, forward_is_refs)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (size_t rows = 1; rows <= 6; rows += 5)
             for (int dtype = FSDP_F32; dtype <= FSDP_BF16; dtype++)
-                check_forward((struct norm_case){ .rows = rows, .cols = widths[i], .dtype = dtype, .bias = true });
+                check_forward(
+                    (struct norm_case){ .rows = rows, .cols = widths[i], .dtype = dtype, .bias = true });
 }
 
 Test(emulated_layer_norm, forward_behind_a_residual_sum_is_refs)
 {
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         for (int dtype = FSDP_F32; dtype <= FSDP_BF16; dtype++)
-            check_forward((struct norm_case){ .rows = 5, .cols = widths[i], .dtype = dtype, .residual = true });
+            check_forward(
+                (struct norm_case){ .rows = 5, .cols = widths[i], .dtype = dtype, .residual = true });
 }
 
 Test(emulated_layer_norm, nothing_to_do_queues_nothing)

@@ -106,7 +106,8 @@ static void check_optimizer(struct optimizer_case *c, enum fsdp_dtype grad_dtype
     expect_exact(&c->v, v, "v");
     for (size_t t = 0, at = 0; t < N_TENSORS; at += length_of(t), t++)
         for (size_t i = 0; i < length_of(t); i++)
-            cr_assert_eq(((uint16_t *)c->copy.data)[at + i], rounded(c, t, i, param[at + i]), "copy %zu of %zu", i, t);
+            cr_assert_eq(((uint16_t *)c->copy.data)[at + i], rounded(c, t, i, param[at + i]),
+                         "copy %zu of %zu", i, t);
     cases_end();
 }
 
@@ -152,8 +153,9 @@ Test(emulated_lists, stochastic_rounding_is_right_on_average)
     c.copy = operand_empty(FSDP_BF16, N);
     for (size_t i = 0; i < N; i++)
         ((float *)c.param.data)[i] = value;
-    c.tensors[0] = (struct kernel_adamw_tensor){ c.param.data, c.grad.data, c.m.data,           c.v.data, c.copy.data,
-                                                 N,            0,           rng_key(1, "round"), FSDP_F32 };
+    c.tensors[0] =
+        (struct kernel_adamw_tensor){ c.param.data,        c.grad.data, c.m.data, c.v.data, c.copy.data, N, 0,
+                                      rng_key(1, "round"), FSDP_F32 };
 
     cr_assert_eq(kernel_adamw(NULL, c.tensors, 1, &c.adamw, &c.step), 0);
 
@@ -162,7 +164,8 @@ Test(emulated_lists, stochastic_rounding_is_right_on_average)
         cr_assert(c.copy.values[i] == 1.0f || c.copy.values[i] == 1.0f + 0x1p-7f);
         above += c.copy.values[i] > 1.0f;
     }
-    cr_assert(above > N / 4 - 140 && above < N / 4 + 140, "%d of %d", above, N); /* five standard deviations */
+    cr_assert(above > N / 4 - 140 && above < N / 4 + 140, "%d of %d", above,
+              N); /* five standard deviations */
 }
 
 struct cast_case {
@@ -194,8 +197,8 @@ Test(emulated_lists, cast_is_the_cpus_bit_for_bit)
         expected = operand_copy(&c.to);
         for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
             c.casts[i] = (struct kernel_cast_entry){ (char *)c.to.data + at * fsdp_dtype_size(to),
-                                                     (char *)c.from.data + at * fsdp_dtype_size(from), length_of(i), to,
-                                                     from };
+                                                     (char *)c.from.data + at * fsdp_dtype_size(from),
+                                                     length_of(i), to, from };
 
         under_schedules(run_cast, &c, outputs, 1);
 
@@ -298,12 +301,15 @@ Test(emulated_lists, the_clipping_coefficient_is_pytorchs)
     static const struct {
         double powers, p, max_norm;
         float coefficient, norm;
-    } cases[] = { { 25, 2, 1, 0.2f, 5 }, { 0.25, 2, 1, 1, 0.5f }, { 8, 3, 1, 0.5f, 2 }, { 4, INFINITY, 1, 0.25f, 4 } };
+    } cases[] = {
+        { 25, 2, 1, 0.2f, 5 }, { 0.25, 2, 1, 1, 0.5f }, { 8, 3, 1, 0.5f, 2 }, { 4, INFINITY, 1, 0.25f, 4 }
+    };
 
     for (size_t i = 0; i < 4; i++) {
         float coefficient, norm;
 
-        cr_assert_eq(kernel_clip_coefficient(NULL, &cases[i].powers, cases[i].p, cases[i].max_norm, &coefficient, &norm),
+        cr_assert_eq(kernel_clip_coefficient(NULL, &cases[i].powers, cases[i].p, cases[i].max_norm,
+                                             &coefficient, &norm),
                      0);
         cr_assert_float_eq(coefficient, cases[i].coefficient, 1e-6f);
         cr_assert_float_eq(norm, cases[i].norm, 1e-6f);

@@ -100,9 +100,11 @@ static void check_gradient(struct gradient_case c)
     if (c.rms)
         rms_reference(&c, dx, dweight);
     else
-        ref_layer_norm_backward(NULL, NULL, c.dy.values, c.x.values, c.weight.values, c.mean.values, c.rstd.values, dx,
-                                c.accumulate, dweight, dbias, c.accumulate, NULL, c.rows, c.cols);
-    scale = 1 + largest_of(c.dy.values, n) * largest_of(c.weight.values, c.cols) * (1 + largest_of(c.x.values, n));
+        ref_layer_norm_backward(NULL, NULL, c.dy.values, c.x.values, c.weight.values, c.mean.values,
+                                c.rstd.values, dx, c.accumulate, dweight, dbias, c.accumulate, NULL, c.rows,
+                                c.cols);
+    scale = 1 + largest_of(c.dy.values, n) * largest_of(c.weight.values, c.cols) *
+                    (1 + largest_of(c.x.values, n));
     expect_close(&c.dx, dx, 16 * (double)roundoff(c.dtype) * (largest_of(dx, n) / 8 + 0.01 * scale), what);
     /* Sums of `rows` terms: their roundings in float32 on the way, one in the parameters' dtype at the end. */
     expect_close(&c.dweight, dweight,
@@ -145,8 +147,10 @@ Test(emulated_norm_backward, without_a_mean_is_rms_norms)
  * lie in shared memory. */
 Test(emulated_norm_backward, many_rows_and_long_rows)
 {
-    check_gradient((struct gradient_case){ .rows = 1100, .cols = 8, .dtype = FSDP_F32, .param_dtype = FSDP_F32 });
-    check_gradient((struct gradient_case){ .rows = 6, .cols = 3080, .dtype = FSDP_BF16, .param_dtype = FSDP_F32 });
+    check_gradient(
+        (struct gradient_case){ .rows = 1100, .cols = 8, .dtype = FSDP_F32, .param_dtype = FSDP_F32 });
+    check_gradient(
+        (struct gradient_case){ .rows = 6, .cols = 3080, .dtype = FSDP_BF16, .param_dtype = FSDP_F32 });
 }
 
 struct rms_case {
@@ -159,8 +163,8 @@ static void run_rms(void *context)
 {
     struct rms_case *c = context;
 
-    cr_assert_eq(kernel_rms_norm(NULL, c->x.data, c->weight.data, c->y.data, c->rstd.data, c->rows, c->cols, 1e-5f,
-                                 c->dtype),
+    cr_assert_eq(kernel_rms_norm(NULL, c->x.data, c->weight.data, c->y.data, c->rstd.data, c->rows, c->cols,
+                                 1e-5f, c->dtype),
                  0);
 }
 
@@ -186,7 +190,8 @@ Test(emulated_norm_backward, rms_norm_forward_is_the_papers)
             r = 1 / sqrt(squares / (double)c.cols + 1e-5);
             rstd[i] = (float)r;
             for (size_t j = 0; j < c.cols; j++)
-                y[i * c.cols + j] = (float)((double)c.x.values[i * c.cols + j] * r * (double)c.weight.values[j]);
+                y[i * c.cols + j] =
+                    (float)((double)c.x.values[i * c.cols + j] * r * (double)c.weight.values[j]);
         }
 
         under_schedules(run_rms, &c, outputs, 2);

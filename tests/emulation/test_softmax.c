@@ -31,7 +31,8 @@ static void run_backward(void *context)
     if (c->bf16)
         cr_assert_eq(kernel_softmax_backward_bf16(NULL, c->p.data, c->dp.data, &c->desc), 0);
     else
-        cr_assert_eq(kernel_softmax_backward(NULL, c->scores.data, c->dp.data, c->ds.data, &c->desc, &c->dropout), 0);
+        cr_assert_eq(
+            kernel_softmax_backward(NULL, c->scores.data, c->dp.data, c->ds.data, &c->desc, &c->dropout), 0);
 }
 
 static void each_case(void (*check)(struct softmax_case *c, size_t n))
@@ -88,7 +89,8 @@ static void check_backward(struct softmax_case *c, size_t n)
 
     under_schedules(run_backward, c, outputs, 2);
 
-    expect_close(c->bf16 ? &c->p : &c->ds, ds, 8 * (double)roundoff(p->dtype) * (1 + largest_of(ds, n)), "ds");
+    expect_close(c->bf16 ? &c->p : &c->ds, ds, 8 * (double)roundoff(p->dtype) * (1 + largest_of(ds, n)),
+                 "ds");
 }
 
 Test(emulated_softmax, forward_is_refs_with_its_mask)

@@ -31,8 +31,8 @@ static void run_embedding(void *context)
 {
     struct token_case *c = context;
 
-    cr_assert_eq(kernel_embedding(NULL, c->tokens, c->table.data, c->positions ? c->at.data : NULL, c->out.data, c->rows,
-                                  c->cols, c->seq, c->dtype),
+    cr_assert_eq(kernel_embedding(NULL, c->tokens, c->table.data, c->positions ? c->at.data : NULL,
+                                  c->out.data, c->rows, c->cols, c->seq, c->dtype),
                  0);
 }
 
@@ -57,8 +57,8 @@ Test(emulated_tokens, embedding_is_refs_bit_for_bit)
 
         under_schedules(run_embedding, &c, outputs, 1);
 
-        ref_embedding(NULL, NULL, c.tokens, c.table.values, c.positions ? c.at.values : NULL, expected, c.rows, c.cols,
-                      c.seq);
+        ref_embedding(NULL, NULL, c.tokens, c.table.values, c.positions ? c.at.values : NULL, expected,
+                      c.rows, c.cols, c.seq);
         expect_exact(&c.out, expected, "embedding");
         cases_end();
     }
@@ -69,8 +69,8 @@ static void run_gradient(void *context)
     struct token_case *c = context;
 
     cr_assert_eq(kernel_embedding_backward(NULL, c->tokens, c->out.data, c->dtype, c->dtable.data,
-                                           c->positions ? c->dpositions.data : NULL, c->grad_dtype, c->rows, c->cols,
-                                           c->seq, c->scratch),
+                                           c->positions ? c->dpositions.data : NULL, c->grad_dtype, c->rows,
+                                           c->cols, c->seq, c->scratch),
                  0);
 }
 
@@ -89,8 +89,8 @@ static void check_gradient(struct token_case c)
 
     under_schedules(run_gradient, &c, outputs, 2);
 
-    ref_embedding_backward(NULL, NULL, c.tokens, c.out.values, dtable, c.positions ? dpositions : NULL, c.rows, c.cols,
-                           c.seq);
+    ref_embedding_backward(NULL, NULL, c.tokens, c.out.values, dtable, c.positions ? dpositions : NULL,
+                           c.rows, c.cols, c.seq);
     expect_exact(&c.dtable, dtable, "dtable");
     expect_exact(&c.dpositions, dpositions, "dpositions");
     cases_end();
@@ -113,9 +113,12 @@ Test(emulated_tokens, embedding_backward_adds_in_refs_order)
 /* More rows than one sorted tile, and than two: full and partial merges. One token alone, and as many as rows. */
 Test(emulated_tokens, embedding_backward_sorts_runs_of_any_length)
 {
-    check_gradient((struct token_case){ .rows = 1025, .cols = 2, .seq = 41, .vocab = 700, .dtype = FSDP_F32 });
-    check_gradient((struct token_case){ .rows = 1030, .cols = 1, .seq = 1030, .vocab = 1, .dtype = FSDP_BF16 });
-    check_gradient((struct token_case){ .rows = 3300, .cols = 1, .seq = 3300, .vocab = 1000, .dtype = FSDP_F32 });
+    check_gradient(
+        (struct token_case){ .rows = 1025, .cols = 2, .seq = 41, .vocab = 700, .dtype = FSDP_F32 });
+    check_gradient(
+        (struct token_case){ .rows = 1030, .cols = 1, .seq = 1030, .vocab = 1, .dtype = FSDP_BF16 });
+    check_gradient(
+        (struct token_case){ .rows = 3300, .cols = 1, .seq = 3300, .vocab = 1000, .dtype = FSDP_F32 });
 }
 
 struct loss_case {
@@ -133,8 +136,9 @@ static void run_loss(void *context)
     struct loss_case *c = context;
     void *d = !c->gradient ? NULL : c->in_place ? c->logits.data : c->dlogits.data;
 
-    cr_assert_eq(kernel_cross_entropy(NULL, c->logits.data, c->dtype, c->targets, d, c->rows, c->vocab, c->scale,
-                                      (double *)c->sums.data, (uint64_t *)c->sums.data + 1, c->scratch),
+    cr_assert_eq(kernel_cross_entropy(NULL, c->logits.data, c->dtype, c->targets, d, c->rows, c->vocab,
+                                      c->scale, (double *)c->sums.data, (uint64_t *)c->sums.data + 1,
+                                      c->scratch),
                  0);
 }
 
@@ -162,15 +166,15 @@ static void check_loss(struct loss_case c)
 
     under_schedules(run_loss, &c, outputs, 3);
 
-    ref_cross_entropy(NULL, NULL, original.values, c.targets, c.gradient ? dlogits : NULL, c.rows, c.vocab, c.scale,
-                      &loss, &n_targets);
+    ref_cross_entropy(NULL, NULL, original.values, c.targets, c.gradient ? dlogits : NULL, c.rows, c.vocab,
+                      c.scale, &loss, &n_targets);
     memcpy(&got, c.sums.data, sizeof got);
     memcpy(&n_got, (char *)c.sums.data + 8, sizeof n_got);
     cr_assert(fabs(got - loss) <= 1e-6 * loss, "%s: loss %.12g, not %.12g", what, got, loss);
     cr_assert_eq(n_got, n_targets);
     if (c.gradient)
-        expect_close(c.in_place ? &c.logits : &c.dlogits, dlogits, 4 * (double)roundoff(c.dtype) * (double)c.scale,
-                     what);
+        expect_close(c.in_place ? &c.logits : &c.dlogits, dlogits,
+                     4 * (double)roundoff(c.dtype) * (double)c.scale, what);
     cases_end();
 }
 
@@ -190,5 +194,6 @@ Test(emulated_tokens, cross_entropy_is_refs)
 Test(emulated_tokens, cross_entropy_without_gradient_and_over_many_rows)
 {
     check_loss((struct loss_case){ .rows = 3, .vocab = 50, .dtype = FSDP_BF16, .scale = 1 });
-    check_loss((struct loss_case){ .rows = 300, .vocab = 8, .dtype = FSDP_F32, .scale = 1, .gradient = true });
+    check_loss(
+        (struct loss_case){ .rows = 300, .vocab = 8, .dtype = FSDP_F32, .scale = 1, .gradient = true });
 }

@@ -329,7 +329,8 @@ static bool tells_calls(int which)
     const bool odd = strstr(err.message, told[which][1]) != NULL;
 
     return strstr(err.message, "group world: ") != NULL &&
-           ((usual && odd) || ((usual || odd) && want.n_nodes > 1 && strstr(err.message, "barrier #3") != NULL));
+           ((usual && odd) ||
+            ((usual || odd) && want.n_nodes > 1 && strstr(err.message, "barrier #3") != NULL));
 }
 
 static int mismatch_rank(int r, void *arg)

@@ -9,14 +9,12 @@
 #include "shard_runtime/cuda/kernels/philox.h"
 
 /* One tensor's (seq, head_dim) matrices: row t of (b, h) is at (b * seq + t) * stride + h * head_dim. */
-template <class T>
-struct attention_rows {
+template <class T> struct attention_rows {
     T *data;
     size_t stride;
 };
 
-template <class T>
-struct attention_call {
+template <class T> struct attention_call {
     attention_rows<const T> q, k, v, out, dout;
     attention_rows<T> to, dq, dk, dv; /* `to`: forward's out */
     const float *lse, *delta;         /* (batch, heads, seq) */
@@ -28,15 +26,15 @@ struct attention_call {
 };
 
 template <class T, class U>
-__device__ __forceinline__ T *attention_row(const attention_rows<T> &rows, const attention_call<U> &call, int t)
+__device__ __forceinline__ T *attention_row(const attention_rows<T> &rows, const attention_call<U> &call,
+                                            int t)
 {
     return rows.data + (static_cast<size_t>(blockIdx.z) * call.seq + t) * rows.stride +
            static_cast<size_t>(blockIdx.y) * call.head_dim;
 }
 
 /** Row 0 of the block's sample and head in lse, delta and the mask of dropout. */
-template <class T>
-__device__ __forceinline__ size_t attention_first(const attention_call<T> &call)
+template <class T> __device__ __forceinline__ size_t attention_first(const attention_call<T> &call)
 {
     return (static_cast<size_t>(blockIdx.z) * call.heads + blockIdx.y) * call.seq;
 }

@@ -7,18 +7,22 @@
 
 #include "shard_runtime/cuda/kernels/attention.h"
 
-enum { PLAIN_WARPS = 4, PLAIN_THREADS = PLAIN_WARPS * WARP, PLAIN_ROWS = 4, PLAIN_OWN = PLAIN_WARPS * PLAIN_ROWS };
+enum {
+    PLAIN_WARPS = 4,
+    PLAIN_THREADS = PLAIN_WARPS * WARP,
+    PLAIN_ROWS = 4,
+    PLAIN_OWN = PLAIN_WARPS * PLAIN_ROWS
+};
 
 /* One float more than the row has: the lanes' rows then begin in different banks. */
-template <int D>
-struct plain_row {
+template <int D> struct plain_row {
     static constexpr int ELEMS = D * WARP + 1;
 };
 
 /** Rows first .. first + n - 1 of a tensor into shared memory, by the whole block; zeros beyond seq and head_dim. */
 template <int D, class T>
-__device__ void plain_load(float *to, const attention_rows<const T> &rows, const attention_call<T> &call, int first,
-                           int n)
+__device__ void plain_load(float *to, const attention_rows<const T> &rows, const attention_call<T> &call,
+                           int first, int n)
 {
     for (int i = threadIdx.x; i < n * D * WARP; i += PLAIN_THREADS) {
         const int t = i / (D * WARP), e = i % (D * WARP);
@@ -29,8 +33,7 @@ __device__ void plain_load(float *to, const attention_rows<const T> &rows, const
 }
 
 /** sum_e own[e] * other[e]. */
-template <int D>
-__device__ __forceinline__ float plain_dot(const float *own, const float *other)
+template <int D> __device__ __forceinline__ float plain_dot(const float *own, const float *other)
 {
     float sum = 0;
 
@@ -45,13 +48,13 @@ __device__ __forceinline__ void plain_add_rows(float sums[D], const float *facto
 {
     for (int j = 0; j < WARP; j++)
         UNROLL
-        for (int c = 0; c < D; c++)
-            sums[c] += factor[j] * rows[j * plain_row<D>::ELEMS + threadIdx.x % WARP + c * WARP];
+    for (int c = 0; c < D; c++)
+        sums[c] += factor[j] * rows[j * plain_row<D>::ELEMS + threadIdx.x % WARP + c * WARP];
 }
 
 template <int D, class T>
-__device__ void plain_write(const attention_rows<T> &rows, const attention_call<T> &call, int t, const float sums[D],
-                            float factor)
+__device__ void plain_write(const attention_rows<T> &rows, const attention_call<T> &call, int t,
+                            const float sums[D], float factor)
 {
     UNROLL
     for (int c = 0; c < D; c++) {
@@ -63,8 +66,7 @@ __device__ void plain_write(const attention_rows<T> &rows, const attention_call<
 }
 
 /** Call f(D as a width) for the smallest D that holds head_dim. */
-template <class F>
-int plain_by_width(int head_dim, F f)
+template <class F> int plain_by_width(int head_dim, F f)
 {
     if (head_dim <= 32)
         return f(plain_row<1>());
@@ -77,8 +79,7 @@ int plain_by_width(int head_dim, F f)
     return f(plain_row<16>());
 }
 
-template <int D>
-constexpr int plain_width(plain_row<D>)
+template <int D> constexpr int plain_width(plain_row<D>)
 {
     return D;
 }

@@ -10,10 +10,10 @@
 
 enum { TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, TILE_OWN = TILE_WARPS * 16 };
 
-constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f; /* exp(x) = exp2(x * LOG2_E): the GPU has exp2 alone */
+constexpr float LOG2_E = 1.44269504f,
+                LN_2 = 0.693147181f; /* exp(x) = exp2(x * LOG2_E): the GPU has exp2 alone */
 
-template <int D>
-struct tile_row {
+template <int D> struct tile_row {
     static constexpr int STRIDE = D + 8; /* see tile.h */
 };
 
@@ -29,7 +29,8 @@ __device__ __forceinline__ void tile_copy_rows(bf16 *to, const attention_rows<co
         const int at = i * TILE_THREADS + static_cast<int>(threadIdx.x), t = at / PACKS, e = at % PACKS * 8;
         const bool valid = first + t < call.seq;
 
-        tile_copy(to + t * tile_row<D>::STRIDE + e, attention_row(rows, call, valid ? first + t : 0) + e, valid);
+        tile_copy(to + t * tile_row<D>::STRIDE + e, attention_row(rows, call, valid ? first + t : 0) + e,
+                  valid);
     }
 }
 
@@ -46,8 +47,8 @@ __device__ __forceinline__ int tile_column_of(int i)
 
 /** Rows first .. first + 15 of sums * factor[row / 8], rounded, two elements at a time. */
 template <int D>
-__device__ __forceinline__ void tile_write(const attention_rows<bf16> &rows, const attention_call<bf16> &call, int first,
-                                           const tile_c sums[D / 8], const float factor[2])
+__device__ __forceinline__ void tile_write(const attention_rows<bf16> &rows, const attention_call<bf16> &call,
+                                           int first, const tile_c sums[D / 8], const float factor[2])
 {
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -57,8 +58,8 @@ __device__ __forceinline__ void tile_write(const attention_rows<bf16> &rows, con
             continue;
         UNROLL
         for (int n = 0; n < D / 8; n++) {
-            tile_store_pair(attention_row(rows, call, t) + n * 8 + tile_column_of(0), sums[n].at[half * 2] * factor[half],
-                            sums[n].at[half * 2 + 1] * factor[half]);
+            tile_store_pair(attention_row(rows, call, t) + n * 8 + tile_column_of(0),
+                            sums[n].at[half * 2] * factor[half], sums[n].at[half * 2 + 1] * factor[half]);
         }
     }
 }

@@ -10,8 +10,7 @@
 
 enum { BATCH_THREADS = 256, BATCH_ARGUMENT_BYTES = 3584 };
 
-template <class Entry>
-struct batch {
+template <class Entry> struct batch {
     static constexpr int MAX = BATCH_ARGUMENT_BYTES / (sizeof(Entry) + sizeof(unsigned));
     Entry at[MAX];
     unsigned first_block[MAX + 1]; /* of each entry; the last is their end */
@@ -19,8 +18,7 @@ struct batch {
 };
 
 /** Which entry the calling block works on: the last whose first block is not behind it. */
-template <class Entry>
-__device__ __forceinline__ int entry_of_block(const batch<Entry> &list)
+template <class Entry> __device__ __forceinline__ int entry_of_block(const batch<Entry> &list)
 {
     int low = 0, high = list.n;
 
@@ -37,8 +35,8 @@ __device__ __forceinline__ int entry_of_block(const batch<Entry> &list)
 
 /** The calling block's elements of that entry: [*first, *end). */
 template <class Entry>
-__device__ __forceinline__ void chunk_of_block(const batch<Entry> &list, int entry, size_t chunk, size_t *first,
-                                               size_t *end)
+__device__ __forceinline__ void chunk_of_block(const batch<Entry> &list, int entry, size_t chunk,
+                                               size_t *first, size_t *end)
 {
     *first = static_cast<size_t>(blockIdx.x - list.first_block[entry]) * chunk;
     *end = *first + chunk < list.at[entry].n_elems ? *first + chunk : list.at[entry].n_elems;
@@ -77,7 +75,8 @@ int each_batch(const Entry *entries, size_t n, size_t chunk, Launch launch)
 /** Element i of a tensor of either dtype, widened. */
 __device__ __forceinline__ float read_elem(const void *data, enum fsdp_dtype dtype, size_t i)
 {
-    return dtype == FSDP_BF16 ? widen(static_cast<const bf16 *>(data)[i]) : static_cast<const float *>(data)[i];
+    return dtype == FSDP_BF16 ? widen(static_cast<const bf16 *>(data)[i])
+                              : static_cast<const float *>(data)[i];
 }
 
 static inline bool is_float_dtype(enum fsdp_dtype dtype)

@@ -68,24 +68,25 @@ int kernel_dropout(struct CUstream_st *stream, const void *x, void *out, size_t 
  * A warp a row: each lane sums every 32nd element (or pack) in float32, the lanes are added in double. Tolerance 8u
  * of the row's largest |y|: the lanes' sums are of cols / 32 terms.
  */
-int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias, void *y,
-                      float *mean, float *rstd, size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
+int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias,
+                      void *y, float *mean, float *rstd, size_t rows, size_t cols, float eps,
+                      enum fsdp_dtype dtype);
 /** sum = a + b, rounded to `dtype`, then LayerNorm of sum. sum may be a or b; y may be none of them. */
-int kernel_add_layer_norm(struct CUstream_st *stream, const void *a, const void *b, void *sum, const void *weight,
-                          const void *bias, void *y, float *mean, float *rstd, size_t rows, size_t cols, float eps,
-                          enum fsdp_dtype dtype);
+int kernel_add_layer_norm(struct CUstream_st *stream, const void *a, const void *b, void *sum,
+                          const void *weight, const void *bias, void *y, float *mean, float *rstd,
+                          size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
 /** RMSNorm (Zhang and Sennrich, 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). */
 int kernel_rms_norm(struct CUstream_st *stream, const void *x, const void *weight, void *y, float *rstd,
                     size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
 
 /** Backward of LayerNorm, and of RMSNorm when mean is NULL (dbias is then NULL too). Host struct. */
 struct kernel_norm_backward_args {
-    enum fsdp_dtype dtype;        /* of dy, x, weight and dx */
-    const void *dy, *x, *weight;  /* (rows, cols), (rows, cols), (cols) */
-    const float *mean, *rstd;     /* (rows), as forward left them */
-    void *dx;                     /* (rows, cols), or NULL: not wanted; may be dy */
+    enum fsdp_dtype dtype;       /* of dy, x, weight and dx */
+    const void *dy, *x, *weight; /* (rows, cols), (rows, cols), (cols) */
+    const float *mean, *rstd;    /* (rows), as forward left them */
+    void *dx;                    /* (rows, cols), or NULL: not wanted; may be dy */
     bool accumulate_dx;
-    void *dweight, *dbias;        /* (cols), or NULL */
+    void *dweight, *dbias; /* (cols), or NULL */
     enum fsdp_dtype dweight_dtype, dbias_dtype;
     bool accumulate_dweight, accumulate_dbias;
     size_t rows, cols;
@@ -96,7 +97,8 @@ size_t kernel_norm_backward_scratch(size_t rows, size_t cols);
  * dx: a warp a row, as forward; tolerance 16u of the row's largest term. dweight, dbias: every warp sums its rows in
  * float32 in row order, the warps are then added in double in order; tolerance 16u of the sum of |terms|.
  */
-int kernel_norm_backward(struct CUstream_st *stream, const struct kernel_norm_backward_args *norm, void *scratch);
+int kernel_norm_backward(struct CUstream_st *stream, const struct kernel_norm_backward_args *norm,
+                         void *scratch);
 
 /** out[j] (+)= sum_i x[i, j], out of out_dtype: the gradient of a bias. Summed in double: tolerance u. */
 int kernel_column_sum(struct CUstream_st *stream, const void *x, enum fsdp_dtype dtype, void *out,
@@ -126,10 +128,11 @@ int kernel_attention_backward(struct CUstream_st *stream, const struct fused_att
 size_t kernel_attention_backward_scratch(const struct fused_attention_desc *desc);
 
 /** Unfused: in place, scores become probabilities; then `dropped`. As numerics_ops.softmax. Tolerance 4u. */
-int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped, const struct attention_desc *desc,
-                   const struct dropout *dropout);
+int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped,
+                   const struct attention_desc *desc, const struct dropout *dropout);
 /** As numerics_bf16.softmax: p = softmax(scores) rounded to bfloat16; the scores' content is then nobody's. */
-int kernel_softmax_bf16(struct CUstream_st *stream, float *scores, uint16_t *p, const struct attention_desc *desc);
+int kernel_softmax_bf16(struct CUstream_st *stream, float *scores, uint16_t *p,
+                        const struct attention_desc *desc);
 /** As numerics_ops.softmax_backward. ds may be dp. Tolerance 8u of the row's largest |p * dp|. */
 int kernel_softmax_backward(struct CUstream_st *stream, const float *p, const float *dp, float *ds,
                             const struct attention_desc *desc, const struct dropout *dropout);
@@ -140,16 +143,18 @@ int kernel_softmax_backward_bf16(struct CUstream_st *stream, uint16_t *p_ds, con
 /* --- tokens ---------------------------------------------------------------------------------------------------- */
 
 /** out (rows, cols) = table[token[row]] (+ positions[row % seq] when not NULL), all of `dtype`. Exact. */
-int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const void *table, const void *positions,
-                     void *out, size_t rows, size_t cols, size_t seq, enum fsdp_dtype dtype);
+int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const void *table,
+                     const void *positions, void *out, size_t rows, size_t cols, size_t seq,
+                     enum fsdp_dtype dtype);
 /**
  * dtable[token[row]] += dout[row] in row order: the rows are sorted by (token, row), then each run of one token has
  * one owner. dpositions[t] += the sum over samples, in double in order. Either may be NULL. In float32 the bits are
  * ref's; a bfloat16 gradient is summed in float32 and rounded once. rows below 2^31.
  */
 int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens, const void *dout,
-                              enum fsdp_dtype dtype, void *dtable, void *dpositions, enum fsdp_dtype grad_dtype,
-                              size_t rows, size_t cols, size_t seq, void *scratch);
+                              enum fsdp_dtype dtype, void *dtable, void *dpositions,
+                              enum fsdp_dtype grad_dtype, size_t rows, size_t cols, size_t seq,
+                              void *scratch);
 size_t kernel_embedding_backward_scratch(size_t rows);
 
 /**
@@ -168,13 +173,13 @@ size_t kernel_cross_entropy_scratch(size_t rows);
 
 /** One tensor's shard. Host array; the pointers in it are device memory. */
 struct kernel_adamw_tensor {
-    float *param;          /* the master, float32 */
+    float *param; /* the master, float32 */
     const void *grad;
     float *m, *v;
-    uint16_t *copy;        /* bfloat16 of the new param, or NULL */
+    uint16_t *copy; /* bfloat16 of the new param, or NULL */
     size_t n_elems;
-    uint64_t first;        /* global index of element 0: keys stochastic rounding */
-    uint64_t key;          /* rng_key(seed, "round:<name>") */
+    uint64_t first; /* global index of element 0: keys stochastic rounding */
+    uint64_t key;   /* rng_key(seed, "round:<name>") */
     enum fsdp_dtype grad_dtype;
 };
 
@@ -182,7 +187,7 @@ struct kernel_step {
     float grad_scale;               /* the clipping coefficient */
     const float *grad_scale_device; /* multiplied into it where it lies in device memory; or NULL */
     uint64_t step;                  /* from 1 */
-    bool stochastic_rounding;       /* of `copy`: by rng_philox(key, step, i / 4)[i % 4], i the global index */
+    bool stochastic_rounding; /* of `copy`: by rng_philox(key, step, i / 4)[i % 4], i the global index */
 };
 
 /** As numerics_ops.adamw for each; the bits are ref's (no product is fused with a sum). */
@@ -199,8 +204,8 @@ struct kernel_cast_entry {
     size_t n_elems;
     enum fsdp_dtype to_dtype, from_dtype;
 };
-int kernel_cast(struct CUstream_st *stream, const struct kernel_cast_entry *casts, size_t n_casts, float scale,
-                bool accumulate);
+int kernel_cast(struct CUstream_st *stream, const struct kernel_cast_entry *casts, size_t n_casts,
+                float scale, bool accumulate);
 
 /** One tensor whose norm is wanted. */
 struct kernel_span {
@@ -226,7 +231,8 @@ int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, do
 /* --- float8 (e4m3, no infinity, largest 448), one scale a tensor ----------------------------------------------- */
 
 /** *amax = max(*amax, largest |x|): the caller zeroes it first. NaN stays NaN. Exact. */
-int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype, float *amax);
+int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype,
+                    float *amax);
 /**
  * out[i] = e4m3(x[i] / *scale), to nearest even, beyond 448 clamped (NaN stays NaN); *scale = *amax / 448, or 1
  * where amax is 0, is written too. Exact.

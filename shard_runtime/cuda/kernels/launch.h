@@ -34,8 +34,7 @@ enum { WARP = 32, KERNEL_OK = 0, KERNEL_INVALID = 1 /* cudaErrorInvalidValue */ 
 
 #include <cuda_runtime.h>
 
-template <class T>
-__device__ __forceinline__ T *block_shared()
+template <class T> __device__ __forceinline__ T *block_shared()
 {
     extern __shared__ __align__(16) unsigned char block_shared_bytes[];
 
@@ -47,14 +46,12 @@ __device__ __forceinline__ void block_barrier()
     __syncthreads();
 }
 
-template <class T>
-__device__ __forceinline__ T warp_xor(T value, int mask)
+template <class T> __device__ __forceinline__ T warp_xor(T value, int mask)
 {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
-template <class T>
-__device__ __forceinline__ T warp_from(T value, int lane)
+template <class T> __device__ __forceinline__ T warp_from(T value, int lane)
 {
     return __shfl_sync(0xffffffffu, value, lane);
 }
@@ -71,9 +68,9 @@ int launch_kernel(const char *, void (*kernel)(P...), dim3 grid, dim3 block, siz
     cudaLaunchConfig_t config = {};
 
     if (shared_bytes > 48 * 1024) { /* more than that is given on request alone */
-        const cudaError_t refused = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                         static_cast<int>(shared_bytes));
+        const cudaError_t refused =
+            cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
         if (refused != cudaSuccess)
             return static_cast<int>(refused);
     }

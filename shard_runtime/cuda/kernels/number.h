@@ -93,14 +93,12 @@ __device__ __forceinline__ float plus(float a, float b)
 }
 
 /* 16 bytes of elements, read and written at once. */
-template <class T>
-struct alignas(16) pack {
+template <class T> struct alignas(16) pack {
     static constexpr int N = 16 / sizeof(T);
     T at[N];
 };
 
-template <class T>
-__device__ __forceinline__ pack<T> load_pack(const T *from)
+template <class T> __device__ __forceinline__ pack<T> load_pack(const T *from)
 {
 #ifdef __CUDACC__
     return *reinterpret_cast<const pack<T> *>(from);
@@ -113,8 +111,7 @@ __device__ __forceinline__ pack<T> load_pack(const T *from)
 #endif
 }
 
-template <class T>
-__device__ __forceinline__ void store_pack(T *to, const pack<T> &from)
+template <class T> __device__ __forceinline__ void store_pack(T *to, const pack<T> &from)
 {
 #ifdef __CUDACC__
     *reinterpret_cast<pack<T> *>(to) = from;
@@ -130,8 +127,7 @@ static inline bool is_packed(const void *p)
 }
 
 /* Call f(T()) with the type of `dtype`. */
-template <class F>
-int by_dtype(enum fsdp_dtype dtype, F f)
+template <class F> int by_dtype(enum fsdp_dtype dtype, F f)
 {
     if (dtype == FSDP_F32)
         return f(float());

@@ -24,8 +24,8 @@ __device__ __forceinline__ uint16_t round_stochastic(float value, uint32_t rando
     return static_cast<uint16_t>((bits + (random & 0xffffu)) >> 16);
 }
 
-__device__ __forceinline__ void write_copy(const struct kernel_adamw_tensor &tensor, const struct kernel_step &step,
-                                           size_t i, float value)
+__device__ __forceinline__ void write_copy(const struct kernel_adamw_tensor &tensor,
+                                           const struct kernel_step &step, size_t i, float value)
 {
     bf16 rounded;
 

@@ -19,7 +19,8 @@ __device__ __forceinline__ philox_words philox(uint64_t key, uint64_t counter_hi
     uint32_t c2 = static_cast<uint32_t>(counter_hi), c3 = static_cast<uint32_t>(counter_hi >> 32);
 
     for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c0, p1 = static_cast<uint64_t>(0xCD9E8D57u) * c2;
+        const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c0,
+                       p1 = static_cast<uint64_t>(0xCD9E8D57u) * c2;
 
         c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
         c1 = static_cast<uint32_t>(p1);
@@ -51,7 +52,8 @@ __device__ __forceinline__ float drop_factor(const drop &d, uint64_t row, uint64
 {
     const philox_words words = philox(d.key, d.first_row + row, e / 4);
     /* Chosen, not indexed: an array that is indexed by a variable lies in memory. */
-    const uint32_t low = e % 2 == 0 ? words.at[0] : words.at[1], high = e % 2 == 0 ? words.at[2] : words.at[3];
+    const uint32_t low = e % 2 == 0 ? words.at[0] : words.at[1],
+                   high = e % 2 == 0 ? words.at[2] : words.at[3];
 
     return (e % 4 < 2 ? low : high) < d.keep_below ? d.scale : 0.0f;
 }

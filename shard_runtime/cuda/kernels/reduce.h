@@ -10,8 +10,7 @@
 #include "shard_runtime/cuda/kernels/launch.h"
 
 /** The sum of the 32 lanes' values, in every lane. */
-template <class T>
-__device__ __forceinline__ T warp_sum(T value)
+template <class T> __device__ __forceinline__ T warp_sum(T value)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
         value += warp_xor(value, mask);
@@ -19,14 +18,12 @@ __device__ __forceinline__ T warp_sum(T value)
 }
 
 /* The larger; a NaN if one is. */
-template <class T>
-__device__ __forceinline__ T larger(T a, T b)
+template <class T> __device__ __forceinline__ T larger(T a, T b)
 {
     return a > b || isnan(a) ? a : b;
 }
 
-template <class T>
-__device__ __forceinline__ T warp_largest(T value)
+template <class T> __device__ __forceinline__ T warp_largest(T value)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
         value = larger(value, warp_xor(value, mask));
@@ -34,16 +31,14 @@ __device__ __forceinline__ T warp_largest(T value)
 }
 
 struct take_sum {
-    template <class T>
-    __device__ T operator()(T a, T b) const
+    template <class T> __device__ T operator()(T a, T b) const
     {
         return a + b;
     }
 };
 
 struct take_largest {
-    template <class T>
-    __device__ T operator()(T a, T b) const
+    template <class T> __device__ T operator()(T a, T b) const
     {
         return larger(a, b);
     }
@@ -53,8 +48,7 @@ struct take_largest {
  * `take` over the block's values, in every thread. `room`: one T for each warp in shared memory, free again when the
  * call returns: the call ends with a barrier.
  */
-template <class T, class Take>
-__device__ T block_reduce(T value, T *room, Take take)
+template <class T, class Take> __device__ T block_reduce(T value, T *room, Take take)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, n_warps = blockDim.x / WARP;
     T result;

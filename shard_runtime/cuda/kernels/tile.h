@@ -41,10 +41,11 @@ __device__ __forceinline__ uint32_t tile_pair(float low, float high)
 /** c += a b, sums in float32. */
 __device__ __forceinline__ void tile_mma(tile_c &c, const tile_a &a, const tile_b &b)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};\n"
-                 : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
-                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
+        : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }
 
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. */
@@ -74,7 +75,8 @@ __device__ __forceinline__ void tile_copy(void *to, const void *from, bool valid
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     const int size = valid ? 16 : 0;
 
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from), "r"(size) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from), "r"(size)
+                 : "memory");
 }
 
 /** What the calling thread has begun since the last call is a set. */
@@ -84,8 +86,7 @@ __device__ __forceinline__ void tile_copies_close()
 }
 
 /** Wait for the calling thread's sets but the latest N; a barrier then shows them to the block. */
-template <int N>
-__device__ __forceinline__ void tile_copies_wait()
+template <int N> __device__ __forceinline__ void tile_copies_wait()
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
 }
@@ -190,8 +191,7 @@ inline void tile_copies_close()
     tile_pending_of[threadIdx.x].set++;
 }
 
-template <int N>
-void tile_copies_wait()
+template <int N> void tile_copies_wait()
 {
     tile_pending &pending = tile_pending_of[threadIdx.x];
     size_t done = 0;
@@ -254,8 +254,8 @@ __device__ __forceinline__ void tile_store_pair(bf16 *to, float first, float sec
 /** Two neighbouring sums, rounded to bfloat16, as the left factor of the next product. */
 __device__ __forceinline__ tile_a tile_a_of(const tile_c &left, const tile_c &right)
 {
-    return { { tile_pair(left.at[0], left.at[1]), tile_pair(left.at[2], left.at[3]), tile_pair(right.at[0], right.at[1]),
-               tile_pair(right.at[2], right.at[3]) } };
+    return { { tile_pair(left.at[0], left.at[1]), tile_pair(left.at[2], left.at[3]),
+               tile_pair(right.at[0], right.at[1]), tile_pair(right.at[2], right.at[3]) } };
 }
 
 #endif

@@ -15,13 +15,11 @@ enum {
     FLAT_THREADS = 256,
 };
 
-template <class T, int N>
-struct group {
+template <class T, int N> struct group {
     T at[N];
 };
 
-template <int N, class T>
-__device__ __forceinline__ group<T, N> load_group(const T *from)
+template <int N, class T> __device__ __forceinline__ group<T, N> load_group(const T *from)
 {
     group<T, N> to;
 
@@ -36,8 +34,7 @@ __device__ __forceinline__ group<T, N> load_group(const T *from)
     return to;
 }
 
-template <int N, class T>
-__device__ __forceinline__ void store_group(T *to, const group<T, N> &from)
+template <int N, class T> __device__ __forceinline__ void store_group(T *to, const group<T, N> &from)
 {
     if constexpr (N == 1) {
         *to = from.at[0];
@@ -51,21 +48,18 @@ __device__ __forceinline__ void store_group(T *to, const group<T, N> &from)
 }
 
 /** f(j) for the first element j of each of the calling lane's groups in a row of `cols`, a multiple of N. */
-template <int N, class F>
-__device__ __forceinline__ void row_each(size_t cols, F f)
+template <int N, class F> __device__ __forceinline__ void row_each(size_t cols, F f)
 {
     for (size_t j = static_cast<size_t>(threadIdx.x % WARP) * N; j < cols; j += WARP * N)
         f(j);
 }
 
-template <int N>
-struct width {
+template <int N> struct width {
     static constexpr int value = N;
 };
 
 /** f(width<N>(), i) for the calling thread's N elements from i, or f(width<1>(), i) for each of the array's last. */
-template <int N, class F>
-__device__ __forceinline__ void flat_each(size_t n_elems, F f)
+template <int N, class F> __device__ __forceinline__ void flat_each(size_t n_elems, F f)
 {
     size_t i = (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
 

@@ -18,7 +18,7 @@ struct fsdp_forecast_world {
     int ranks_per_host; /* divides size */
     int threads;        /* compute threads of a rank: scratch depends on it */
     enum fsdp_matmul_precision matmul_precision;
-    uint64_t n_micro; /* micro-steps of a step; more than 1 only with options->accumulates */
+    uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
     const char *device; /* "cpu", or "cuda": refused is what that refuses; NULL: "cpu" */
 };
 

@@ -68,7 +68,7 @@ struct fsdp_fully_shard_options {
     int (*shard_placement_fn)(const char *name, int n_dims, const size_t *shape, void *user);
     void *placement_user;
     enum fsdp_offload offload_policy; /* OffloadPolicy() or CPUOffloadPolicy() */
-    bool pin_memory;                  /* of the second; without effect on the cpu device, the only one that takes it */
+    bool pin_memory; /* of the second; without effect on the cpu device, the only one that takes it */
 };
 
 /**

@@ -135,7 +135,8 @@ Test(first_cause, every_phase_has_a_name)
 Test(first_cause, a_programs_phases_have_names_and_words)
 {
     for (int phase = PROGRAM_STARTING; phase <= PROGRAM_STOPPING; phase++)
-        cr_assert(first_cause_phase_name(phase) != NULL && first_cause_phase_words(phase) != NULL, "%d", phase);
+        cr_assert(first_cause_phase_name(phase) != NULL && first_cause_phase_words(phase) != NULL, "%d",
+                  phase);
     cr_assert_null(first_cause_phase_name(PROGRAM_STOPPING + 1));
     cr_assert_null(first_cause_phase_words(PROGRAM_STOPPING + 1));
     cr_assert_str_eq(first_cause_phase_name(PROGRAM_STOPPING), "stopping");

@@ -253,7 +253,8 @@ Test(model, forwards_that_make_no_sense_are_refused_with_their_reason)
 static void offloaded_elsewhere(struct fsdp_context *context, void *user)
 {
     const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny_defaults.seq };
-    const struct fsdp_fully_shard_options offloads = { .offload_policy = FSDP_OFFLOAD_CPU, .pin_memory = true };
+    const struct fsdp_fully_shard_options offloads = { .offload_policy = FSDP_OFFLOAD_CPU,
+                                                       .pin_memory = true };
     const struct device_ops *const own = context->device.ops;
     struct device_ops other = *own;
     struct fsdp_module *root = fsdp_module_create(broken_forward, NULL);
@@ -267,7 +268,8 @@ static void offloaded_elsewhere(struct fsdp_context *context, void *user)
     context->device.ops = &other;
     cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_UNSUPPORTED);
     context->device.ops = own;
-    cr_expect(model == NULL && strcmp(err.message, "offload of shards to host memory is not supported on tape") == 0,
+    cr_expect(model == NULL &&
+                  strcmp(err.message, "offload of shards to host memory is not supported on tape") == 0,
               "%s", err.message);
     cr_expect(model_check_offload(root, "cpu", &err) == FSDP_OK, "the cpu's shards are in host memory");
     fsdp_module_destroy(root);

@@ -274,8 +274,7 @@ static void on_one_cpu(struct fsdp_context *context, void *user)
     (void)user;
     cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
     cr_assert(sched_getaffinity(0, sizeof own, &own) == 0);
-    cr_expect(context_has_idle_time(context) ==
-              (CPU_COUNT(&own) > context->threads));
+    cr_expect(context_has_idle_time(context) == (CPU_COUNT(&own) > context->threads));
     cr_expect(model_overlaps(model) == context_has_idle_time(context), "auto asks that");
     while (!CPU_ISSET(cpu, &own))
         cpu++;
