@@ -114,8 +114,9 @@ static void command(enum side side, int n, bool in_python, bool hold, bool resta
         argv[i++] = (char *)python;
         argv[i++] = "-m";
         argv[i++] = "torch.distributed.run";
-        argv[i++] = "--rdzv-backend=c10d"; /* its defaults, but for a name that a bare container lacks */
+        argv[i++] = "--rdzv-backend=c10d"; /* its defaults, but for names that a bare container lacks */
         argv[i++] = "--rdzv-endpoint=127.0.0.1:0";
+        argv[i++] = "--local-addr=127.0.0.1";
     } else if (side == OURS) {
         argv[i++] = (char *)fsdprun;
     }
