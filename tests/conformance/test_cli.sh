@@ -143,7 +143,7 @@ else
   mkdir -p pkg && cat > pkg/mod.py << 'END'
 import os, sys
 if __name__ == "__main__":
-    print(os.environ["RANK"], "main", os.path.basename(sys.argv[0]), *sys.argv[1:])
+    sys.stdout.write(" ".join([os.environ["RANK"], "main", os.path.basename(sys.argv[0]), *sys.argv[1:], "\n"]).replace(" \n", "\n"))
 END
   touch pkg/__init__.py
   cp pkg/mod.py 'script with spaces.py'
