@@ -93,7 +93,7 @@ static void report_step(struct save *save, const char *directory, int64_t step)
 int main(void)
 {
     const struct save_handlers handlers = { .published = on_published, .line = on_line };
-    char run_dir[] = "/tmp/fsdp-tsan-XXXXXX", directory[64], command[64];
+    char run_dir[] = "/var/tmp/fsdp-tsan-XXXXXX", directory[64], command[64];
     struct save *save;
     uv_loop_t loop;
 

@@ -74,7 +74,7 @@ static void train(struct fsdp_context *context, void *user)
 
 int main(void)
 {
-    char directory[] = "/tmp/fsdp-tsan-XXXXXX";
+    char directory[] = "/var/tmp/fsdp-tsan-XXXXXX";
 
     require(mkdtemp(directory) != NULL, "no directory");
     world_run(2, train, directory);
