@@ -84,14 +84,21 @@ bool gpu_may_open(const struct gpu_host *host, const char *format, ...)
 
 void gpu_find(struct gpu_list *out, enum gpu_want want, const struct gpu_host *host)
 {
+    static const char *const none[] = {
+        [GPU_WANT_ANY] =
+            "no driver shows one (/proc/driver/nvidia, /dev/nvidia0, /sys/class/kfd, /sys/class/drm)",
+        [GPU_WANT_GPU] = "no driver shows one (/proc/driver/nvidia, /dev/nvidia0, /sys/class/kfd)",
+        [GPU_WANT_CUDA] = "no driver of NVIDIA's shows one (/proc/driver/nvidia, /dev/nvidia0)",
+        [GPU_WANT_XPU] = "no driver of Intel's shows one under /sys/class/drm",
+    };
+    const bool any = want == GPU_WANT_ANY;
+
     memset(out, 0, sizeof *out);
-    if (want != GPU_WANT_XPU && (gpu_nvidia(out, host) || gpu_amd(out, host)))
+    if ((any || want == GPU_WANT_GPU || want == GPU_WANT_CUDA) && gpu_nvidia(out, host))
         return;
-    if (want != GPU_WANT_GPU && gpu_intel(out, host))
+    if ((any || want == GPU_WANT_GPU) && gpu_amd(out, host))
         return;
-    if (want == GPU_WANT_XPU)
-        snprintf(out->why, sizeof out->why, "no driver of Intel's shows one under /sys/class/drm");
-    else
-        snprintf(out->why, sizeof out->why, "no driver shows one (/proc/driver/nvidia, /dev/nvidia0%s)",
-                 want == GPU_WANT_GPU ? ", /sys/class/kfd" : ", /sys/class/kfd, /sys/class/drm");
+    if ((any || want == GPU_WANT_XPU) && gpu_intel(out, host))
+        return;
+    snprintf(out->why, sizeof out->why, "%s", none[want]);
 }

@@ -16,9 +16,10 @@
 enum { GPU_MAX = 128, GPU_PCI_BYTES = 24, GPU_WORDS_BYTES = 320 };
 
 enum gpu_want {
-    GPU_WANT_ANY, /* NVIDIA's, else AMD's, else Intel's */
-    GPU_WANT_GPU, /* NVIDIA's, else AMD's: what PyTorch calls cuda */
-    GPU_WANT_XPU, /* Intel's */
+    GPU_WANT_ANY,  /* NVIDIA's, else AMD's, else Intel's */
+    GPU_WANT_GPU,  /* NVIDIA's, else AMD's: what PyTorch calls cuda */
+    GPU_WANT_CUDA, /* NVIDIA's: what CUDA runs on */
+    GPU_WANT_XPU,  /* Intel's */
 };
 
 /* Where to look. */

@@ -14,9 +14,10 @@ static const char *get_env(void *arg, const char *name)
 
 int devices_count(void *arg, const char *word, bool one_each, char *why, size_t why_bytes)
 {
-    enum gpu_want want = strcmp(word, "gpu") == 0   ? GPU_WANT_GPU
-                         : strcmp(word, "xpu") == 0 ? GPU_WANT_XPU
-                                                    : GPU_WANT_ANY;
+    enum gpu_want want = strcmp(word, "gpu") == 0    ? GPU_WANT_GPU
+                         : strcmp(word, "cuda") == 0 ? GPU_WANT_CUDA
+                         : strcmp(word, "xpu") == 0  ? GPU_WANT_XPU
+                                                     : GPU_WANT_ANY;
     struct gpu_host host;
     struct gpu_list list;
 

@@ -15,8 +15,16 @@ enum launch_devices launch_judge_devices(const struct job *job, int n_workers, i
     const char *s = n_workers == 1 ? "" : "s";
 
     words[0] = '\0';
-    if (strcmp(job->run.device, "cuda") != 0 || n_workers <= n_gpus)
+    if (strcmp(job->run.device, "cpu") == 0 || n_workers <= n_gpus)
         return LAUNCH_DEVICES_ENOUGH;
+    if (strcmp(job->run.device, "auto") == 0) {
+        if (n_gpus > 0)
+            snprintf(words, size,
+                     "%d workers and %d GPU%s: run.device auto takes the cpu (a GPU for each: "
+                     "--nproc-per-node %d)",
+                     n_workers, n_gpus, n_gpus == 1 ? "" : "s", n_gpus);
+        return LAUNCH_DEVICES_UNUSED;
+    }
     if (n_gpus == 0) {
         snprintf(words, size, "run.device: %d worker%s on cuda and 0 GPUs: %s", n_workers, s, why);
         return LAUNCH_DEVICES_TOO_FEW;
@@ -40,16 +48,20 @@ int launch_check_devices(struct launch *launch, const struct job *job, const str
     char why[WHY_BYTES] = "nothing here can count them", words[FSDP_ERR_MESSAGE_BYTES];
     int n = 0;
 
-    if (strcmp(job->run.device, "cuda") != 0)
+    if (strcmp(job->run.device, "cpu") == 0)
         return 0; /* the driver is not asked for what does not use it */
+    if (strcmp(job->run.device, "auto") == 0 && launch_env(around, "FSDP_DEVICE") != NULL)
+        return 0; /* that decides, in the workers */
     if (around->count_devices != NULL)
-        n = around->count_devices(around->arg, "gpu", config->virtual_local_rank, why, sizeof why);
+        n = around->count_devices(around->arg, "cuda", config->virtual_local_rank, why, sizeof why);
     switch (launch_judge_devices(job, config->n_workers, n, why, words, sizeof words)) {
     case LAUNCH_DEVICES_TOO_FEW:
         fsdp_fail(err, FSDP_ERR_CONFIG, "%s", words);
         return FSDP_EXIT_CONFIG;
     case LAUNCH_DEVICES_SHARED:
-        launch_note(launch, "%s", words);
+    case LAUNCH_DEVICES_UNUSED:
+        if (words[0] != '\0')
+            launch_note(launch, "%s", words);
         return 0;
     case LAUNCH_DEVICES_ENOUGH:
         break;

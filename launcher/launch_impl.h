@@ -17,11 +17,16 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
 int launch_set_output(struct launch *launch, const struct options *options, const struct surroundings *around,
                       struct fsdp_err *err);
 
-enum launch_devices { LAUNCH_DEVICES_ENOUGH, LAUNCH_DEVICES_SHARED, LAUNCH_DEVICES_TOO_FEW };
+enum launch_devices {
+    LAUNCH_DEVICES_ENOUGH,
+    LAUNCH_DEVICES_UNUSED,
+    LAUNCH_DEVICES_SHARED,
+    LAUNCH_DEVICES_TOO_FEW
+};
 
 /**
  * What it means for a job of ours that this node has `n_gpus` GPUs for `n_workers` ranks. A rank on cuda has a GPU to
- * itself, as NCCL demands; through the CPU's collectives ranks may share one. `why` says why there is none. `words` is
+ * itself, as NCCL demands; through the CPU's collectives ranks may share one; where the device is left open, too few GPUs are not used. `why` says why there is none. `words` is
  * the line for the user, empty where there is nothing to say.
  */
 enum launch_devices launch_judge_devices(const struct job *job, int n_workers, int n_gpus, const char *why,

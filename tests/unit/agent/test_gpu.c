@@ -88,6 +88,7 @@ Test(gpu, nvidia_stands_in_the_order_of_pci_whatever_the_minors)
     add_nvidia(&machine, "0000:1b:00.0", 1, "GPU-11");
     add_nvidia(&machine, "0000:5d:00.0", 2, "GPU-22");
     cr_expect_eq(count(&machine, GPU_WANT_ANY), 3);
+    cr_expect_eq(count(&machine, GPU_WANT_CUDA), 3);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:1b:00.0");
     cr_expect_str_eq(machine.found.gpus[1].pci, "0000:5d:00.0");
     cr_expect_str_eq(machine.found.gpus[2].pci, "0000:9a:00.0");
@@ -239,6 +240,8 @@ Test(gpu, amd_is_cut_by_rocr_and_then_by_hip)
     set(&machine, "HIP_VISIBLE_DEVICES", "0,1");
     cr_expect_eq(count(&machine, GPU_WANT_ANY), 2);
     cr_expect_str_eq(machine.found.gpus[0].pci, "0000:83:00.0");
+    cr_expect_eq(count(&machine, GPU_WANT_CUDA), 0, "CUDA does not run on AMD's");
+    says(&machine, "no driver of NVIDIA's");
     fake_root_remove(machine.root);
 }
 

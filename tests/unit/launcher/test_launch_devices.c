@@ -26,8 +26,10 @@ Test(launch_devices, a_rank_on_cuda_has_a_gpu_to_itself_but_through_the_cpus_col
             for (int n_workers = 1; n_workers <= 9; n_workers++)
                 for (int n_gpus = 0; n_gpus <= 9; n_gpus++) {
                     const struct job job = job_on(devices[d], collectives[c]);
-                    const bool short_of = d == 2 && n_workers > n_gpus;
+                    const bool short_of = d != 1 && n_workers > n_gpus;
+                    const bool said = short_of && (d == 2 || n_gpus > 0);
                     const enum launch_devices want = !short_of              ? LAUNCH_DEVICES_ENOUGH
+                                                     : d == 0               ? LAUNCH_DEVICES_UNUSED
                                                      : c == 1 && n_gpus > 0 ? LAUNCH_DEVICES_SHARED
                                                                             : LAUNCH_DEVICES_TOO_FEW;
                     char workers[32], gpus[32];
@@ -35,8 +37,8 @@ Test(launch_devices, a_rank_on_cuda_has_a_gpu_to_itself_but_through_the_cpus_col
                     cr_expect(launch_judge_devices(&job, n_workers, n_gpus, "none", words, sizeof words) ==
                                   want,
                               "%s by %s: %d workers, %d GPUs", devices[d], collectives[c], n_workers, n_gpus);
-                    cr_expect(eq(int, words[0] != '\0', short_of));
-                    if (!short_of)
+                    cr_expect(eq(int, words[0] != '\0', said));
+                    if (!said)
                         continue;
                     snprintf(workers, sizeof workers, "%d worker%s ", n_workers, n_workers == 1 ? "" : "s");
                     snprintf(gpus, sizeof gpus, "and %d GPU%s:", n_gpus, n_gpus == 1 ? "" : "s");
@@ -58,6 +60,10 @@ Test(launch_devices, the_line_names_both_numbers_and_what_to_do)
     job = job_on("cuda", "cpu");
     launch_judge_devices(&job, 4, 1, "", words, sizeof words);
     cr_expect(eq(str, words, "4 workers and 1 GPU: some will have to share"));
+    job = job_on("auto", "auto");
+    launch_judge_devices(&job, 4, 2, "", words, sizeof words);
+    cr_expect(eq(str, words,
+                 "4 workers and 2 GPUs: run.device auto takes the cpu (a GPU for each: --nproc-per-node 2)"));
 }
 
 static int n_asked;
@@ -66,16 +72,31 @@ static int two_devices(void *arg, const char *word, bool one_each, char *why, si
 {
     (void)arg;
     n_asked++;
-    cr_expect(eq(str, (char *)(uintptr_t)word, "gpu"));
+    cr_expect(eq(str, (char *)(uintptr_t)word, "cuda"));
     snprintf(why, why_bytes, "-");
     return one_each ? 3 : 2;
+}
+
+static const char *not_set(void *arg, const char *name)
+{
+    (void)arg, (void)name;
+    return NULL;
+}
+
+static const char *device_is_set(void *arg, const char *name)
+{
+    (void)arg;
+    return strcmp(name, "FSDP_DEVICE") == 0 ? "cuda" : NULL;
 }
 
 Test(launch_devices, a_job_on_cuda_is_refused_where_they_are_too_few)
 {
     static struct launch launch;
-    const struct surroundings around = { .count_devices = two_devices }, blind = { .count_devices = NULL };
-    struct job cuda = job_on("cuda", "nccl"), cpu = job_on("cpu", "cpu"), shared = job_on("cuda", "cpu");
+    const struct surroundings around = { .count_devices = two_devices, .get_env = not_set },
+                              told = { .count_devices = two_devices, .get_env = device_is_set },
+                              blind = { .get_env = not_set };
+    struct job cuda = job_on("cuda", "nccl"), cpu = job_on("cpu", "cpu"), shared = job_on("cuda", "cpu"),
+               open = job_on("auto", "auto");
     struct fsdp_err err = { 0 };
 
     launch.config.n_workers = 3;
@@ -88,6 +109,10 @@ Test(launch_devices, a_job_on_cuda_is_refused_where_they_are_too_few)
     cr_assert(eq(sz, launch.n_notes, 0));
     cr_assert(eq(int, launch_check_devices(&launch, &shared, &around, &err), 0));
     cr_assert(eq(str, launch.notes[0], "3 workers and 2 GPUs: some will have to share"));
+    cr_assert(eq(int, launch_check_devices(&launch, &open, &around, &err), 0));
+    cr_assert(strstr(launch.notes[1], "run.device auto takes the cpu") != NULL, "%s", launch.notes[1]);
+    cr_assert(eq(int, launch_check_devices(&launch, &open, &told, &err), 0));
+    cr_assert(eq(sz, launch.n_notes, 2), "FSDP_DEVICE decides");
     launch.config.virtual_local_rank = true; /* then each may be one of MIG's */
     cr_assert(eq(int, launch_check_devices(&launch, &cuda, &around, &err), 0));
 }
