@@ -16,6 +16,7 @@ enum {
     READ_BYTES = 64 * 1024, /* what a pipe holds: one write of that size is read as one */
     READS_OF_A_LINE = 16,   /* in a row, of a channel that stands within a line */
     HELD_MOST = 256 * 1024, /* read of a dead worker's channel while nothing goes out */
+    ENDED_MOST = 4 << 20,   /* memory of all such channels, over however many restarts */
     STALL_MS = 5000,
     RETRY_MS = 20, /* where the sink cannot be watched */
 };
@@ -466,13 +467,30 @@ void relay_tell(struct relay *relay, int rank, bool uncaught, struct errors_deta
 
 /* --- the end of a generation, of all ------------------------------------------------------------------------------- */
 
+/* A reader who stands still while workers are restarted again and again costs neither descriptors nor memory without end. */
+static void bound_ended(struct relay *relay)
+{
+    size_t total = 0;
+
+    for (const struct channel *channel = relay->channels; channel != NULL; channel = channel->next)
+        if (channel->held_n > 0)
+            total += sizeof *channel + channel->held_n;
+    for (struct channel *channel = relay->channels; channel != NULL && total > ENDED_MOST;
+         channel = channel->next)
+        if (channel->held_n > 0) {
+            total -= sizeof *channel + channel->held_n;
+            relay->lost += channel->held_n;
+            drop_held(channel);
+        }
+}
+
 void relay_end_generation(struct relay *relay)
 {
     for (struct channel *channel = relay->channels; channel != NULL; channel = channel->next) {
         channel->ended = true;
-        if (!relay->blocked)
-            read_held(channel);
+        read_held(channel);
     }
+    bound_ended(relay);
     sweep(relay);
 }
 

@@ -20,7 +20,7 @@ enum { MOST = 4 << 20 };
 static uv_loop_t loop;
 static struct relay *relay;
 static int far_end;
-static char seen[MOST];
+static char seen[2 * MOST];
 static size_t n_seen;
 static bool drained;
 
@@ -278,6 +278,47 @@ Test(relay, a_new_generation_begins_without_old_words)
     put(fd, "new\n");
     close(fd);
     cr_assert_str_eq(last_line(0), "new");
+}
+
+static int lowest_free_descriptor(void)
+{
+    const int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
+
+    close(fd);
+    return fd;
+}
+
+/* Over many restarts, and nobody reads: what is held is bounded, in descriptors and in bytes; the rest is counted. */
+Test(relay, generations_that_end_while_nobody_reads_cost_no_descriptors)
+{
+    enum { GENERATIONS = 300, CHUNK = 65536 };
+    static char chunk[CHUNK];
+    int first = -1, fd;
+
+    over_a_pipe(false);
+    memset(chunk, 'x', sizeof chunk);
+    for (int generation = 0; generation < GENERATIONS; generation++) {
+        fd = open_rank(generation, generation % 2, true);
+        cr_assert(write(fd, chunk, sizeof chunk) == sizeof chunk);
+        turn();
+        close(fd);
+        relay_end_generation(relay);
+        turn();
+        if (generation == 0)
+            first = lowest_free_descriptor();
+    }
+    cr_expect(lowest_free_descriptor() == first, "%d after one, %d after all", first,
+              lowest_free_descriptor());
+    cr_assert(relay_lost(relay) > 0);
+    relay_drain(relay, on_drained, &drained);
+    while (!drained) {
+        turn();
+        look();
+    }
+    look();
+    cr_assert(n_seen + relay_lost(relay) == (size_t)GENERATIONS * CHUNK, "%zu seen, %llu lost of %zu", n_seen,
+              (unsigned long long)relay_lost(relay), (size_t)GENERATIONS * CHUNK);
+    cr_expect(n_seen > MOST / 2 && n_seen <= MOST + CHUNK, "%zu were kept", n_seen);
 }
 
 Test(relay, what_is_not_kept_says_where_it_went)
