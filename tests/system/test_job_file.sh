@@ -113,6 +113,6 @@ if command -v man > /dev/null && man --warnings -l "$SOURCE/docs/man/fsdprun.1" 
     check_eq "${page##*/} is sound roff" "" "$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l "$page" 2>&1 > /dev/null)"
   done
 else
-  skip "manual pages" "no man here"
+  skip "manual pages" "man is not installed"
 fi
 exit $((n_failed > 0))
