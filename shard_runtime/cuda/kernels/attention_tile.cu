@@ -88,16 +88,7 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
 
         tile_copy_rows<D, KEYS>(v, call.v, call, tile);
         tile_copies_close();
-        UNROLL
-        for (int e = 0; e < D / 16; e++)
-            UNROLL
-            for (int n = 0; n < KEYS / 16; n++) {
-                tile_b b[2];
-
-                tile_load_b(b, k + n * 16 * STRIDE + e * 16, STRIDE);
-                tile_mma(score[2 * n], query[e], b[0]);
-                tile_mma(score[2 * n + 1], query[e], b[1]);
-            }
+        tile_add_scores<D, KEYS>(score, [&](int e) { return query[e]; }, k);
         block_barrier(); /* nobody reads these keys any more */
         if (tile + KEYS < keys)
             tile_copy_rows<D, KEYS>(k, call.k, call, tile + KEYS);
@@ -110,19 +101,7 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_rows(attention_ca
                 out[n].at[i] *= shrink[i / 2];
         tile_copies_wait<1>(); /* the values */
         block_barrier();
-        UNROLL
-        for (int j = 0; j < KEYS / 16; j++) {
-            const tile_a p = tile_a_of(score[2 * j], score[2 * j + 1]);
-
-            UNROLL
-            for (int n = 0; n < D / 16; n++) {
-                tile_b b[2];
-
-                tile_load_b_transposed(b, v + j * 16 * STRIDE + n * 16, STRIDE);
-                tile_mma(out[2 * n], p, b[0]);
-                tile_mma(out[2 * n + 1], p, b[1]);
-            }
-        }
+        tile_add_rows<D, KEYS>(out, score, v);
         tile_copies_wait<0>(); /* the next keys */
         block_barrier();
     }

@@ -45,6 +45,52 @@ __device__ __forceinline__ int tile_column_of(int i)
     return static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
 }
 
+/**
+ * scores (16 x ROWS) += rows others^T: of the warp's 16 rows left(e) is the left factor of columns 16 e .. 16 e + 15;
+ * `others` is ROWS rows in shared memory.
+ */
+template <int D, int ROWS, class Left>
+__device__ __forceinline__ void tile_add_scores(tile_c scores[ROWS / 8], Left left, const bf16 *others)
+{
+    constexpr int STRIDE = tile_row<D>::STRIDE;
+
+    UNROLL
+    for (int e = 0; e < D / 16; e++) {
+        const tile_a a = left(e);
+
+        UNROLL
+        for (int n = 0; n < ROWS / 16; n++) {
+            tile_b b[2];
+
+            tile_load_b(b, others + n * 16 * STRIDE + e * 16, STRIDE);
+            tile_mma(scores[2 * n], a, b[0]);
+            tile_mma(scores[2 * n + 1], a, b[1]);
+        }
+    }
+}
+
+/** sums (16 x D) += factors (16 x ROWS), rounded, others. */
+template <int D, int ROWS>
+__device__ __forceinline__ void tile_add_rows(tile_c sums[D / 8], const tile_c factors[ROWS / 8],
+                                              const bf16 *others)
+{
+    constexpr int STRIDE = tile_row<D>::STRIDE;
+
+    UNROLL
+    for (int j = 0; j < ROWS / 16; j++) {
+        const tile_a a = tile_a_of(factors[2 * j], factors[2 * j + 1]);
+
+        UNROLL
+        for (int n = 0; n < D / 16; n++) {
+            tile_b b[2];
+
+            tile_load_b_transposed(b, others + j * 16 * STRIDE + n * 16, STRIDE);
+            tile_mma(sums[2 * n], a, b[0]);
+            tile_mma(sums[2 * n + 1], a, b[1]);
+        }
+    }
+}
+
 /** Rows first .. first + 15 of sums * factor[row / 8], rounded, two elements at a time. */
 template <int D>
 __device__ __forceinline__ void tile_write(const attention_rows<bf16> &rows, const attention_call<bf16> &call,

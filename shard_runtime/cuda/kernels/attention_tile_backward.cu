@@ -48,48 +48,6 @@ __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call,
         }
 }
 
-/* scores += rows (16 x D) others^T, both in shared memory. */
-template <int D>
-__device__ __forceinline__ void add_scores(tile_c scores[OTHERS / 8], const bf16 *rows, const bf16 *others)
-{
-    constexpr int STRIDE = tile_row<D>::STRIDE;
-
-    UNROLL
-    for (int e = 0; e < D / 16; e++) {
-        const tile_a a = tile_load_a(rows + e * 16, STRIDE);
-
-        UNROLL
-        for (int n = 0; n < OTHERS / 16; n++) {
-            tile_b b[2];
-
-            tile_load_b(b, others + n * 16 * STRIDE + e * 16, STRIDE);
-            tile_mma(scores[2 * n], a, b[0]);
-            tile_mma(scores[2 * n + 1], a, b[1]);
-        }
-    }
-}
-
-/* sums (16 x D) += factors (16 x OTHERS) others. */
-template <int D>
-__device__ __forceinline__ void add_rows(tile_c sums[D / 8], const tile_c factors[OTHERS / 8], const bf16 *others)
-{
-    constexpr int STRIDE = tile_row<D>::STRIDE;
-
-    UNROLL
-    for (int j = 0; j < OTHERS / 16; j++) {
-        const tile_a a = tile_a_of(factors[2 * j], factors[2 * j + 1]);
-
-        UNROLL
-        for (int n = 0; n < D / 16; n++) {
-            tile_b b[2];
-
-            tile_load_b_transposed(b, others + j * 16 * STRIDE + n * 16, STRIDE);
-            tile_mma(sums[2 * n], a, b[0]);
-            tile_mma(sums[2 * n + 1], a, b[1]);
-        }
-    }
-}
-
 template <bool OWNS_QUERIES, int D, bool DROPS>
 __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attention_call<bf16> call)
 {
@@ -100,6 +58,7 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
     const attention_rows<const bf16> &rows1 = OWNS_QUERIES ? call.k : call.q;
     const attention_rows<const bf16> &rows2 = OWNS_QUERIES ? call.v : call.dout;
     bf16 *own1 = block_shared<bf16>(), *own2 = own1 + TILE_OWN * STRIDE, *stages = own2 + TILE_OWN * STRIDE;
+    const bf16 *warp1 = own1 + warp_row * STRIDE, *warp2 = own2 + warp_row * STRIDE;
     tile_c sum1[D / 8] = {}, sum2[OWNS_QUERIES ? 1 : D / 8] = {};
     const float scaled[2] = { call.scale, call.scale }, whole[2] = { 1, 1 };
 
@@ -120,12 +79,12 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
         tile_copies_close(); /* of nothing, behind the last tile */
         tile_copies_wait<1>();
         block_barrier();
-        add_scores<D>(s, own1 + warp_row * STRIDE, other1);
-        add_scores<D>(dp, own2 + warp_row * STRIDE, other2);
+        tile_add_scores<D, OTHERS>(s, [&](int e) { return tile_load_a(warp1 + e * 16, STRIDE); }, other1);
+        tile_add_scores<D, OTHERS>(dp, [&](int e) { return tile_load_a(warp2 + e * 16, STRIDE); }, other2);
         score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile);
         if constexpr (!OWNS_QUERIES)
-            add_rows<D>(sum2, s, other2);
-        add_rows<D>(sum1, dp, other1);
+            tile_add_rows<D, OTHERS>(sum2, s, other2);
+        tile_add_rows<D, OTHERS>(sum1, dp, other1);
         block_barrier(); /* nobody reads this stage any more */
     }
     if (OWNS_QUERIES) {
