@@ -370,18 +370,24 @@ static void cuda_fill_zero(struct device_stream *stream, void *to, size_t size_b
         CUDA_NOTE(cuda_state(stream->device), cudaMemsetAsync(to, 0, size_bytes, stream->cuda));
 }
 
+static void cuda_cast_list(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
+                           float scale, bool accumulate)
+{
+    CUDA_NOTE(cuda_state(stream->device),
+              (cudaError_t)kernel_cast(stream->cuda, casts, n_casts, scale, accumulate));
+}
+
 static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
                       enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate)
 {
-    const struct kernel_cast_entry cast = {
+    const struct device_cast cast = {
         .to = to, .from = from, .n_elems = n_elems, .to_dtype = to_dtype, .from_dtype = from_dtype
     };
 
     if (to_dtype == from_dtype && scale == 1.0f && !accumulate)
         cuda_copy(stream, to, from, n_elems * fsdp_dtype_size(to_dtype), DEVICE_COPY_WITHIN);
     else
-        CUDA_NOTE(cuda_state(stream->device),
-                  (cudaError_t)kernel_cast(stream->cuda, &cast, 1, scale, accumulate));
+        cuda_cast_list(stream, &cast, 1, scale, accumulate);
 }
 
 const struct device_ops device_cuda_ops = {
@@ -400,6 +406,7 @@ const struct device_ops device_cuda_ops = {
     .copy = cuda_copy,
     .fill_zero = cuda_fill_zero,
     .cast = cuda_cast,
+    .cast_list = cuda_cast_list,
     .owns = cuda_owns,
     .alloc_host = cuda_alloc_host,
     .free_host = cuda_free_host,

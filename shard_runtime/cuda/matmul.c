@@ -3,10 +3,17 @@
  * nothing moves. Sums are of float32; TF32 is off unless asked for.
  *
  * The algorithm is chosen once, by cuBLASLt's heuristic, for operands aligned to 16 bytes and for such that are not (rows of a
- * shard begin anywhere); the choice is a function of shapes, library and GPU, so that the same run has the same bits.
+ * shard begin anywhere); the choice is a function of shapes, library and GPU, so that the same run has the same bits. Where it
+ * cuts the sum over k, the parts are kept in float32 and added by a second pass (or there is no cut): the schemes that add in
+ * place, or round the parts to the result's dtype, are not allowed it.
+ *
+ * A bias is added in the epilogue, and GELU by tanh behind it. The gradient of a bias, the sum of dy over its rows, is the
+ * epilogue of the product that reads dy for the weight's: of our a, which is cuBLASLt's B, or of our b, its A. Where cuBLASLt has no
+ * algorithm for that, our kernels make it.
  */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shard_runtime/cuda/numerics_state.h"
 
@@ -47,10 +54,12 @@ static enum fsdp_status lt_status(const struct cuda_numerics *state, cublasStatu
 enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *err)
 {
     const size_t workspace = WORKSPACE_BYTES;
-    const char *tf32 = getenv("FSDP_CUDA_TF32");
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const char *tf32 = getenv("FSDP_CUDA_TF32"), *epilogues = getenv("FSDP_CUDA_EPILOGUES");
     enum fsdp_status status = LT_TRY(state, cublasLtCreate(&state->lt), err);
 
     state->tf32 = tf32 != NULL && tf32[0] == '1';
+    state->bias_only = epilogues != NULL && strcmp(epilogues, "bias") == 0;
     if (status == FSDP_OK)
         status = LT_TRY(state, cublasLtMatmulPreferenceCreate(&state->preference), err);
     if (status == FSDP_OK)
@@ -58,6 +67,12 @@ enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *
                         cublasLtMatmulPreferenceSetAttribute(state->preference,
                                                              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                              &workspace, sizeof workspace),
+                        err);
+    if (status == FSDP_OK)
+        status = LT_TRY(state,
+                        cublasLtMatmulPreferenceSetAttribute(state->preference,
+                                                             CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                             &reductions, sizeof reductions),
                         err);
     return status;
 }
@@ -151,14 +166,63 @@ static enum fsdp_status set_transposed(struct matmul *m, cublasLtMatmulDescAttri
     return LT_TRY(m->state, cublasLtMatmulDescSetAttribute(m->lt, which, &op, sizeof op), err);
 }
 
+static enum fsdp_status set(struct matmul *m, cublasLtMatmulDescAttributes_t which, const void *value,
+                            size_t size_bytes, struct fsdp_err *err)
+{
+    return LT_TRY(m->state, cublasLtMatmulDescSetAttribute(m->lt, which, value, size_bytes), err);
+}
+
+static uint32_t epilogue_of(const struct matmul_desc *d)
+{
+    switch (d->beside) {
+    case MATMUL_SUMS_OF_A:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case MATMUL_SUMS_OF_B:
+        return CUBLASLT_EPILOGUE_BGRADA;
+    case MATMUL_BEFORE_GELU:
+        return d->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case MATMUL_NOTHING:
+        break;
+    }
+    return d->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* A bias has one element for each row of C^T: for each column of ours. */
+static enum fsdp_status set_epilogue(struct matmul *m, struct fsdp_err *err)
+{
+    const struct matmul_desc *d = &m->desc;
+    const uint32_t epilogue = epilogue_of(d);
+    const int32_t type = type_of(d->bias ? d->dtype : d->c_dtype);
+    const int64_t ld = (int64_t)d->n;
+    enum fsdp_status status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, err);
+
+    if (status == FSDP_OK && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        status = set(m, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type, err);
+    if (status == FSDP_OK && d->beside == MATMUL_BEFORE_GELU)
+        status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld, err);
+    return status;
+}
+
+/* The addresses that the epilogue knows; before an algorithm is chosen, any that are aligned as they will be. */
+static enum fsdp_status set_addresses(struct matmul *m, const void *bias, const void *beside,
+                                      struct fsdp_err *err)
+{
+    const void *at = m->desc.bias ? bias : beside;
+    enum fsdp_status status = FSDP_OK;
+
+    if (m->desc.bias || m->desc.beside == MATMUL_SUMS_OF_A || m->desc.beside == MATMUL_SUMS_OF_B)
+        status = set(m, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, err);
+    if (status == FSDP_OK && m->desc.beside == MATMUL_BEFORE_GELU)
+        status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &beside, sizeof beside, err);
+    return status;
+}
+
 static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
 {
     const struct matmul_desc *d = &m->desc;
     const struct stored first = store(d->k, d->n, &d->b), second = store(d->m, d->k, &d->a),
                         result = store(d->m, d->n, &d->c);
     const struct batches batches = split_batches(m);
-    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const int32_t bias_type = type_of(d->dtype);
     enum fsdp_status status =
         LT_TRY(m->state,
                cublasLtMatmulDescCreate(
@@ -169,16 +233,8 @@ static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
         status = set_transposed(m, CUBLASLT_MATMUL_DESC_TRANSA, first.transposed, err);
     if (status == FSDP_OK)
         status = set_transposed(m, CUBLASLT_MATMUL_DESC_TRANSB, second.transposed, err);
-    if (status == FSDP_OK && d->bias) /* one element for each row of C^T: for each column of ours */
-        status = LT_TRY(
-            m->state,
-            cublasLtMatmulDescSetAttribute(m->lt, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
-            err);
-    if (status == FSDP_OK && d->bias)
-        status = LT_TRY(m->state,
-                        cublasLtMatmulDescSetAttribute(m->lt, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
-                                                       sizeof bias_type),
-                        err);
+    if (status == FSDP_OK)
+        status = set_epilogue(m, err);
     if (status == FSDP_OK)
         status = make_layout(m, LT_A, &first, d->dtype, &d->b, batches, err);
     if (status == FSDP_OK)
@@ -193,9 +249,12 @@ static bool find_algorithm(struct matmul *m, uint32_t alignment, cublasLtMatmulA
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
     };
+    const void *aligned = (const void *)(uintptr_t)alignment;
     cublasLtMatmulHeuristicResult_t found;
     int n_found = 0;
 
+    if (set_addresses(m, aligned, aligned, NULL) != FSDP_OK) /* not read */
+        return false;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (cublasLtMatmulPreferenceSetAttribute(m->state->preference, kinds[i], &alignment,
                                                  sizeof alignment) != CUBLAS_STATUS_SUCCESS)
@@ -215,6 +274,21 @@ static bool touches_nothing(const struct matmul_desc *desc)
     return desc->m == 0 || desc->n == 0;
 }
 
+/* What goes into a GELU is written in packs of 16 bytes. */
+static enum fsdp_status check_beside(const struct cuda_numerics *state, const struct matmul_desc *d,
+                                     struct fsdp_err *err)
+{
+    if (state->bias_only)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: FSDP_CUDA_EPILOGUES=bias");
+    if (d->k == 0 || touches_nothing(d) || d->outer * d->inner > 1 || d->accumulate ||
+        (d->bias && d->beside != MATMUL_BEFORE_GELU))
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "matmul: something beside a product that is empty, batched or added");
+    if (d->beside == MATMUL_BEFORE_GELU && d->n * fsdp_dtype_size(d->c_dtype) % WIDE_ALIGNMENT != 0)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: rows of %zu before a GELU", d->n);
+    return FSDP_OK;
+}
+
 enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matmul_desc *desc,
                                     struct matmul **out, size_t *scratch_bytes, struct fsdp_err *err)
 {
@@ -225,6 +299,10 @@ enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matm
     *scratch_bytes = 0;
     if (desc->k == 0 && desc->bias)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: a bias on an empty sum");
+    if (desc->beside != MATMUL_NOTHING)
+        status = check_beside(cuda_numerics_of(numerics), desc, err);
+    if (status != FSDP_OK)
+        return status;
     m = calloc(1, sizeof *m);
     if (m == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "matmul: out of memory");
@@ -286,24 +364,24 @@ static bool is_wide(const void *pointer)
     return (uintptr_t)pointer % WIDE_ALIGNMENT == 0;
 }
 
-/* Are all operands of all calls where the algorithm for aligned ones may be used? */
-static bool all_wide(const struct matmul *m, const void *a, const void *b, const void *c)
+/* Are all operands of all calls where the algorithm for aligned ones may be used? The last two may be NULL. */
+static bool all_wide(const struct matmul *m, const void *a, const void *b, const void *c, const void *bias,
+                     const void *beside)
 {
     const struct matmul_desc *d = &m->desc;
     const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
 
-    return is_wide(a) && is_wide(b) && is_wide(c) &&
+    return is_wide(a) && is_wide(b) && is_wide(c) && is_wide(bias) && is_wide(beside) &&
            (m->n_calls == 1 ||
             (m->skip[LT_A] * size % WIDE_ALIGNMENT == 0 && m->skip[LT_B] * size % WIDE_ALIGNMENT == 0 &&
              m->skip[LT_C] * c_size % WIDE_ALIGNMENT == 0));
 }
 
-enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
-                                 const void *b, const void *bias, void *c, void *scratch,
-                                 struct fsdp_err *err)
+static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
+                            const void *bias, void *beside, void *c, void *scratch, struct fsdp_err *err)
 {
     const struct matmul_desc *d = &matmul->desc;
-    const bool wide = matmul->has_wide && (!matmul->has_narrow || all_wide(matmul, a, b, c));
+    const bool wide = matmul->has_wide && (!matmul->has_narrow || all_wide(matmul, a, b, c, bias, beside));
     const cublasLtMatmulAlgo_t *algo = wide ? &matmul->wide : &matmul->narrow;
     const size_t workspace = wide ? matmul->wide_bytes : matmul->narrow_bytes;
     const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
@@ -314,11 +392,7 @@ enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *st
         return FSDP_OK;
     if (d->k == 0)
         return run_empty(matmul, stream, c, err);
-    if (d->bias)
-        status = LT_TRY(
-            matmul->state,
-            cublasLtMatmulDescSetAttribute(matmul->lt, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
-            err);
+    status = set_addresses(matmul, bias, beside, err);
     for (size_t i = 0; i < matmul->n_calls && status == FSDP_OK; i++) {
         char *result = (char *)c + i * matmul->skip[LT_C] * c_size;
 
@@ -331,4 +405,23 @@ enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *st
                         err);
     }
     return status;
+}
+
+enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                 const void *b, const void *bias, void *c, void *scratch,
+                                 struct fsdp_err *err)
+{
+    return run(matmul, stream, a, b, bias, NULL, c, scratch, err);
+}
+
+enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                        const void *b, const void *bias, void *beside, void *c, void *scratch,
+                                        struct fsdp_err *err)
+{
+    const bool wide_only = !matmul->has_narrow || matmul->desc.beside == MATMUL_BEFORE_GELU;
+
+    if (wide_only && (!matmul->has_wide || !all_wide(matmul, a, b, c, bias, beside)))
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "matmul: something beside a product of operands that lie so");
+    return run(matmul, stream, a, b, bias, beside, c, scratch, err);
 }

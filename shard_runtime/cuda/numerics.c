@@ -25,6 +25,7 @@ static void close_numerics(struct numerics *numerics)
     ops->free(state->device, state->scratch, state->scratch_bytes);
     ops->free(state->device, state->on_device, sizeof *state->on_device);
     ops->free_host(state->device, state->on_host, sizeof *state->on_host);
+    free(state->updates);
     free(state);
     numerics->state = NULL;
 }
@@ -217,6 +218,8 @@ static void embedding_backward(struct numerics *numerics, struct device_stream *
 
 /* --- the loss -------------------------------------------------------------------------------------------- */
 
+enum { LOSS_BYTES = offsetof(struct cuda_results, sums) };
+
 /* Where a loss goes when the stream has passed. */
 struct loss_target {
     const struct cuda_results *from;
@@ -248,60 +251,141 @@ static void cross_entropy(struct numerics *numerics, struct device_stream *strea
         return;
     }
     *target = (struct loss_target){ state->on_host, loss_sum, n_targets };
-    NOTE(cudaMemsetAsync(state->on_device, 0, sizeof *state->on_device, stream->cuda));
+    NOTE(cudaMemsetAsync(state->on_device, 0, LOSS_BYTES, stream->cuda));
     NOTE(kernel_cross_entropy(stream->cuda, logits, FSDP_F32, targets, dlogits, rows, vocab, scale,
                               &state->on_device->loss_sum, &state->on_device->n_targets, scratch));
-    NOTE(cudaMemcpyAsync(state->on_host, state->on_device, sizeof *state->on_host, cudaMemcpyDeviceToHost,
-                         stream->cuda));
+    NOTE(cudaMemcpyAsync(state->on_host, state->on_device, LOSS_BYTES, cudaMemcpyDeviceToHost, stream->cuda));
     NOTE(cudaLaunchHostFunc(stream->cuda, add_loss, target));
 }
 
 /* --- the optimizer's ------------------------------------------------------------------------------------- */
 
+/* The list as the kernels take it, in the row's room for it; NULL, noted, where there is none. */
+static const struct kernel_update *as_kernels(struct numerics *numerics,
+                                              const struct numerics_update *updates, size_t n_updates)
+{
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
+
+    if (n_updates > state->n_updates) {
+        struct kernel_update *more = realloc(state->updates, n_updates * sizeof *more);
+
+        if (more == NULL) {
+            NOTE(cudaErrorMemoryAllocation);
+            return NULL;
+        }
+        state->updates = more;
+        state->n_updates = n_updates;
+    }
+    for (size_t i = 0; i < n_updates; i++)
+        state->updates[i] = (struct kernel_update){ .param = updates[i].param,
+                                                    .grad = updates[i].grad,
+                                                    .m = updates[i].state[0],
+                                                    .v = updates[i].state[1],
+                                                    .n_elems = updates[i].n_elems,
+                                                    .grad_dtype = FSDP_F32,
+                                                    .lr = updates[i].lr,
+                                                    .weight_decay = updates[i].weight_decay,
+                                                    .grad_scale = updates[i].grad_scale };
+    return state->updates;
+}
+
+static void adamw_list(struct numerics *numerics, struct device_stream *stream,
+                       const struct numerics_update *updates, size_t n_updates, const struct adamw *h,
+                       uint64_t step)
+{
+    const struct kernel_update *list = as_kernels(numerics, updates, n_updates);
+    const struct kernel_step at = { .step = step };
+
+    if (list != NULL)
+        NOTE(kernel_adamw(stream->cuda, list, n_updates, h, &at));
+}
+
+static void sgd_list(struct numerics *numerics, struct device_stream *stream,
+                     const struct numerics_update *updates, size_t n_updates, const struct sgd *h,
+                     uint64_t step)
+{
+    const struct kernel_update *list = as_kernels(numerics, updates, n_updates);
+    const struct kernel_step at = { .step = step };
+
+    if (list != NULL)
+        NOTE(kernel_sgd(stream->cuda, list, n_updates, h, &at));
+}
+
 static void adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
                   float *m, float *v, size_t n_elems, const struct adamw *h, float grad_scale, uint64_t step)
 {
-    const struct kernel_adamw_tensor tensor = {
-        .param = param, .grad = grad, .m = m, .v = v, .n_elems = n_elems, .grad_dtype = FSDP_F32
-    };
-    const struct kernel_step at = { .grad_scale = grad_scale, .step = step };
+    const struct numerics_update update = { .param = param,
+                                            .grad = grad,
+                                            .state = { m, v },
+                                            .n_elems = n_elems,
+                                            .lr = h->lr,
+                                            .weight_decay = h->weight_decay,
+                                            .grad_scale = grad_scale };
 
-    NOTE(kernel_adamw(stream->cuda, &tensor, 1, h, &at));
+    adamw_list(numerics, stream, &update, 1, h, step);
 }
 
 static void sgd(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
                 float *buf, size_t n_elems, const struct sgd *h, float grad_scale, uint64_t step)
 {
-    const struct kernel_adamw_tensor tensor = {
-        .param = param, .grad = grad, .m = buf, .n_elems = n_elems, .grad_dtype = FSDP_F32
-    };
-    const struct kernel_step at = { .grad_scale = grad_scale, .step = step };
+    const struct numerics_update update = { .param = param,
+                                            .grad = grad,
+                                            .state = { buf },
+                                            .n_elems = n_elems,
+                                            .lr = h->lr,
+                                            .weight_decay = h->weight_decay,
+                                            .grad_scale = grad_scale };
 
-    NOTE(kernel_sgd(stream->cuda, &tensor, 1, h, &at));
+    sgd_list(numerics, stream, &update, 1, h, step);
 }
 
-/* The caller wants a number: this waits. What fails meanwhile gives a number that is none, and is kept. */
+/* At most CUDA_MAX_SUMS of them. The caller wants numbers: this waits. What fails meanwhile gives numbers that are none, and is
+ * kept. */
+static void sum_some(struct numerics *numerics, struct device_stream *stream, const struct kernel_span *spans,
+                     size_t n_spans, double p, double *sums)
+{
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
+    const size_t size_bytes = kernel_sum_powers_scratch(spans, n_spans);
+    void *scratch = scratch_of(numerics, stream, size_bytes);
+    struct fsdp_err err = { 0 };
+    bool done = false;
+
+    if (scratch != NULL || size_bytes == 0) {
+        NOTE(kernel_sum_powers(stream->cuda, spans, n_spans, p, state->on_device->sums, scratch));
+        NOTE(cudaMemcpyAsync(state->on_host->sums, state->on_device->sums, n_spans * sizeof *sums,
+                             cudaMemcpyDeviceToHost, stream->cuda));
+        done = state->device->ops->synchronize(stream, &err) == FSDP_OK;
+        if (!done && cuda_state(state->device)->broken.status == FSDP_OK)
+            cuda_state(state->device)->broken = err;
+    }
+    for (size_t i = 0; i < n_spans; i++)
+        sums[i] = done ? state->on_host->sums[i] : (double)NAN;
+}
+
+static void sum_powers_list(struct numerics *numerics, struct device_stream *stream,
+                            const struct numerics_span *spans, size_t n_spans, double p, double *sums)
+{
+    struct kernel_span some[CUDA_MAX_SUMS];
+
+    for (size_t first = 0, n; first < n_spans; first += n) {
+        n = n_spans - first < CUDA_MAX_SUMS ? n_spans - first : CUDA_MAX_SUMS;
+        for (size_t i = 0; i < n; i++)
+            some[i] = (struct kernel_span){ .data = spans[first + i].x,
+                                            .n_elems = spans[first + i].n_elems,
+                                            .dtype = FSDP_F32 };
+        sum_some(numerics, stream, some, n, p, sums + first);
+    }
+}
+
 static double sum_powers(struct numerics *numerics, struct device_stream *stream, const float *x,
                          size_t n_elems, double p)
 {
-    struct cuda_numerics *state = cuda_numerics_of(numerics);
     const struct kernel_span span = { .data = x, .n_elems = n_elems, .dtype = FSDP_F32 };
-    const size_t size_bytes = kernel_sum_powers_scratch(&span, 1);
-    void *scratch = scratch_of(numerics, stream, size_bytes);
-    struct fsdp_err err = { 0 };
+    double sum = 0;
 
-    if (n_elems == 0)
-        return 0;
-    if (scratch == NULL && size_bytes > 0)
-        return (double)NAN;
-    NOTE(kernel_sum_powers(stream->cuda, &span, 1, p, &state->on_device->sum, scratch));
-    NOTE(cudaMemcpyAsync(&state->on_host->sum, &state->on_device->sum, sizeof(double), cudaMemcpyDeviceToHost,
-                         stream->cuda));
-    if (state->device->ops->synchronize(stream, &err) == FSDP_OK)
-        return state->on_host->sum;
-    if (cuda_state(state->device)->broken.status == FSDP_OK)
-        cuda_state(state->device)->broken = err;
-    return (double)NAN;
+    if (n_elems > 0)
+        sum_some(numerics, stream, &span, 1, p, &sum);
+    return sum;
 }
 
 static double sum_squares(struct numerics *numerics, struct device_stream *stream, const float *x,
@@ -413,6 +497,7 @@ const struct numerics_ops numerics_cuda_ops = {
     .matmul_create = cuda_matmul_create,
     .matmul_destroy = cuda_matmul_destroy,
     .matmul_run = cuda_matmul_run,
+    .matmul_run_beside = cuda_matmul_run_beside,
     .column_sum = column_sum,
     .add = add,
     .dropout = dropout_rows,
@@ -436,5 +521,8 @@ const struct numerics_ops numerics_cuda_ops = {
     .sgd = sgd,
     .sum_powers = sum_powers,
     .sum_squares = sum_squares,
+    .adamw_list = adamw_list,
+    .sgd_list = sgd_list,
+    .sum_powers_list = sum_powers_list,
     .bf16 = &bf16,
 };

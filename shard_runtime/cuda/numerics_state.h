@@ -4,25 +4,31 @@
 
 #include <cublasLt.h>
 
+#include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/state.h"
 #include "shard_runtime/numerics/numerics.h"
+
+enum { CUDA_MAX_SUMS = 512 }; /* of one wait */
 
 /* What comes back from the device: page-locked. */
 struct cuda_results {
     double loss_sum;
     uint64_t n_targets;
-    double sum;
+    double sums[CUDA_MAX_SUMS];
 };
 
 struct cuda_numerics {
     struct device *device;
     cublasLtHandle_t lt;
     cublasLtMatmulPreference_t preference;
-    bool tf32; /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
+    bool tf32;      /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
+    bool bias_only; /* FSDP_CUDA_EPILOGUES=bias: no product leaves anything beside it */
     struct cuda_results *on_device, *on_host;
     /* For operations whose callers carve no scratch: grows at their first use, never in a step after the first. */
     void *scratch;
     size_t scratch_bytes;
+    struct kernel_update *updates; /* room for a list on its way to a launch; grows in the same way */
+    size_t n_updates;
 };
 
 static inline struct cuda_numerics *cuda_numerics_of(const struct numerics *numerics)
@@ -44,6 +50,9 @@ void cuda_matmul_destroy(struct matmul *matmul);
 enum fsdp_status cuda_matmul_run(struct matmul *matmul, struct device_stream *stream, const void *a,
                                  const void *b, const void *bias, void *c, void *scratch,
                                  struct fsdp_err *err);
+enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                        const void *b, const void *bias, void *beside, void *c, void *scratch,
+                                        struct fsdp_err *err);
 
 enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
                                        struct fused_attention **out, size_t *forward_scratch,

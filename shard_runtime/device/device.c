@@ -66,3 +66,21 @@ void device_close(struct device *device)
     device->ops->close(device);
     *device = (struct device){ 0 };
 }
+
+void device_cast_list(struct device *device, struct device_stream *stream, const struct device_cast *casts,
+                      size_t n_casts, float scale, bool accumulate)
+{
+    if (device->ops->cast_list != NULL) {
+        device->ops->cast_list(stream, casts, n_casts, scale, accumulate);
+        return;
+    }
+    for (size_t i = 0; i < n_casts; i++) {
+        const struct device_cast *cast = &casts[i];
+
+        if (cast->from == NULL)
+            device->ops->fill_zero(stream, cast->to, cast->n_elems * fsdp_dtype_size(cast->to_dtype));
+        else
+            device->ops->cast(stream, cast->to, cast->to_dtype, cast->from, cast->from_dtype, cast->n_elems,
+                              scale, accumulate);
+    }
+}

@@ -22,6 +22,14 @@ struct device_event;
 /* To the device from the host, from it, or within. The host's buffer is borrowed until the stream has passed the copy. */
 enum device_copy { DEVICE_COPY_TO, DEVICE_COPY_FROM, DEVICE_COPY_WITHIN };
 
+/** One of a list of copies within device memory. */
+struct device_cast {
+    void *to;
+    const void *from; /* NULL: zeros */
+    size_t n_elems;
+    enum fsdp_dtype to_dtype, from_dtype;
+};
+
 /** Is waiting in vain? Asked every few milliseconds while synchronize() waits; never blocks. */
 typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
 
@@ -60,6 +68,13 @@ struct device_ops {
      */
     void (*cast)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
                  enum fsdp_dtype from_dtype, size_t n_elems, float scale, bool accumulate);
+    /**
+     * Optional; NULL: device_cast_list() makes them one by one. cast() of each with one scale, or fill_zero() (not with
+     * accumulate), as one piece of work where they fit. No `to` overlaps another's `to` or `from`. The list is read
+     * before the call returns.
+     */
+    void (*cast_list)(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
+                      float scale, bool accumulate);
 
     /* What follows is for devices whose memory is not the host's, where all of it is there; NULL: host and device
      * memory are one. */
@@ -104,6 +119,10 @@ struct device_config {
  */
 enum fsdp_status device_open(struct device *device, const struct device_config *config, struct fsdp_err *err);
 void device_close(struct device *device);
+
+/** All of a list, as device_ops.cast_list says. */
+void device_cast_list(struct device *device, struct device_stream *stream, const struct device_cast *casts,
+                      size_t n_casts, float scale, bool accumulate);
 
 /** Is host memory not the device's? */
 static inline bool device_is_separate(const struct device *device)

@@ -8,40 +8,58 @@
 
 #include "shard_runtime/engine/unshard.h"
 
-enum { MAX_MESHES = 16 };
+enum { MAX_MESHES = 16, MAX_SPANS = 256 };
 
-static double measure(const struct fsdp_model *model, const float *gradients, size_t n_elems,
-                      double norm_type)
+/* Spans on the way to a sum of their powers, in their order. */
+struct measure {
+    const struct fsdp_model *model;
+    double norm_type, sum;
+    struct numerics_span spans[MAX_SPANS];
+    size_t n_spans;
+};
+
+static void add_up(struct measure *m)
 {
-    struct numerics *numerics = &model->context->numerics;
-    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    struct fsdp_context *context = m->model->context;
+    double sums[MAX_SPANS];
 
-    return norm_type == 2 ? numerics->ops->sum_squares(numerics, stream, gradients, n_elems)
-                          : numerics->ops->sum_powers(numerics, stream, gradients, n_elems, norm_type);
+    numerics_sum_powers(&context->numerics, context->streams[PLAN_COMPUTE], m->spans, m->n_spans,
+                        m->norm_type, sums);
+    for (size_t i = 0; i < m->n_spans; i++)
+        m->sum = !isinf(m->norm_type)                 ? m->sum + sums[i]
+                 : sums[i] > m->sum || isnan(sums[i]) ? sums[i]
+                                                      : m->sum;
+    m->n_spans = 0;
+}
+
+static void take(struct measure *m, const float *gradients, size_t n_elems)
+{
+    if (m->n_spans == MAX_SPANS)
+        add_up(m);
+    m->spans[m->n_spans++] = (struct numerics_span){ .x = gradients, .n_elems = n_elems };
 }
 
 /* Of the groups over one mesh. Where nothing is split that is, with one mesh, one piece of memory. */
 static double measure_mesh(const struct fsdp_model *model, const struct model_mesh *mesh, double norm_type)
 {
-    double sum = 0;
+    struct measure m = { .model = model, .norm_type = norm_type };
 
     if (model->n_meshes == 1 && model->T == 1)
-        return measure(model, model->gradients, model->reduced_elems, norm_type);
-    for (int i = 0; i < model->layout.n_params; i++) {
+        take(&m, model->gradients, model->reduced_elems);
+    for (int i = 0; i < model->layout.n_params && (model->n_meshes > 1 || model->T > 1); i++) {
         const struct plan_param *param = &model->layout.params[i];
         const bool counts = param->parameter->split.n_parts > 1 || model->tensor_rank == 0;
         const float *gradient;
         size_t n_elems;
-        double part;
 
         if (!param->trains || !counts || model->layout.groups[param->group].local ||
             model_mesh(model, param->group) != mesh)
             continue;
         gradient = model_shard(model, FSDP_GRADIENT, i, &n_elems);
-        part = measure(model, gradient, n_elems, norm_type);
-        sum = !isinf(norm_type) ? sum + part : part > sum || isnan(part) ? part : sum;
+        take(&m, gradient, n_elems);
     }
-    return sum;
+    add_up(&m);
+    return m.sum;
 }
 
 static enum fsdp_status check(const struct fsdp_model *model, double max_norm, double norm_type,

@@ -138,13 +138,14 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     enum fsdp_status status = check_groups(model, &optimizer->options, err);
 
     optimizer->tensors = alloc_array(n, sizeof *optimizer->tensors);
+    optimizer->updates = alloc_array(n, sizeof *optimizer->updates);
     optimizer->of = alloc_array(n, sizeof *optimizer->of);
     optimizer->params = alloc_array(n, sizeof *optimizer->params);
     optimizer->names = alloc_array(n * OPTIM_MAX_STATES, sizeof(char *));
     optimizer->updated = alloc_array((size_t)model->layout.n_groups, sizeof *optimizer->updated);
     if (status == FSDP_OK &&
-        (optimizer->tensors == NULL || optimizer->of == NULL || optimizer->params == NULL ||
-         optimizer->names == NULL || optimizer->updated == NULL))
+        (optimizer->tensors == NULL || optimizer->updates == NULL || optimizer->of == NULL ||
+         optimizer->params == NULL || optimizer->names == NULL || optimizer->updated == NULL))
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < (int)n && status == FSDP_OK; i++)
         if (model->layout.params[i].trains)
@@ -200,6 +201,7 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     free(optimizer->updated);
     free(optimizer->of);
     free(optimizer->params);
+    free(optimizer->updates);
     free(optimizer->tensors);
     free(optimizer);
 }
@@ -210,16 +212,29 @@ static int group_of(const struct fsdp_optimizer *optimizer, int i)
 }
 
 /* `rows` are those of tensor i, or some of them. */
-static void update(struct fsdp_optimizer *optimizer, int i, const struct optim_tensor *rows)
+static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, int i,
+                                        const struct optim_tensor *rows)
 {
     const struct fsdp_optimizer_options *options = &optimizer->of[i];
+
+    return (struct numerics_update){
+        .param = rows->param,
+        .grad = rows->grad,
+        .state = { rows->state[0], rows->state[1] },
+        .n_elems = rows->n_elems,
+        .lr = fsdp_schedule_lr(options, optimizer->step + 1),
+        .weight_decay = optim_decay(options, rows->n_dims),
+        .grad_scale = (float)model_gradient_scale(optimizer->model, group_of(optimizer, i)),
+    };
+}
+
+static void update(struct fsdp_optimizer *optimizer, const struct numerics_update *updates, size_t n_updates)
+{
     struct fsdp_context *context = optimizer->model->context;
 
-    if (rows->n_elems > 0)
-        optimizer->ops->update(&context->numerics, context->streams[PLAN_COMPUTE], options, rows,
-                               fsdp_schedule_lr(options, optimizer->step + 1),
-                               (float)model_gradient_scale(optimizer->model, group_of(optimizer, i)),
-                               optimizer->step + 1);
+    if (n_updates > 0)
+        optimizer->ops->update(&context->numerics, context->streams[PLAN_COMPUTE], &optimizer->options,
+                               updates, n_updates, optimizer->step + 1);
 }
 
 /* The tensors of one group, or (-1) of all that this step has not updated yet. */
@@ -243,13 +258,15 @@ static enum fsdp_status update_part(void *user, int i, size_t first, size_t n_el
     struct fsdp_optimizer *optimizer = selection->optimizer;
     struct fsdp_context *context = optimizer->model->context;
     struct optim_tensor part = optimizer->tensors[i];
+    struct numerics_update rows;
 
     part.param += first;
     part.grad += first;
     part.n_elems = n_elems;
     for (int s = 0; s < optimizer->n_states; s++)
         part.state[s] = state[s];
-    update(optimizer, i, &part);
+    rows = update_of(optimizer, i, &part);
+    update(optimizer, &rows, n_elems > 0);
     context_alive(context);
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE],
                                             err); /* then it is written back */
@@ -262,12 +279,14 @@ static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int gr
     const struct offload_visitor visitor = { .user = &selection,
                                              .wants = is_selected,
                                              .update = update_part };
+    size_t n_updates = 0;
 
     if (optimizer->offload != NULL)
         return offload_run(optimizer->offload, &visitor, err);
     for (int i = 0; i < optimizer->n_tensors; i++)
-        if (is_selected(&selection, i))
-            update(optimizer, i, &optimizer->tensors[i]);
+        if (is_selected(&selection, i) && optimizer->tensors[i].n_elems > 0)
+            optimizer->updates[n_updates++] = update_of(optimizer, i, &optimizer->tensors[i]);
+    update(optimizer, optimizer->updates, n_updates);
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
 }
 

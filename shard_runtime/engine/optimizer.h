@@ -16,6 +16,7 @@ struct fsdp_optimizer {
     struct fsdp_optimizer_options options;
     const struct optim_ops *ops;
     struct optim_tensor *tensors;      /* of each parameter that has a gradient */
+    struct numerics_update *updates;   /* room for as many */
     struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
     int *params;                       /* each of these: its number in the model */
     char **names;                      /* (tensors, states) */

@@ -78,8 +78,7 @@ static enum fsdp_status run_forward(const struct runner *r, const struct plan_en
     if (!e->with_next)
         return nn_forward(&run, op, err);
     resolve(r, e + 1, r->program->graph.ops[e[1].index], &next);
-    nn_forward_fused(&run, op, &next, r->program->graph.ops[e[1].index]);
-    return FSDP_OK;
+    return nn_forward_fused(&run, op, &next, r->program->graph.ops[e[1].index], err);
 }
 
 /* sum += term, both of the value's dtype. */

@@ -54,6 +54,11 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 static const struct graph_kind exact = { .name = "gelu", SHARED_BY_BOTH };
 static const struct graph_kind by_tanh = { .name = "gelu_tanh", SHARED_BY_BOTH };
 
+bool nn_is_gelu_tanh(const struct graph_op *op)
+{
+    return op->kind == &by_tanh;
+}
+
 static struct fsdp_value *append(const struct graph_kind *kind, struct fsdp_value *x)
 {
     struct graph_op *op;

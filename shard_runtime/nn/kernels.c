@@ -46,7 +46,7 @@ static bool same_product(const struct matmul_desc *a, const struct matmul_desc *
     return a->outer == b->outer && a->inner == b->inner && a->m == b->m && a->n == b->n && a->k == b->k &&
            same_view(&a->a, &b->a) && same_view(&a->b, &b->b) && same_view(&a->c, &b->c) &&
            a->dtype == b->dtype && a->c_dtype == b->c_dtype && a->bias == b->bias &&
-           a->accumulate == b->accumulate && a->alpha == b->alpha;
+           a->accumulate == b->accumulate && a->alpha == b->alpha && a->beside == b->beside;
 }
 
 enum fsdp_status nn_product(struct nn_kernels *kernels, const struct matmul_desc *desc, struct matmul **out,

@@ -122,15 +122,16 @@ static const struct graph_kind kind = {
     .backward = backward,
 };
 
-bool nn_fuses(const struct nn_kernels *kernels, const struct graph_op *sum, const struct graph_op *norm)
+bool nn_norm_takes_sum(const struct nn_kernels *kernels, const struct graph_op *sum,
+                       const struct graph_op *norm)
 {
     return kernels->numerics->ops->add_layer_norm != NULL && nn_is_sum(sum) && norm->kind == &kind &&
            norm->inputs[0] == sum->output && !sum->converts && !norm->converts &&
            sum->takes_bf16 == norm->takes_bf16;
 }
 
-void nn_forward_fused(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
-                      const struct graph_op *norm)
+void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
+                     const struct graph_op *norm)
 {
     const struct dropout dropout = nn_dropout(sum_run, sum, sum->output->seq);
     const struct numerics_add_norm both = { .a = sum_run->input[0],

@@ -8,7 +8,18 @@
  */
 #include "shard_runtime/nn/nn.h"
 
-enum { FORWARD, INPUT, INPUT_ADD, WEIGHT, WEIGHT_ADD, WEIGHT_BF16, WEIGHT_BF16_ADD };
+enum {
+    FORWARD,
+    FORWARD_GELU,
+    INPUT,
+    INPUT_ADD,
+    WEIGHT,
+    WEIGHT_ADD,
+    WEIGHT_AND_BIAS,
+    WEIGHT_BF16,
+    WEIGHT_BF16_ADD,
+    WEIGHT_BF16_AND_BIAS
+};
 enum { FIRST_ELEMS = 4096 }; /* of a gradient that is narrowed where it lies: those that take a way round */
 
 struct sizes {
@@ -29,23 +40,20 @@ static struct matmul_view out_by_in(struct sizes n)
                         : (struct matmul_view){ .row_stride = n.in, .col_stride = 1 };
 }
 
-static enum fsdp_status prepare_forward(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
-                                        enum fsdp_dtype dtype, struct fsdp_err *err)
+static struct matmul_desc forward_desc(const struct graph_op *op, struct sizes n, enum fsdp_dtype dtype)
 {
-    const struct matmul_desc desc = { .outer = 1,
-                                      .inner = 1,
-                                      .m = n.rows,
-                                      .n = n.out,
-                                      .k = n.in,
-                                      .a = { .row_stride = n.in, .col_stride = 1 },
-                                      .b = in_by_out(n),
-                                      .c = { .row_stride = n.out, .col_stride = 1 },
-                                      .dtype = dtype,
-                                      .c_dtype = op->takes_bf16 ? op->output->dtype : FSDP_F32,
-                                      .bias = op->n_params > 1 && !op->attrs.skips_bias,
-                                      .alpha = 1.0f };
-
-    return nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
+    return (struct matmul_desc){ .outer = 1,
+                                 .inner = 1,
+                                 .m = n.rows,
+                                 .n = n.out,
+                                 .k = n.in,
+                                 .a = { .row_stride = n.in, .col_stride = 1 },
+                                 .b = in_by_out(n),
+                                 .c = { .row_stride = n.out, .col_stride = 1 },
+                                 .dtype = dtype,
+                                 .c_dtype = op->takes_bf16 ? op->output->dtype : FSDP_F32,
+                                 .bias = op->n_params > 1 && !op->attrs.skips_bias,
+                                 .alpha = 1.0f };
 }
 
 static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
@@ -85,8 +93,20 @@ static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_
                                       .c_dtype = into,
                                       .accumulate = product == WEIGHT_ADD || product == WEIGHT_BF16_ADD,
                                       .alpha = 1.0f };
+    struct matmul_desc beside = desc;
+    enum fsdp_status status = nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err);
 
-    return nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err);
+    /* The sums of dy over its rows, where the back end gives them with the product. */
+    if (status != FSDP_OK || desc.accumulate || op->n_params < 2 ||
+        kernels->numerics->ops->matmul_run_beside == NULL)
+        return status;
+    beside.beside = n.transposed ? MATMUL_SUMS_OF_B : MATMUL_SUMS_OF_A;
+    product = product == WEIGHT ? WEIGHT_AND_BIAS : WEIGHT_BF16_AND_BIAS;
+    status = nn_product(kernels, &beside, &op->products[product], &op->backward_scratch, err);
+    if (status != FSDP_ERR_UNSUPPORTED)
+        return status;
+    fsdp_err_clear(err);
+    return FSDP_OK;
 }
 
 /* Of bfloat16 to float32: what nobody but the loss reads (plan/graph.c widens nothing else). */
@@ -96,20 +116,27 @@ static bool gives_logits(const struct nn_kernels *kernels, const struct graph_op
            op->inputs[0]->dtype == FSDP_BF16 && op->output->dtype == FSDP_F32;
 }
 
+static struct sizes sizes_of(const struct graph_op *op)
+{
+    return (struct sizes){ .rows = nn_rows(op->output),
+                           .in = op->inputs[0]->features,
+                           .out = op->output->features,
+                           .transposed = op->attrs.transposed };
+}
+
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
-    const struct sizes n = { .rows = nn_rows(op->output),
-                             .in = op->inputs[0]->features,
-                             .out = op->output->features,
-                             .transposed = op->attrs.transposed };
+    const struct sizes n = sizes_of(op);
+    struct matmul_desc desc;
     enum fsdp_dtype dtype;
     enum fsdp_status status;
 
     op->takes_bf16 =
         kernels->numerics->bf16_products && (nn_is_bf16(kernels, op) || gives_logits(kernels, op));
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
-    status = prepare_forward(kernels, op, n, dtype, err);
+    desc = forward_desc(op, n, dtype);
+    status = nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
     for (int add = 0; add < 2 && training && op->inputs[0]->needs_grad && status == FSDP_OK; add++)
         status = prepare_input(kernels, op, n, dtype, add != 0, err);
     for (int add = 0; add < 2 && training && status == FSDP_OK; add++)
@@ -121,11 +148,34 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
     return status;
 }
 
+static const void *bias_of(const struct nn_run *run, const struct graph_op *op)
+{
+    return op->n_params > 1 && !op->attrs.skips_bias ? run->params[1] : NULL;
+}
+
 static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     return run->numerics->ops->matmul_run(op->products[FORWARD], run->stream, run->input[0], run->params[0],
-                                          op->n_params > 1 && !op->attrs.skips_bias ? run->params[1] : NULL,
-                                          run->output, run->scratch, err);
+                                          bias_of(run, op), run->output, run->scratch, err);
+}
+
+bool nn_linear_takes_gelu(struct nn_kernels *kernels, struct graph_op *op)
+{
+    struct matmul_desc desc;
+
+    if (kernels->numerics->ops->matmul_run_beside == NULL || op->kind->forward != forward || op->converts)
+        return false;
+    desc = forward_desc(op, sizes_of(op), op->takes_bf16 ? FSDP_BF16 : FSDP_F32);
+    desc.beside = MATMUL_BEFORE_GELU;
+    return nn_product(kernels, &desc, &op->products[FORWARD_GELU], &op->forward_scratch, NULL) == FSDP_OK;
+}
+
+enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *op, void *activated,
+                                    struct fsdp_err *err)
+{
+    return run->numerics->ops->matmul_run_beside(op->products[FORWARD_GELU], run->stream, run->input[0],
+                                                 run->params[0], bias_of(run, op), run->output, activated,
+                                                 run->scratch, err);
 }
 
 static void bias_backward(struct nn_run *run, const struct graph_op *op)
@@ -160,28 +210,50 @@ static void narrow_in_place(struct nn_run *run, size_t n_elems)
     }
 }
 
-static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+/* Both gradients in one product, where there is such a one and none is added to an earlier one. */
+static bool takes_both(const struct nn_run *run, const struct graph_op *op, int both)
+{
+    return op->n_params > 1 && op->products[both] != NULL && run->d_param[0] != NULL &&
+           run->d_param[1] != NULL && !run->add_d_param[0] && !run->add_d_param[1] &&
+           run->d_param_dtype[0] == run->d_param_dtype[1];
+}
+
+static enum fsdp_status params_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct numerics_ops *ops = run->numerics->ops;
     const bool narrow = op->takes_bf16 && run->d_param_dtype[0] == FSDP_BF16;
-    const int weight = (narrow ? WEIGHT_BF16 : WEIGHT) + (run->add_d_param[0] ? 1 : 0);
+    const int weight = (narrow ? WEIGHT_BF16 : WEIGHT) + (run->add_d_param[0] ? 1 : 0),
+              both = narrow ? WEIGHT_BF16_AND_BIAS : WEIGHT_AND_BIAS;
+    const void *a = op->attrs.transposed ? run->input[0] : run->d_output,
+               *b = op->attrs.transposed ? run->d_output : run->input[0];
+    enum fsdp_status status = FSDP_OK;
+
+    if (takes_both(run, op, both)) {
+        status = ops->matmul_run_beside(op->products[both], run->stream, a, b, NULL, run->d_param[1],
+                                        run->d_param[0], run->scratch, err);
+        if (status != FSDP_ERR_UNSUPPORTED)
+            return status;
+        fsdp_err_clear(err);
+        status = FSDP_OK;
+    }
+    if (run->d_param[0] != NULL)
+        status = ops->matmul_run(op->products[weight], run->stream, a, b, NULL, run->d_param[0], run->scratch,
+                                 err);
+    if (status == FSDP_OK && op->n_params > 1 && run->d_param[1] != NULL)
+        bias_backward(run, op);
+    return status;
+}
+
+static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
+{
+    const struct numerics_ops *ops = run->numerics->ops;
     enum fsdp_status status;
 
     if (op->takes_bf16 && op->output->dtype == FSDP_F32)
         narrow_in_place(run, graph_value_elems(op->output));
-    if (run->d_param[0] != NULL) {
-        const bool transposed = op->attrs.transposed;
-
-        status = ops->matmul_run(
-            op->products[weight], run->stream, transposed ? run->input[0] : run->d_output,
-            transposed ? run->d_output : run->input[0], NULL, run->d_param[0], run->scratch, err);
-        if (status != FSDP_OK)
-            return status;
-    }
-    if (op->n_params > 1 && run->d_param[1] != NULL)
-        bias_backward(run, op);
-    if (run->d_input[0] == NULL)
-        return FSDP_OK;
+    status = params_backward(run, op, err);
+    if (status != FSDP_OK || run->d_input[0] == NULL)
+        return status;
     return ops->matmul_run(op->products[run->add_d_input[0] ? INPUT_ADD : INPUT], run->stream, run->d_output,
                            run->params[0], NULL, run->d_input[0], run->scratch, err);
 }

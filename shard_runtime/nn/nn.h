@@ -46,13 +46,25 @@ struct nn_run {
 enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);
 
-/** Is this a residual sum, a + b or a + dropout(b)? */
+/** Can `first` and `second`, behind it, be one pass? Both are prepared; it may make another product for `first`. */
+bool nn_fuses(struct nn_kernels *kernels, struct graph_op *first, const struct graph_op *second);
+/** Both forwards of two that fuse. */
+enum fsdp_status nn_forward_fused(struct nn_run *first_run, const struct graph_op *first,
+                                  struct nn_run *second_run, const struct graph_op *second,
+                                  struct fsdp_err *err);
+
+/* What fuses, for fused.c: a residual sum, a + b or a + dropout(b), and its norm, with the bits of one after the other; */
 bool nn_is_sum(const struct graph_op *op);
-/** Can `sum` and `norm`, behind it, be one pass? Both are prepared. */
-bool nn_fuses(const struct nn_kernels *kernels, const struct graph_op *sum, const struct graph_op *norm);
-/** Both forwards of two that fuse, with the bits of one after the other. */
-void nn_forward_fused(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
-                      const struct graph_op *norm);
+bool nn_norm_takes_sum(const struct nn_kernels *kernels, const struct graph_op *sum,
+                       const struct graph_op *norm);
+void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
+                     const struct graph_op *norm);
+/* and a linear that leaves what goes into the GELU in its output, and what comes out in `activated`. The run is refused as
+ * numerics_ops.matmul_run_beside says. */
+bool nn_is_gelu_tanh(const struct graph_op *op);
+bool nn_linear_takes_gelu(struct nn_kernels *kernels, struct graph_op *op);
+enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *op, void *activated,
+                                    struct fsdp_err *err);
 
 /** Room for the copies in the scratch of an operation whose own needs are known. Part of nn_prepare(). */
 void nn_plan_copies(struct graph_op *op, bool training);

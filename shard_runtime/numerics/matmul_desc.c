@@ -35,6 +35,8 @@ enum fsdp_status matmul_desc_check(const struct matmul_desc *desc, struct fsdp_e
                          fsdp_dtype_name(desc->dtype), fsdp_dtype_name(desc->c_dtype));
     if (desc->outer == 0 || desc->inner == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: %zu x %zu batches", desc->outer, desc->inner);
+    if (desc->beside != MATMUL_NOTHING)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: no product leaves anything beside it");
     if (desc->bias && desc->accumulate)
         return fsdp_fail(err, FSDP_ERR_ARG, "matmul: bias together with accumulate");
     if (desc->m > PTRDIFF_MAX || desc->n > PTRDIFF_MAX || desc->k > PTRDIFF_MAX)

@@ -42,6 +42,13 @@ struct matmul_view {
     size_t row_stride, col_stride;
 };
 
+/*
+ * What a product may leave beside c, of c_dtype and replaced; not with batches or accumulate. Sums over k of a factor, not scaled:
+ * of a, sums[i] = sum_k a[i, k], (m); of b, sums[j] = sum_k b[k, j], (n); not with a bias. Or z, (m, n) with adjacent
+ * rows, where c = gelu_tanh(z), z = alpha a b + bias.
+ */
+enum matmul_beside { MATMUL_NOTHING, MATMUL_SUMS_OF_A, MATMUL_SUMS_OF_B, MATMUL_BEFORE_GELU };
+
 struct matmul_desc {
     size_t outer, inner; /* batches; both at least 1 */
     size_t m, n, k;
@@ -53,6 +60,7 @@ struct matmul_desc {
     bool bias;               /* bias: (n); not with accumulate */
     bool accumulate;
     float alpha;
+    enum matmul_beside beside; /* only where the row has matmul_run_beside */
 };
 
 /* Dropout keeps element `e` of row `r` (a global sample or token) when its random word is below the keep
@@ -116,6 +124,22 @@ struct adamw {
 
 struct sgd {
     double lr, momentum, weight_decay;
+};
+
+/** One tensor of those that an optimizer updates together, with the rates that are its own. */
+struct numerics_update {
+    float *param;
+    const float *grad;
+    float *state[2]; /* AdamW: m and v; SGD: buf, or NULL */
+    size_t n_elems;
+    double lr, weight_decay;
+    float grad_scale;
+};
+
+/** One tensor of those whose norms are wanted. */
+struct numerics_span {
+    const float *x;
+    size_t n_elems;
 };
 
 /** Backward of a LayerNorm on bfloat16; shapes as layer_norm_backward. */
@@ -193,6 +217,13 @@ struct numerics_ops {
     enum fsdp_status (*matmul_run)(struct matmul *matmul, struct device_stream *stream, const void *a,
                                    const void *b, const void *bias, void *c, void *scratch,
                                    struct fsdp_err *err);
+
+    /* Optional; NULL: no product leaves anything beside it. The run of one with desc.beside, which matmul_create refuses
+     * with FSDP_ERR_UNSUPPORTED where the row has no such product, as the run does, with nothing queued, where it has
+     * none for operands that lie so: a product without, and column_sum or gelu_tanh, stand in for it. */
+    enum fsdp_status (*matmul_run_beside)(struct matmul *matmul, struct device_stream *stream, const void *a,
+                                          const void *b, const void *bias, void *beside, void *c,
+                                          void *scratch, struct fsdp_err *err);
 
     /* out[j] (+)= sum_i x[i, j]: the gradient of a bias. x: (rows, cols), out: (cols) */
     void (*column_sum)(struct numerics *numerics, struct device_stream *stream, const float *x, float *out,
@@ -296,6 +327,18 @@ struct numerics_ops {
     double (*sum_squares)(struct numerics *numerics, struct device_stream *stream, const float *x,
                           size_t n_elems);
 
+    /* Optional, all three or none: the same for a list of tensors, as one piece of work where they fit, each with the bits
+     * that it has alone. NULL: the functions below make them one by one. Of `h`, lr and weight_decay are not read: each
+     * tensor brings its own. sums[i]: sum_powers of span i, waited for once. The lists are read before the call returns. */
+    void (*adamw_list)(struct numerics *numerics, struct device_stream *stream,
+                       const struct numerics_update *updates, size_t n_updates, const struct adamw *h,
+                       uint64_t step);
+    void (*sgd_list)(struct numerics *numerics, struct device_stream *stream,
+                     const struct numerics_update *updates, size_t n_updates, const struct sgd *h,
+                     uint64_t step);
+    void (*sum_powers_list)(struct numerics *numerics, struct device_stream *stream,
+                            const struct numerics_span *spans, size_t n_spans, double p, double *sums);
+
     /* Optional: NULL where bfloat16 tensors are to be widened first. */
     const struct numerics_bf16 *bf16;
 };
@@ -330,6 +373,16 @@ enum fsdp_status numerics_open(struct numerics *numerics, const struct numerics_
 void numerics_close(struct numerics *numerics);
 /** One line for manifests and --version: row, library version, instruction set, threads. */
 const char *numerics_describe(const struct numerics *numerics, char *buffer, size_t size);
+
+/** All of a list, by the row's own way or one by one; of p 2 by its sum_squares. */
+void numerics_adamw(struct numerics *numerics, struct device_stream *stream,
+                    const struct numerics_update *updates, size_t n_updates, const struct adamw *h,
+                    uint64_t step);
+void numerics_sgd(struct numerics *numerics, struct device_stream *stream,
+                  const struct numerics_update *updates, size_t n_updates, const struct sgd *h,
+                  uint64_t step);
+void numerics_sum_powers(struct numerics *numerics, struct device_stream *stream,
+                         const struct numerics_span *spans, size_t n_spans, double p, double *sums);
 
 extern const struct numerics_ops numerics_ref_ops;
 extern const struct numerics_ops numerics_plain_ops;

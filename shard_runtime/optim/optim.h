@@ -28,10 +28,10 @@ struct optim_ops {
     const char *state_names[OPTIM_MAX_STATES]; /* "exp_avg": a state of P is called "optimizer.exp_avg.P" */
     /** How many of them are used with these options. */
     int (*n_states)(const struct fsdp_optimizer_options *options);
-    /** Update `step`, counted from 1, with gradients that count as multiplied by grad_scale. */
+    /** Update `step`, counted from 1, of tensors that share all options but the rates that stand beside them. */
     void (*update)(struct numerics *numerics, struct device_stream *stream,
-                   const struct fsdp_optimizer_options *options, const struct optim_tensor *tensor, double lr,
-                   float grad_scale, uint64_t step);
+                   const struct fsdp_optimizer_options *options, const struct numerics_update *updates,
+                   size_t n_updates, uint64_t step);
 };
 
 const struct optim_ops *optim_find(enum fsdp_optimizer_kind kind);

@@ -6,15 +6,12 @@ static int n_states(const struct fsdp_optimizer_options *options)
 }
 
 static void update(struct numerics *numerics, struct device_stream *stream,
-                   const struct fsdp_optimizer_options *options, const struct optim_tensor *tensor, double lr,
-                   float grad_scale, uint64_t step)
+                   const struct fsdp_optimizer_options *options, const struct numerics_update *updates,
+                   size_t n_updates, uint64_t step)
 {
-    const struct sgd h = { .lr = lr,
-                           .momentum = options->momentum,
-                           .weight_decay = optim_decay(options, tensor->n_dims) };
+    const struct sgd h = { .momentum = options->momentum };
 
-    numerics->ops->sgd(numerics, stream, tensor->param, tensor->grad, tensor->state[0], tensor->n_elems, &h,
-                       grad_scale, step);
+    numerics_sgd(numerics, stream, updates, n_updates, &h, step);
 }
 
 const struct optim_ops optim_sgd_ops = { .state_names = { "momentum_buffer" },

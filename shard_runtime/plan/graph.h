@@ -88,7 +88,7 @@ struct graph_attrs {
     bool skips_bias; /* another rank's part of the sum has it */
 };
 
-enum { GRAPH_MAX_PRODUCTS = 8 };
+enum { GRAPH_MAX_PRODUCTS = 10 };
 
 struct graph_op {
     const struct graph_kind *kind;

@@ -66,10 +66,50 @@ enum fsdp_status param_group_gather_slices(const struct param_group *group, stru
     return all_gather(layout, part, slice, gathered, layout->slice_row_elems, stream, err);
 }
 
+/* Copies on their way to the device, as many at once as it takes in one piece of work. */
+enum { MAX_COPIES = 512 };
+
+struct copies {
+    struct device *device;
+    struct device_stream *stream;
+    float scale;
+    size_t n;
+    struct device_cast at[MAX_COPIES];
+};
+
+static void begin_copies(struct copies *copies, struct device *device, struct device_stream *stream,
+                         float scale)
+{
+    copies->device = device;
+    copies->stream = stream;
+    copies->scale = scale;
+    copies->n = 0;
+}
+
+static void make_copies(struct copies *copies)
+{
+    if (copies->n > 0)
+        device_cast_list(copies->device, copies->stream, copies->at, copies->n, copies->scale, false);
+    copies->n = 0;
+}
+
+/* from NULL: zeros */
+static void add_copy(struct copies *copies, void *to, enum fsdp_dtype to_dtype, const void *from,
+                     enum fsdp_dtype from_dtype, size_t n_elems)
+{
+    if (n_elems == 0)
+        return;
+    if (copies->n == MAX_COPIES)
+        make_copies(copies);
+    copies->at[copies->n++] = (struct device_cast){
+        .to = to, .from = from, .n_elems = n_elems, .to_dtype = to_dtype, .from_dtype = from_dtype
+    };
+}
+
 /* Rank `rank`'s part of a parameter, cut over n_ranks, between `part` and the whole tensor. */
-static void move_part(const struct plan_param *param, struct device *device, int n_ranks, int rank,
-                      char *part, enum fsdp_dtype part_dtype, char *whole, enum fsdp_dtype whole_dtype,
-                      bool to_whole, struct device_stream *stream)
+static void move_part(const struct plan_param *param, int n_ranks, int rank, char *part,
+                      enum fsdp_dtype part_dtype, char *whole, enum fsdp_dtype whole_dtype, bool to_whole,
+                      struct copies *copies)
 {
     const struct layout_cut cut = cut_of(param);
 
@@ -78,12 +118,10 @@ static void move_part(const struct plan_param *param, struct device *device, int
         char *in_part = part + piece.shard_at * fsdp_dtype_size(part_dtype);
         char *in_whole = whole + piece.whole_at * fsdp_dtype_size(whole_dtype);
 
-        if (piece.n_elems == 0)
-            continue;
         if (to_whole)
-            device->ops->cast(stream, in_whole, whole_dtype, in_part, part_dtype, piece.n_elems, 1.0f, false);
+            add_copy(copies, in_whole, whole_dtype, in_part, part_dtype, piece.n_elems);
         else
-            device->ops->cast(stream, in_part, part_dtype, in_whole, whole_dtype, piece.n_elems, 1.0f, false);
+            add_copy(copies, in_part, part_dtype, in_whole, whole_dtype, piece.n_elems);
     }
 }
 
@@ -92,14 +130,17 @@ void param_group_slice(const struct param_group *group, struct device *device, c
 {
     const struct plan_group *layout = layout_of(group);
     const enum fsdp_dtype dtype = layout->param_dtype;
+    struct copies copies;
 
+    begin_copies(&copies, device, stream, 1.0f);
     device->ops->fill_zero(stream, slice, layout->slice_row_elems * fsdp_dtype_size(dtype));
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
 
-        move_part(param, device, layout->k, rank, elem(slice, dtype, param->slice_offset), dtype,
-                  elem(whole, dtype, param->whole_offset), dtype, false, stream);
+        move_part(param, layout->k, rank, elem(slice, dtype, param->slice_offset), dtype,
+                  elem(whole, dtype, param->whole_offset), dtype, false, &copies);
     }
+    make_copies(&copies);
 }
 
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
@@ -110,22 +151,25 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
     const void *rows = gathered != NULL ? gathered : group->shards;
     const bool slices = n_rows != layout->W;
     const size_t row_elems = slices ? layout->slice_row_elems : layout->row_elems;
+    struct copies copies;
 
+    begin_copies(&copies, device, stream, 1.0f);
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
 
         for (int rank = 0; rank < n_rows; rank++)
-            move_part(param, device, n_rows, rank,
+            move_part(param, n_rows, rank,
                       elem(rows, from,
                            row_elems * (size_t)rank + (slices ? param->slice_offset : param->row_offset)),
                       from, elem(whole, layout->param_dtype, param->whole_offset), layout->param_dtype, true,
-                      stream);
+                      &copies);
     }
+    make_copies(&copies);
 }
 
 /* One rank's part of a gradient into its row: the pieces, then zeros up to the chunk. NULL: zeros alone. */
-static void pack_part(const struct plan_group *layout, const struct plan_param *param, struct device *device,
-                      const void *grad, int rank, char *to, struct device_stream *stream)
+static void pack_part(const struct plan_group *layout, const struct plan_param *param, const void *grad,
+                      int rank, char *to, struct copies *copies)
 {
     const struct layout_cut cut = cut_of(param);
     const size_t size = fsdp_dtype_size(layout->reduce_dtype);
@@ -134,30 +178,31 @@ static void pack_part(const struct plan_group *layout, const struct plan_param *
     for (size_t k = 0; grad != NULL && k < cut.outer; k++) {
         const struct layout_piece piece = layout_piece_of(&cut, layout->W, rank, k);
 
-        if (piece.n_elems > 0)
-            device->ops->cast(stream, to + piece.shard_at * size, layout->reduce_dtype,
-                              elem(grad, layout->grad_dtype, piece.whole_at), layout->grad_dtype,
-                              piece.n_elems, layout->division.before, false);
+        add_copy(copies, to + piece.shard_at * size, layout->reduce_dtype,
+                 elem(grad, layout->grad_dtype, piece.whole_at), layout->grad_dtype, piece.n_elems);
         filled += piece.n_elems;
     }
-    if (filled < param->chunk_elems)
-        device->ops->fill_zero(stream, to + filled * size, (param->chunk_elems - filled) * size);
+    add_copy(copies, to + filled * size, layout->reduce_dtype, NULL, layout->reduce_dtype,
+             param->chunk_elems - filled);
 }
 
 void param_group_pack(const struct param_group *group, struct device *device, const void *const *grads,
                       void *packed, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
+    struct copies copies;
 
+    begin_copies(&copies, device, stream, layout->division.before);
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
 
         for (int rank = 0; param->trains && rank < layout->W; rank++)
-            pack_part(layout, param, device, grads[i], rank,
+            pack_part(layout, param, grads[i], rank,
                       elem(packed, layout->reduce_dtype,
                            layout->grad_row_elems * (size_t)rank + param->grad_offset),
-                      stream);
+                      &copies);
     }
+    make_copies(&copies);
 }
 
 void *param_group_own_row(const struct param_group *group, const struct fsdp_comm *comm, void *packed)

@@ -287,7 +287,7 @@ static void check_launch(struct emulate_size blocks, struct emulate_size block, 
     if (shared_bytes > EMULATE_MAX_SHARED_BYTES)
         refuse(NULL, "more shared memory than an sm_80 has", NULL, NULL);
     if (argument_bytes > EMULATE_MAX_ARGUMENT_BYTES)
-        refuse(NULL, "more than 4096 bytes of arguments", NULL, NULL);
+        refuse(NULL, "more than 32764 bytes of arguments", NULL, NULL);
 }
 
 static void begin_block(unsigned block, struct emulate_size blocks, struct emulate_size block_size,

@@ -43,7 +43,7 @@ enum {
     EMULATE_SLOT_BYTES = 64, /* what a lane may show its warp at once */
     EMULATE_MAX_THREADS = 1024,
     EMULATE_MAX_SHARED_BYTES = 163 * 1024, /* what a block of sm_80 may ask for */
-    EMULATE_MAX_ARGUMENT_BYTES = 4096,
+    EMULATE_MAX_ARGUMENT_BYTES = 32764,    /* of CUDA 12.1 and later, on sm_70 and later */
 };
 
 /**
@@ -55,12 +55,12 @@ int emulate_launch(const char *kernel, struct emulate_size grid, struct emulate_
                    const void *argument);
 
 /**
- * Who keeps launches for later, a copy of `call` (size_bytes) each, to be launched in the order of their stream; NULL: nobody, they
- * are done at once.
+ * Who keeps launches of `kernel` for later, a copy of `call` (size_bytes) each, to be launched in the order of their stream; NULL:
+ * nobody, they are done at once.
  */
 struct CUstream_st;
-typedef int (*emulate_queue_fn)(struct CUstream_st *stream, int (*launch)(const void *call), const void *call,
-                                size_t size_bytes);
+typedef int (*emulate_queue_fn)(const char *kernel, struct CUstream_st *stream,
+                                int (*launch)(const void *call), const void *call, size_t size_bytes);
 extern emulate_queue_fn emulate_queue;
 
 /** How many kernels have been launched so far, and how many switches of threads that took. */

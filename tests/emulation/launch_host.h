@@ -64,7 +64,7 @@ inline void atomic_max(unsigned *to, unsigned value)
 /* One launch: where, and the kernel with its arguments; a thread's body is a call with them. */
 template <class... P> struct emulated_call {
     void (*kernel)(P...);
-    std::tuple<P...> arguments;
+    std::tuple<std::decay_t<P>...> arguments;
     const char *name;
     struct emulate_size grid, block;
     size_t shared_bytes;
@@ -90,14 +90,15 @@ int launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                   struct CUstream_st *stream, const A &...arguments)
 {
     const emulated_call<P...> call = { kernel,
-                                       std::tuple<P...>(static_cast<P>(arguments)...),
+                                       std::tuple<std::decay_t<P>...>(static_cast<P>(arguments)...),
                                        name,
                                        { grid.x, grid.y, grid.z },
                                        { block.x, block.y, block.z },
                                        shared_bytes };
 
-    return emulate_queue != nullptr ? emulate_queue(stream, emulated_call<P...>::launch, &call, sizeof call)
-                                    : emulated_call<P...>::launch(&call);
+    return emulate_queue != nullptr
+               ? emulate_queue(name, stream, emulated_call<P...>::launch, &call, sizeof call)
+               : emulated_call<P...>::launch(&call);
 }
 
 #endif

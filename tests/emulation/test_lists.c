@@ -21,10 +21,11 @@ static size_t length_of(size_t i)
 
 struct optimizer_case {
     bool sgd, momentum;
+    double decay;
     struct kernel_step step;
     struct adamw adamw;
     struct sgd sgd_h;
-    struct kernel_adamw_tensor tensors[N_TENSORS];
+    struct kernel_update updates[N_TENSORS];
     struct operand param, grad, m, v, copy; /* all tensors, one after the other */
 };
 
@@ -33,9 +34,9 @@ static void run_optimizer(void *context)
     struct optimizer_case *c = context;
 
     if (c->sgd)
-        cr_assert_eq(kernel_sgd(NULL, c->tensors, N_TENSORS, &c->sgd_h, &c->step), 0);
+        cr_assert_eq(kernel_sgd(NULL, c->updates, N_TENSORS, &c->sgd_h, &c->step), 0);
     else
-        cr_assert_eq(kernel_adamw(NULL, c->tensors, N_TENSORS, &c->adamw, &c->step), 0);
+        cr_assert_eq(kernel_adamw(NULL, c->updates, N_TENSORS, &c->adamw, &c->step), 0);
 }
 
 static void prepare(struct optimizer_case *c, enum fsdp_dtype grad_dtype)
@@ -52,7 +53,7 @@ static void prepare(struct optimizer_case *c, enum fsdp_dtype grad_dtype)
     for (size_t i = 0; i < n; i++)
         ((float *)c->v.data)[i] = c->v.values[i] = fabsf(c->v.values[i]);
     for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
-        c->tensors[i] = (struct kernel_adamw_tensor){
+        c->updates[i] = (struct kernel_update){
             .param = (float *)c->param.data + at,
             .grad = (const char *)c->grad.data + at * fsdp_dtype_size(grad_dtype),
             .m = c->sgd && !c->momentum ? NULL : (float *)c->m.data + at,
@@ -62,20 +63,40 @@ static void prepare(struct optimizer_case *c, enum fsdp_dtype grad_dtype)
             .first = (1ull << 34) + i * 1000 + 3,
             .key = rng_key(7, "round"),
             .grad_dtype = grad_dtype,
+            .lr = 1e-2 / (1 + (double)(i % 3)),
+            .weight_decay = i % 4 == 0 ? 0 : c->decay,
+            .grad_scale = i % 5 == 0 ? 1.0f : 0.7f,
         };
 }
 
 /* The copy of element i of tensor t, by the rule of kernels.h. */
 static uint16_t rounded(const struct optimizer_case *c, size_t t, size_t i, float value)
 {
-    const uint64_t at = c->tensors[t].first + i;
+    const uint64_t at = c->updates[t].first + i;
     uint32_t words[4], bits;
 
     if (!c->step.stochastic_rounding)
         return bf16_of_f32(value);
-    rng_philox(c->tensors[t].key, c->step.step, at / 4, words);
+    rng_philox(c->updates[t].key, c->step.step, at / 4, words);
     memcpy(&bits, &value, sizeof bits);
     return (uint16_t)((bits + (words[at % 4] & 0xffffu)) >> 16);
+}
+
+/* The same by ref, one tensor at a time, each with its own rates. */
+static void update_as_ref(const struct optimizer_case *c, const struct kernel_update *update, float *param,
+                          const float *grad, float *m, float *v)
+{
+    const float scale =
+        update->grad_scale * (c->step.grad_scale_device == NULL ? 1 : *c->step.grad_scale_device);
+    struct adamw adamw = c->adamw;
+    struct sgd sgd = c->sgd_h;
+
+    adamw.lr = sgd.lr = update->lr;
+    adamw.weight_decay = sgd.weight_decay = update->weight_decay;
+    if (c->sgd)
+        ref_sgd(NULL, NULL, param, grad, c->momentum ? m : NULL, update->n_elems, &sgd, scale, c->step.step);
+    else
+        ref_adamw(NULL, NULL, param, grad, m, v, update->n_elems, &adamw, scale, c->step.step);
 }
 
 static void check_optimizer(struct optimizer_case *c, enum fsdp_dtype grad_dtype)
@@ -93,14 +114,8 @@ static void check_optimizer(struct optimizer_case *c, enum fsdp_dtype grad_dtype
 
     under_schedules(run_optimizer, c, outputs, 4);
 
-    if (c->sgd)
-        ref_sgd(NULL, NULL, param, c->grad.values, c->momentum ? m : NULL, n, &c->sgd_h,
-                c->step.grad_scale * (c->step.grad_scale_device == NULL ? 1 : *c->step.grad_scale_device),
-                c->step.step);
-    else
-        ref_adamw(NULL, NULL, param, c->grad.values, m, v, n, &c->adamw,
-                  c->step.grad_scale * (c->step.grad_scale_device == NULL ? 1 : *c->step.grad_scale_device),
-                  c->step.step);
+    for (size_t t = 0, at = 0; t < N_TENSORS; at += length_of(t), t++)
+        update_as_ref(c, &c->updates[t], param + at, c->grad.values + at, m + at, v + at);
     expect_exact(&c->param, param, "param");
     expect_exact(&c->m, m, "m");
     expect_exact(&c->v, v, "v");
@@ -116,9 +131,9 @@ Test(emulated_lists, adamw_keeps_refs_bits)
     const float clip = 0.25f;
 
     for (int v = 0; v < 8; v++) {
-        struct optimizer_case c = { .adamw = { 1e-2, 0.9, 0.95, 1e-8, v & 1 ? 0.1 : 0 },
-                                    .step = { .grad_scale = 0.7f,
-                                              .grad_scale_device = v & 2 ? &clip : NULL,
+        struct optimizer_case c = { .decay = v & 1 ? 0.1 : 0,
+                                    .adamw = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 },
+                                    .step = { .grad_scale_device = v & 2 ? &clip : NULL,
                                               .step = v & 4 ? 1 : 300,
                                               .stochastic_rounding = v & 1 } };
 
@@ -131,8 +146,9 @@ Test(emulated_lists, sgd_keeps_refs_bits)
     for (int v = 0; v < 8; v++) {
         struct optimizer_case c = { .sgd = true,
                                     .momentum = v & 1,
-                                    .sgd_h = { 1e-1, v & 1 ? 0.9 : 0, v & 2 ? 0.01 : 0 },
-                                    .step = { .grad_scale = 0.5f, .step = v & 4 ? 1 : 2 } };
+                                    .decay = v & 2 ? 0.01 : 0,
+                                    .sgd_h = { .momentum = v & 1 ? 0.9 : 0 },
+                                    .step = { .step = v & 4 ? 1 : 2 } };
 
         check_optimizer(&c, v & 2 ? FSDP_BF16 : FSDP_F32);
     }
@@ -141,8 +157,8 @@ Test(emulated_lists, sgd_keeps_refs_bits)
 Test(emulated_lists, stochastic_rounding_is_right_on_average)
 {
     enum { N = 4096 };
-    struct optimizer_case c = { .adamw = { 0, 0.9, 0.95, 1e-8, 0 },
-                                .step = { .grad_scale = 1, .step = 1, .stochastic_rounding = true } };
+    struct optimizer_case c = { .adamw = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 },
+                                .step = { .step = 1, .stochastic_rounding = true } };
     const float value = 1.0f + 0x1p-9f; /* a quarter of the way from 1 to its neighbour above, 1 + 2^-7 */
     int above = 0;
 
@@ -153,11 +169,17 @@ Test(emulated_lists, stochastic_rounding_is_right_on_average)
     c.copy = operand_empty(FSDP_BF16, N);
     for (size_t i = 0; i < N; i++)
         ((float *)c.param.data)[i] = value;
-    c.tensors[0] =
-        (struct kernel_adamw_tensor){ c.param.data,        c.grad.data, c.m.data, c.v.data, c.copy.data, N, 0,
-                                      rng_key(1, "round"), FSDP_F32 };
+    c.updates[0] = (struct kernel_update){ .param = c.param.data,
+                                           .grad = c.grad.data,
+                                           .m = c.m.data,
+                                           .v = c.v.data,
+                                           .copy = c.copy.data,
+                                           .n_elems = N,
+                                           .key = rng_key(1, "round"),
+                                           .grad_dtype = FSDP_F32,
+                                           .grad_scale = 1 };
 
-    cr_assert_eq(kernel_adamw(NULL, c.tensors, 1, &c.adamw, &c.step), 0);
+    cr_assert_eq(kernel_adamw(NULL, c.updates, 1, &c.adamw, &c.step), 0);
 
     operand_read(&c.copy);
     for (size_t i = 0; i < N; i++) {
@@ -169,7 +191,7 @@ Test(emulated_lists, stochastic_rounding_is_right_on_average)
 }
 
 struct cast_case {
-    struct kernel_cast_entry casts[N_TENSORS];
+    struct device_cast casts[N_TENSORS];
     float scale;
     bool accumulate;
     struct operand to, from;
@@ -180,6 +202,12 @@ static void run_cast(void *context)
     struct cast_case *c = context;
 
     cr_assert_eq(kernel_cast(NULL, c->casts, N_TENSORS, c->scale, c->accumulate), 0);
+}
+
+/* The padding of a gradient's rows goes in the same list. */
+static bool is_zeros(const struct cast_case *c, size_t i)
+{
+    return !c->accumulate && i % 6 == 1;
 }
 
 Test(emulated_lists, cast_is_the_cpus_bit_for_bit)
@@ -196,13 +224,19 @@ Test(emulated_lists, cast_is_the_cpus_bit_for_bit)
         c.from = operand_random(from, n, 2, 1.0f);
         expected = operand_copy(&c.to);
         for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
-            c.casts[i] = (struct kernel_cast_entry){ (char *)c.to.data + at * fsdp_dtype_size(to),
-                                                     (char *)c.from.data + at * fsdp_dtype_size(from),
-                                                     length_of(i), to, from };
+            c.casts[i] =
+                (struct device_cast){ (char *)c.to.data + at * fsdp_dtype_size(to),
+                                      is_zeros(&c, i) ? NULL
+                                                      : (char *)c.from.data + at * fsdp_dtype_size(from),
+                                      length_of(i), to, from };
 
         under_schedules(run_cast, &c, outputs, 1);
 
         cpu_cast_elems(expected.data, to, c.from.data, from, n, c.scale, c.accumulate);
+        for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++)
+            if (is_zeros(&c, i))
+                memset((char *)expected.data + at * fsdp_dtype_size(to), 0,
+                       length_of(i) * fsdp_dtype_size(to));
         cr_assert_arr_eq(c.to.data, expected.data, n * fsdp_dtype_size(to), "variant %d", v);
         cases_end();
     }
@@ -210,25 +244,30 @@ Test(emulated_lists, cast_is_the_cpus_bit_for_bit)
 
 Test(emulated_lists, what_is_no_float_is_refused)
 {
-    const struct kernel_cast_entry cast = { NULL, NULL, 1, FSDP_F32, FSDP_I32 };
+    const float one = 1;
+    const struct device_cast cast = { NULL, &one, 1, FSDP_F32, FSDP_I32 },
+                             sum_of_zeros = { NULL, NULL, 1, FSDP_F32, FSDP_F32 };
     const struct kernel_span span = { NULL, 1, FSDP_I64 };
-    const struct kernel_adamw_tensor tensor = { .n_elems = 1, .grad_dtype = FSDP_F64 };
-    const struct kernel_step step = { .grad_scale = 1, .step = 1 };
+    const struct kernel_update update = { .n_elems = 1, .grad_dtype = FSDP_F64 };
+    const struct kernel_step step = { .step = 1 };
     const struct adamw h = { 1, 0.9, 0.95, 1, 0 };
     const uint64_t before = emulate_launches();
     double out;
 
     cr_assert_eq(kernel_cast(NULL, &cast, 1, 1, false), 1);
     cr_assert_eq(kernel_sum_powers(NULL, &span, 1, 2, &out, NULL), 1);
-    cr_assert_eq(kernel_adamw(NULL, &tensor, 1, &h, &step), 1);
+    cr_assert_eq(kernel_cast(NULL, &sum_of_zeros, 1, 1, true), 1);
+    cr_assert_eq(kernel_adamw(NULL, &update, 1, &h, &step), 1);
     cr_assert_eq(emulate_launches(), before);
 }
 
+enum { N_SPANS = N_TENSORS + 1, LAST_SPAN = 17000 }; /* the last one is of two chunks */
+
 struct power_case {
-    struct kernel_span spans[N_TENSORS + 1];
+    struct kernel_span spans[N_SPANS];
     size_t n_spans;
     double p;
-    struct operand x, out; /* out: the double, as two float32 */
+    struct operand x, out; /* out: doubles, each as two float32 */
     void *scratch;
 };
 
@@ -239,16 +278,32 @@ static void run_powers(void *context)
     cr_assert_eq(kernel_sum_powers(NULL, c->spans, c->n_spans, c->p, c->out.data, c->scratch), 0);
 }
 
-static double powers_of(struct power_case *c)
+static void take_powers(struct power_case *c, double *sums)
 {
     struct operand *outputs[] = { &c->out };
-    double sum;
 
-    c->out = operand_empty(FSDP_F32, 2);
+    c->out = operand_empty(FSDP_F32, 2 * c->n_spans);
     c->scratch = case_bytes(kernel_sum_powers_scratch(c->spans, c->n_spans));
     under_schedules(run_powers, c, outputs, 1);
-    memcpy(&sum, c->out.data, sizeof sum);
-    return sum;
+    memcpy(sums, c->out.data, c->n_spans * sizeof *sums);
+}
+
+static size_t span_length(size_t i)
+{
+    return i < N_TENSORS ? length_of(i) : LAST_SPAN;
+}
+
+static void prepare_powers(struct power_case *c, enum fsdp_dtype dtype, uint64_t seed)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < N_SPANS; i++)
+        n += span_length(i);
+    c->x = operand_random(dtype, n, seed, 1.0f);
+    for (size_t i = 0, at = 0; i < N_SPANS; at += span_length(i), i++)
+        c->spans[i] =
+            (struct kernel_span){ (char *)c->x.data + at * fsdp_dtype_size(dtype), span_length(i), dtype };
+    c->n_spans = N_SPANS;
 }
 
 Test(emulated_lists, sums_of_powers_are_refs)
@@ -256,44 +311,95 @@ Test(emulated_lists, sums_of_powers_are_refs)
     static const double orders[] = { 1, 2, 3, 2.5, INFINITY };
 
     for (size_t v = 0; v < 10; v++) {
-        const enum fsdp_dtype dtype = v / 5 ? FSDP_BF16 : FSDP_F32;
         struct power_case c = { .p = orders[v % 5] };
-        double got, expected;
-        size_t n = 17000; /* the last span, of two chunks */
+        double got[N_SPANS];
 
-        for (size_t i = 0; i < N_TENSORS; i++)
-            n += length_of(i);
-        c.x = operand_random(dtype, n, v, 1.0f);
-        for (size_t i = 0, at = 0; i <= N_TENSORS; i++) {
-            const size_t length = i < N_TENSORS ? length_of(i) : 17000;
+        prepare_powers(&c, v / 5 ? FSDP_BF16 : FSDP_F32, v);
 
-            c.spans[c.n_spans++] =
-                (struct kernel_span){ (char *)c.x.data + at * fsdp_dtype_size(dtype), length, dtype };
-            at += length;
+        take_powers(&c, got);
+
+        for (size_t i = 0, at = 0; i < N_SPANS; at += span_length(i), i++) {
+            const double expected = ref_sum_powers(NULL, NULL, c.x.values + at, span_length(i), c.p);
+
+            cr_assert(fabs(got[i] - expected) <= 1e-13 * expected, "p = %g, span %zu: %.17g, not %.17g", c.p,
+                      i, got[i], expected);
         }
-
-        got = powers_of(&c);
-
-        expected = ref_sum_powers(NULL, NULL, c.x.values, n, c.p);
-        cr_assert(fabs(got - expected) <= 1e-13 * expected, "p = %g: %.17g, not %.17g", c.p, got, expected);
         cases_end();
     }
 }
 
-Test(emulated_lists, a_nan_is_seen_in_every_norm_and_nothing_is_zero)
+Test(emulated_lists, a_span_has_the_bits_that_it_has_alone)
+{
+    struct power_case all = { .p = 2 };
+    double together[N_SPANS], alone;
+
+    prepare_powers(&all, FSDP_F32, 3);
+    take_powers(&all, together);
+
+    for (size_t i = 0; i < N_SPANS; i++) {
+        struct power_case one = { .p = 2, .n_spans = 1, .spans = { all.spans[i] } };
+
+        take_powers(&one, &alone);
+        cr_assert_eq(memcmp(&alone, &together[i], sizeof alone), 0, "span %zu: %.17g, not %.17g", i,
+                     together[i], alone);
+    }
+}
+
+Test(emulated_lists, a_nan_is_seen_in_every_norm)
 {
     static const double orders[] = { 1, 2, INFINITY };
 
     for (size_t v = 0; v < 3; v++) {
         struct power_case c = { .p = orders[v], .n_spans = 1 };
+        double sum;
 
         c.x = operand_random(FSDP_F32, 500, v, 1.0f);
         ((float *)c.x.data)[v * 200] = NAN;
         c.spans[0] = (struct kernel_span){ c.x.data, 500, FSDP_F32 };
-        cr_assert(isnan(powers_of(&c)));
-        c.n_spans = 0;
-        cr_assert_eq(powers_of(&c), 0);
+        take_powers(&c, &sum);
+        cr_assert(isnan(sum));
     }
+}
+
+/* What a launch holds is told in kernels.h; here, that it is so, and that the pieces of a longer list join. */
+Test(emulated_lists, a_group_is_one_launch)
+{
+    enum { N = 1700 };
+    static const struct {
+        size_t n;
+        uint64_t launches;
+    } copies[] = { { 0, 0 }, { 1, 1 }, { 99, 1 }, { 100, 1 }, { 790, 1 }, { N, 3 } };
+    static struct device_cast casts[N];
+    static struct kernel_update updates[400];
+    const struct adamw h = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 };
+    const struct kernel_step step = { .step = 1 };
+    struct operand from = operand_random(FSDP_F32, N, 1, 1.0f), to = operand_empty(FSDP_BF16, N),
+                   m = operand_random(FSDP_F32, N, 1, 0.0f), v = operand_random(FSDP_F32, N, 1, 0.0f);
+    uint64_t before;
+
+    for (size_t i = 0; i < N; i++)
+        casts[i] =
+            (struct device_cast){ (uint16_t *)to.data + i, (float *)from.data + i, 1, FSDP_BF16, FSDP_F32 };
+    for (size_t i = 0; i < 400; i++)
+        updates[i] = (struct kernel_update){ .param = (float *)from.data + i,
+                                             .grad = (float *)from.data + i,
+                                             .m = (float *)m.data + i,
+                                             .v = (float *)v.data + i,
+                                             .n_elems = 1,
+                                             .grad_dtype = FSDP_F32 };
+
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        before = emulate_launches();
+        cr_assert_eq(kernel_cast(NULL, casts, copies[i].n, 1, false), 0);
+        cr_assert_eq(emulate_launches() - before, copies[i].launches, "%zu copies", copies[i].n);
+    }
+    operand_read(&to);
+    expect_exact(&to, from.values, "copies of three launches");
+    before = emulate_launches();
+    cr_assert_eq(kernel_adamw(NULL, updates, 330, &h, &step), 0);
+    cr_assert_eq(emulate_launches() - before, 1);
+    cr_assert_eq(kernel_adamw(NULL, updates, 400, &h, &step), 0);
+    cr_assert_eq(emulate_launches() - before, 3);
 }
 
 Test(emulated_lists, the_clipping_coefficient_is_pytorchs)

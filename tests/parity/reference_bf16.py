@@ -22,7 +22,7 @@ import torch.multiprocessing as mp
 import reference
 
 WORLDS = (1, 2, 4)
-SHAPES = ("plain", "short", "long")
+SHAPES = ("plain", "short", "long", "gpt2")
 
 
 def bf16_rank(rank, world, case, reduce_dtype, store, out):
@@ -66,6 +66,7 @@ def main():
     torch.set_num_threads(1)
     for shape in options.shape or SHAPES:
         case = {**reference.COMMON, **reference.SHAPES[shape], **reference.OPTIMIZERS["adamw"]}
+        case["optimizer.lr"] = reference.RATES.get((shape, "adamw"), case["optimizer.lr"])
         exact = reference.train(case, reference.build(case, torch.float64))
         with open(options.out / f"{shape}.bf16.txt", "w") as file:
             head = [line.replace("reference.py", "reference_bf16.py") for line in reference.HEAD]

@@ -2,6 +2,7 @@
  * Opens the device as a program does: with a GPU
  * it is the GPU's, with FSDP_CUDA_PLUGIN the emulated one. A line for each operation: "ok - NAME" or "not ok - NAME: how far".
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
+#include "shard_runtime/device/cpu_cast.h"
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/device/plugin.h"
 #include "shard_runtime/numerics/numerics.h"
@@ -19,6 +21,7 @@ static struct numerics cuda, ref;
 static struct fsdp_err err;
 static int n_failed;
 static uint64_t key = 1;
+static uint64_t (*tally)(const char *what); /* NULL on a GPU */
 
 static void require(enum fsdp_status status)
 {
@@ -94,6 +97,56 @@ static void compare(const char *name, struct tensor t, double allowed)
     free(got);
 }
 
+/* The bfloat16 numbers in the first half of a tensor's memory on the device, as float32 in all of it. */
+static void widen_on_device(struct tensor t)
+{
+    uint16_t *narrow = malloc(t.n * sizeof *narrow);
+    float *wide = malloc(t.n * sizeof *wide);
+
+    device.ops->copy(stream, narrow, t.device, t.n * sizeof *narrow, DEVICE_COPY_FROM);
+    require(device.ops->synchronize(stream, &err));
+    for (size_t i = 0; i < t.n; i++)
+        wide[i] = bf16_to_f32(narrow[i]);
+    device.ops->copy(stream, t.device, wide, t.n * sizeof *wide, DEVICE_COPY_TO);
+    require(device.ops->synchronize(stream, &err));
+    free(narrow), free(wide);
+}
+
+/* Round a tensor to bfloat16: its values on the host, and in the first half of its memory on the device. */
+static void narrow_both(struct tensor t)
+{
+    uint16_t *narrow = malloc(t.n * sizeof *narrow);
+
+    for (size_t i = 0; i < t.n; i++)
+        t.host[i] = bf16_to_f32(narrow[i] = bf16_of_f32(t.host[i]));
+    device.ops->copy(stream, t.device, narrow, t.n * sizeof *narrow, DEVICE_COPY_TO);
+    require(device.ops->synchronize(stream, &err));
+    free(narrow);
+}
+
+/* How many `what` the emulated device was given so far. */
+static uint64_t tally_of(const char *what)
+{
+    return tally != NULL ? tally(what) : 0;
+}
+
+static void say_launches(const char *name, const char *kernel, uint64_t before, uint64_t expected)
+{
+    if (tally != NULL)
+        say(name, fabs((double)(tally_of(kernel) - before) - (double)expected), 0);
+    else
+        printf("skip - cuda row: %s: a GPU does not count launches\n", name);
+}
+
+/* Where the device is the emulated one, its library is loaded by now. */
+static void find_tally(void)
+{
+    void *runtime = dlopen("libcudart_emulated.so", RTLD_NOW | RTLD_NOLOAD);
+
+    if (runtime != NULL)
+        *(void **)&tally = dlsym(runtime, "emulated_tally_of");
+}
+
 /* --- products: sums of k terms in float32, in another order: k * 6e-8 at worst, much less in the mean -------- */
 
 static void check_matmul(const char *name, struct matmul_desc d, size_t n_a, size_t n_b, size_t n_c)
@@ -154,6 +207,104 @@ static void check_products(void)
     check_matmul("product with one column", d, M * K, K, M);
     d = (struct matmul_desc){ .outer = 1, .inner = 1, .m = M, .n = N, .k = 0, .a = mk, .b = kn, .c = mn };
     check_matmul("an empty sum", d, 1, 1, M * N);
+}
+
+/* The product of a linear's weight gradient, dy^T x, and the sums of dy over its rows beside it: k terms in float32 each. */
+static void check_sums(const char *name, enum matmul_beside which, bool narrow)
+{
+    enum { M = 40, N = 24, K = 48 };
+    struct matmul_desc d = { .outer = 1,
+                             .inner = 1,
+                             .m = M,
+                             .n = N,
+                             .k = K,
+                             .a = { .row_stride = 1, .col_stride = M },
+                             .b = { .row_stride = N, .col_stride = 1 },
+                             .c = { .row_stride = N, .col_stride = 1 },
+                             .dtype = narrow ? FSDP_BF16 : FSDP_F32,
+                             .alpha = 1.0f,
+                             .beside = which };
+    const size_t n_sums = which == MATMUL_SUMS_OF_A ? M : N;
+    struct tensor a = make(M * K), b = make(K * N), c = make(M * N), sums = make(n_sums);
+    struct matmul *ours, *theirs;
+    size_t our_bytes, their_bytes;
+    void *our_scratch, *their_scratch;
+    enum fsdp_status status = cuda.ops->matmul_create(&cuda, &d, &ours, &our_bytes, &err);
+    const uint64_t before = tally_of("product with sums");
+
+    if (status == FSDP_ERR_UNSUPPORTED) {
+        printf("skip - cuda row: %s: %s\n", name, err.message);
+        drop(a), drop(b), drop(c), drop(sums);
+        return;
+    }
+    require(status);
+    require(device.ops->alloc(&device, our_bytes, &our_scratch, &err));
+    if (narrow) {
+        narrow_both(a);
+        narrow_both(b);
+    }
+    require(cuda.ops->matmul_run_beside(ours, stream, a.device, b.device, NULL, sums.device, c.device,
+                                        our_scratch, &err));
+    cuda.ops->matmul_destroy(ours);
+    d.beside = MATMUL_NOTHING;
+    d.dtype = FSDP_F32;
+    require(ref.ops->matmul_create(&ref, &d, &theirs, &their_bytes, &err));
+    their_scratch = malloc(their_bytes + 1);
+    require(ref.ops->matmul_run(theirs, NULL, a.host, b.host, NULL, c.host, their_scratch, &err));
+    ref.ops->matmul_destroy(theirs);
+    ref.ops->column_sum(&ref, NULL, which == MATMUL_SUMS_OF_A ? a.host : b.host, sums.host, K, n_sums, false);
+    compare(name, c, 1e-5);
+    compare("and its sums", sums, 1e-5);
+    say_launches("in one call", "product with sums", before, 1);
+    device.ops->free(&device, our_scratch, our_bytes);
+    free(their_scratch);
+    drop(a), drop(b), drop(c), drop(sums);
+}
+
+/* A linear and GELU by tanh: c, and beside it what went in. GELU's slope is at most 1.13. */
+static void check_gelu_product(void)
+{
+    enum { M = 21, N = 24, K = 40 };
+    struct matmul_desc d = { .outer = 1,
+                             .inner = 1,
+                             .m = M,
+                             .n = N,
+                             .k = K,
+                             .a = { .row_stride = K, .col_stride = 1 },
+                             .b = { .row_stride = 1, .col_stride = K },
+                             .c = { .row_stride = N, .col_stride = 1 },
+                             .alpha = 1.0f,
+                             .bias = true,
+                             .beside = MATMUL_BEFORE_GELU };
+    struct tensor a = make(M * K), b = make(K * N), bias = make(N), c = make(M * N), before = make(M * N);
+    const uint64_t tallied = tally_of("product with gelu");
+    struct matmul *ours, *theirs;
+    size_t our_bytes, their_bytes;
+    void *our_scratch, *their_scratch;
+    enum fsdp_status status = cuda.ops->matmul_create(&cuda, &d, &ours, &our_bytes, &err);
+
+    if (status == FSDP_ERR_UNSUPPORTED) {
+        printf("skip - cuda row: product and GELU by tanh: %s\n", err.message);
+    } else {
+        require(status);
+        d.beside = MATMUL_NOTHING;
+        require(ref.ops->matmul_create(&ref, &d, &theirs, &their_bytes, &err));
+        require(device.ops->alloc(&device, our_bytes, &our_scratch, &err));
+        their_scratch = malloc(their_bytes + 1);
+        require(cuda.ops->matmul_run_beside(ours, stream, a.device, b.device, bias.device, before.device,
+                                            c.device, our_scratch, &err));
+        require(
+            ref.ops->matmul_run(theirs, NULL, a.host, b.host, bias.host, before.host, their_scratch, &err));
+        ref.ops->gelu_tanh(&ref, NULL, before.host, c.host, M * N);
+        compare("product and GELU by tanh", c, 1e-5);
+        compare("and what went into it", before, 1e-5);
+        say_launches("in one call", "product with gelu", tallied, 1);
+        cuda.ops->matmul_destroy(ours);
+        ref.ops->matmul_destroy(theirs);
+        device.ops->free(&device, our_scratch, our_bytes);
+        free(their_scratch);
+    }
+    drop(a), drop(b), drop(bias), drop(c), drop(before);
 }
 
 static void check_bf16_product(void)
@@ -310,6 +461,211 @@ static void check_tokens(void)
     drop(table), drop(positions), drop(out), drop(dtable), drop(dpositions), drop(logits), drop(dlogits);
 }
 
+/* --- attention ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Causal, q, k and v apart or side by side in one row as GPT-2's c_attn gives them. In float32 sums of at most `seq` terms in
+ * another order; in bfloat16 by mma: D and dS are rounded to 8 bits before their products, the results once more.
+ */
+static void check_attention(const char *name, bool packed, bool narrow, size_t head_dim, double allowed)
+{
+    enum { BATCH = 2, SEQ = 37, HEADS = 2, N_PARTS = 3 };
+    const size_t features = HEADS * head_dim, stride = packed ? N_PARTS * features : features,
+                 rows = BATCH * SEQ, part = packed ? features : rows * features;
+    const struct fused_attention_desc ours_desc = {
+        .shape = { .batch = BATCH, .seq = SEQ, .heads = HEADS, .head_dim = head_dim, .causal = true },
+        .dtype = narrow ? FSDP_BF16 : FSDP_F32,
+        .scale = 1.0f / sqrtf((float)head_dim),
+        .q_stride = stride,
+        .k_stride = stride,
+        .v_stride = stride,
+        .out_stride = features
+    };
+    struct fused_attention_desc theirs_desc = ours_desc;
+    const size_t size = fsdp_dtype_size(ours_desc.dtype);
+    struct tensor qkv = make(rows * features * N_PARTS), out = make(rows * features),
+                  dout = make(rows * features), dqkv = make(rows * features * N_PARTS),
+                  lse = make(BATCH * HEADS * SEQ);
+    struct fused_attention *ours, *theirs;
+    size_t our_bytes[2], their_bytes[2];
+    void *scratch[2], *their_scratch;
+
+    theirs_desc.dtype = FSDP_F32;
+    if (narrow)
+        narrow_both(qkv), narrow_both(dout);
+    require(cuda.ops->attention_create(&cuda, &ours_desc, &ours, &our_bytes[0], &our_bytes[1], &err));
+    require(ref.ops->attention_create(&ref, &theirs_desc, &theirs, &their_bytes[0], &their_bytes[1], &err));
+    for (int i = 0; i < 2; i++)
+        require(device.ops->alloc(&device, our_bytes[i], &scratch[i], &err));
+    their_scratch = malloc((their_bytes[0] > their_bytes[1] ? their_bytes[0] : their_bytes[1]) + 1);
+    for (int who = 0; who < 2; who++) {
+        const bool mine = who == 0;
+        const size_t bytes = mine ? size : sizeof(float);
+        char *x = (char *)(mine ? qkv.device : qkv.host), *dx = (char *)(mine ? dqkv.device : dqkv.host);
+        const struct fused_attention_forward forward = { .q = x,
+                                                         .k = x + part * bytes,
+                                                         .v = x + 2 * part * bytes,
+                                                         .out = mine ? out.device : out.host,
+                                                         .lse = mine ? lse.device : lse.host,
+                                                         .scratch = mine ? scratch[0] : their_scratch };
+        const struct fused_attention_backward backward = { .q = forward.q,
+                                                           .k = forward.k,
+                                                           .v = forward.v,
+                                                           .out = forward.out,
+                                                           .dout = mine ? dout.device : dout.host,
+                                                           .lse = forward.lse,
+                                                           .dq = dx,
+                                                           .dk = dx + part * bytes,
+                                                           .dv = dx + 2 * part * bytes,
+                                                           .scratch = mine ? scratch[1] : their_scratch };
+
+        require((mine ? cuda : ref)
+                    .ops->attention_forward(mine ? ours : theirs, mine ? stream : NULL, &forward, &err));
+        require((mine ? cuda : ref)
+                    .ops->attention_backward(mine ? ours : theirs, mine ? stream : NULL, &backward, &err));
+    }
+    if (narrow)
+        widen_on_device(out), widen_on_device(dqkv);
+    compare(name, out, allowed);
+    compare("its logarithms of sums", lse, allowed);
+    compare("its gradients", dqkv, allowed);
+    cuda.ops->attention_destroy(ours);
+    ref.ops->attention_destroy(theirs);
+    for (int i = 0; i < 2; i++)
+        device.ops->free(&device, scratch[i], our_bytes[i]);
+    free(their_scratch);
+    drop(qkv), drop(out), drop(dout), drop(dqkv), drop(lse);
+}
+
+static void check_attentions(void)
+{
+    check_attention("attention", false, false, 24, 1e-5);
+    check_attention("attention of packed rows", true, false, 24, 1e-5);
+    check_attention("attention of packed rows, heads of 64", true, false, 64, 1e-5);
+    check_attention("attention in bfloat16, heads of 64", false, true, 64, 2e-2);
+    check_attention("attention of packed rows in bfloat16, heads of 64", true, true, 64, 2e-2);
+    check_attention("attention of packed rows in bfloat16, heads of 128", true, true, 128, 2e-2);
+    check_attention("attention of packed rows in bfloat16, heads of 24", true, true, 24, 2e-2);
+}
+
+/* --- lists of tensors: the bits that each has alone, in one launch ----------------------------------------------- */
+
+enum { N_LISTED = 40, LISTED_ELEMS = 700 };
+
+static size_t listed_length(size_t i)
+{
+    return i == 4 ? 0 : i == 9 ? 9001 : 1 + i * 37 % LISTED_ELEMS;
+}
+
+static size_t listed_start(size_t i)
+{
+    size_t at = 0;
+
+    for (size_t j = 0; j < i; j++)
+        at += listed_length(j);
+    return at;
+}
+
+static void list_updates(struct numerics_update *updates, bool on_device, const struct tensor of[4])
+{
+    float *from[4];
+
+    for (int t = 0; t < 4; t++)
+        from[t] = on_device ? of[t].device : of[t].host;
+    for (size_t i = 0; i < N_LISTED; i++)
+        updates[i] =
+            (struct numerics_update){ .param = from[0] + listed_start(i),
+                                      .grad = from[1] + listed_start(i),
+                                      .state = { from[2] + listed_start(i), from[3] + listed_start(i) },
+                                      .n_elems = listed_length(i),
+                                      .lr = 1e-3 * (double)(1 + i % 3),
+                                      .weight_decay = i % 2 ? 0.1 : 0,
+                                      .grad_scale = i % 5 ? 0.5f : 1.0f };
+}
+
+static void check_updates(void)
+{
+    const size_t n = listed_start(N_LISTED);
+    struct tensor of[4] = { make(n), make(n), make(n), make(n) };
+    struct numerics_update ours[N_LISTED], theirs[N_LISTED];
+    const struct adamw adamw = { .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 };
+    const struct sgd sgd = { .momentum = 0.9 };
+    const uint64_t before[2] = { tally_of("adamw_chunks"), tally_of("sgd_chunks") };
+
+    for (size_t i = 0; i < n; i++)
+        of[3].host[i] = fabsf(of[3].host[i]);
+    device.ops->copy(stream, of[3].device, of[3].host, n * sizeof(float), DEVICE_COPY_TO);
+    require(device.ops->synchronize(stream, &err));
+    list_updates(ours, true, of);
+    list_updates(theirs, false, of);
+    numerics_adamw(&cuda, stream, ours, N_LISTED, &adamw, 3);
+    numerics_adamw(&ref, NULL, theirs, N_LISTED, &adamw, 3);
+    compare("AdamW over a list: parameters", of[0], 0);
+    compare("AdamW over a list: first moments", of[2], 0);
+    compare("AdamW over a list: second moments", of[3], 0);
+    say_launches("AdamW over a list is one launch", "adamw_chunks", before[0], 1);
+    numerics_sgd(&cuda, stream, ours, N_LISTED, &sgd, 2);
+    numerics_sgd(&ref, NULL, theirs, N_LISTED, &sgd, 2);
+    compare("SGD over a list: parameters", of[0], 0);
+    compare("SGD over a list: momentum", of[2], 0);
+    say_launches("SGD over a list is one launch", "sgd_chunks", before[1], 1);
+    for (int t = 0; t < 4; t++)
+        drop(of[t]);
+}
+
+static void check_norms(void)
+{
+    struct tensor x = make(listed_start(N_LISTED));
+    struct numerics_span ours[N_LISTED], theirs[N_LISTED];
+    double together[N_LISTED], alone, sums[N_LISTED], most = 0;
+    uint64_t before;
+    int n_differ = 0;
+
+    for (size_t i = 0; i < N_LISTED; i++) {
+        ours[i] = (struct numerics_span){ x.device + listed_start(i), listed_length(i) };
+        theirs[i] = (struct numerics_span){ x.host + listed_start(i), listed_length(i) };
+    }
+    before = tally_of("power_chunks");
+    numerics_sum_powers(&cuda, stream, ours, N_LISTED, 2, together);
+    say_launches("norms of a list are one launch", "power_chunks", before, 1);
+    numerics_sum_powers(&ref, NULL, theirs, N_LISTED, 2, sums);
+    for (size_t i = 0; i < N_LISTED; i++) {
+        const double far = fabs(together[i] - sums[i]) / (sums[i] + 1e-30);
+
+        alone = cuda.ops->sum_squares(&cuda, stream, ours[i].x, ours[i].n_elems);
+        n_differ += memcmp(&alone, &together[i], sizeof alone) != 0;
+        most = far > most || isnan(far) ? far : most;
+    }
+    say("norms of a list: another order of sums in double", most, 1e-12);
+    say("norms of a list: the bits that each has alone", n_differ, 0);
+    drop(x);
+}
+
+/* As a group is packed: pieces, here converted and scaled, and zeros behind them. */
+static void check_copies(void)
+{
+    const size_t n = listed_start(N_LISTED);
+    struct tensor from = make(n), to = make(n);
+    struct device_cast casts[N_LISTED];
+    const uint64_t before = tally_of("cast_chunks");
+
+    for (size_t i = 0; i < N_LISTED; i++) {
+        const size_t at = listed_start(i), size_bytes = listed_length(i) * sizeof(float);
+
+        casts[i] = (struct device_cast){ .to = to.device + at,
+                                         .from = i % 4 == 3 ? NULL : from.device + at,
+                                         .n_elems = listed_length(i) };
+        if (i % 4 == 3)
+            memset(to.host + at, 0, size_bytes);
+        else
+            cpu_cast_elems(to.host + at, FSDP_F32, from.host + at, FSDP_F32, listed_length(i), 0.25f, false);
+    }
+    device_cast_list(&device, stream, casts, N_LISTED, 0.25f, false);
+    compare("copies of a list", to, 0);
+    say_launches("copies of a list are one launch", "cast_chunks", before, 1);
+    drop(from), drop(to);
+}
+
 int main(void)
 {
     const struct plugin *plugin;
@@ -323,11 +679,21 @@ int main(void)
     require(numerics_open(&ref, &(struct numerics_config){ .threads = 1, .name = "ref" }, &err));
     device.ops->describe(&device, words, sizeof words);
     printf("# %s\n", words);
+    find_tally();
     check_products();
     check_bf16_product();
+    check_gelu_product();
+    check_sums("product with the sums of its first factor", MATMUL_SUMS_OF_A, false);
+    check_sums("product with the sums of its second", MATMUL_SUMS_OF_B, false);
+    check_sums("the same of bfloat16 into float32, first", MATMUL_SUMS_OF_A, true);
+    check_sums("the same of bfloat16 into float32, second", MATMUL_SUMS_OF_B, true);
     check_norm();
     check_elementwise();
     check_tokens();
+    check_attentions();
+    check_updates();
+    check_norms();
+    check_copies();
     numerics_close(&ref);
     numerics_close(&cuda);
     device.ops->stream_destroy(stream);

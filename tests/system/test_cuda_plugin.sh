@@ -32,6 +32,11 @@ if [ -e "$BUILD/lib/libfsdp_cuda.so" ]; then
 else
   skip "the plug-in itself" "it is not built here: no nvcc, or not by make cuda"
 fi
+# docs/cuda.md says of every kernel what holds it to the cpu and where it ran: none is missing, no test is of another name.
+kernels=$(grep -hA1 __global__ "$SOURCE"/shard_runtime/cuda/kernels/*.cu | grep -oE '[a-z_0-9]+\(' | grep -v launch_bounds | tr -d '(')
+table=$(sed -n '/^| file: kernels/,/^$/p' "$SOURCE/docs/cuda.md")
+check_eq "docs/cuda.md has each kernel in its table" "" "$(for name in $kernels; do printf '%s' "$table" | grep -q "\`$name\`" || echo "$name"; done)"
+check_eq "and no test that is not there" "" "$(printf '%s' "$table" | grep -oE '`test_[a-z0-9_]+\.c`' | tr -d '`' | sort -u | while read -r file; do [ -e "$SOURCE/tests/emulation/$file" ] || echo "$file"; done)"
 for suite in "kernels on a GPU" "parity on a GPU" "NCCL on a GPU"; do
   [ -e /dev/nvidia0 ] || skip "$suite" "no GPU here: make test-gpu, scripts/gpu-check.sh"
 done

@@ -10,15 +10,15 @@ namespace
 {
 
 struct adamw_scalars {
-    float keep, mix1, beta2, mix2, root_fix2, eps, step_size;
+    float mix1, beta2, mix2, root_fix2, eps;
 };
 
-__global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(batch<struct kernel_adamw_tensor> list, adamw_scalars s,
-                                                              struct kernel_step step)
+template <class List>
+__global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(READ_ONLY(List) list, adamw_scalars s, struct kernel_step step)
 {
-    const int entry = entry_of_block(list);
-    const struct kernel_adamw_tensor &tensor = list.at[entry];
-    const float scale = gradient_scale(step);
+    const unsigned entry = entry_of_block(list);
+    const struct optimizer_entry &tensor = list.at[entry];
+    const float scale = gradient_scale(tensor, step);
     size_t first, end;
 
     chunk_of_block(list, entry, OPTIMIZER_CHUNK, &first, &end);
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(batch<struct kerne
         const float g = times(read_elem(tensor.grad, tensor.grad_dtype, i), scale);
         const float m = plus(tensor.m[i], times(s.mix1, plus(g, -tensor.m[i])));
         const float v = plus(times(tensor.v[i], s.beta2), times(times(s.mix2, g), g));
-        const float move = times(s.step_size, m / plus(sqrtf(v) / s.root_fix2, s.eps));
-        const float param = plus(times(tensor.param[i], s.keep), -move);
+        const float move = times(tensor.rate, m / plus(sqrtf(v) / s.root_fix2, s.eps));
+        const float param = plus(times(tensor.param[i], tensor.decay), -move);
 
         tensor.m[i] = m;
         tensor.v[i] = v;
@@ -38,21 +38,25 @@ __global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(batch<struct kerne
 
 } // namespace
 
-int kernel_adamw(struct CUstream_st *stream, const struct kernel_adamw_tensor *tensors, size_t n_tensors,
+int kernel_adamw(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
                  const struct adamw *h, const struct kernel_step *step)
 {
     const double fix1 = 1 - pow(h->beta1, static_cast<double>(step->step));
     const double fix2 = 1 - pow(h->beta2, static_cast<double>(step->step));
-    const adamw_scalars s = { static_cast<float>(1 - h->lr * h->weight_decay), static_cast<float>(1 - h->beta1),
-                              static_cast<float>(h->beta2), static_cast<float>(1 - h->beta2),
-                              static_cast<float>(sqrt(fix2)), static_cast<float>(h->eps),
-                              static_cast<float>(h->lr / fix1) };
+    const adamw_scalars s = { static_cast<float>(1 - h->beta1), static_cast<float>(h->beta2),
+                              static_cast<float>(1 - h->beta2), static_cast<float>(sqrt(fix2)),
+                              static_cast<float>(h->eps) };
 
-    for (size_t i = 0; i < n_tensors; i++)
-        if (!is_float_dtype(tensors[i].grad_dtype))
-            return KERNEL_INVALID;
-    return each_batch(tensors, n_tensors, OPTIMIZER_CHUNK,
-                      [&](const batch<struct kernel_adamw_tensor> &list, unsigned blocks, unsigned) {
-                          return LAUNCH(adamw_chunks, blocks, BATCH_THREADS, 0, stream, list, s, *step);
-                      });
+    if (!can_update(updates, n_updates))
+        return KERNEL_INVALID;
+    return each_batch<struct optimizer_entry>(
+        n_updates, OPTIMIZER_CHUNK,
+        [&](size_t i) {
+            return optimizer_entry_of(&updates[i], updates[i].lr / fix1, 1 - updates[i].lr * updates[i].weight_decay);
+        },
+        [&](const auto &list, unsigned blocks, struct batch_place) {
+            typedef list_type<decltype(list)> List;
+
+            return blocks == 0 ? KERNEL_OK : LAUNCH(adamw_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, s, *step);
+        });
 }

@@ -1,29 +1,42 @@
 /*
  * A list of tensors in one launch: entries travel by value in the kernel's arguments, so nothing is copied to the
- * device first, and a list that is longer than the arguments hold is launched in parts. Every entry is cut into chunks
- * of one size, a block each.
+ * device first. A short list takes little of them; a longer one up to the 32764 bytes that CUDA 12.1 and later give a
+ * kernel on sm_70 and later; what does not fit goes in further launches. Every entry is cut into chunks of one size, a
+ * block each, and no block is of two entries: a tensor's bits do not depend on its neighbours in the list.
  */
 #ifndef CUDA_KERNELS_BATCH_H
 #define CUDA_KERNELS_BATCH_H
 
+#include <type_traits>
+
 #include "shard_runtime/cuda/kernels/number.h"
 
-enum { BATCH_THREADS = 256, BATCH_ARGUMENT_BYTES = 3584 };
+enum { BATCH_THREADS = 256, BATCH_FEW_BYTES = 3584, BATCH_MANY_BYTES = 28672 };
 
-template <class Entry> struct batch {
-    static constexpr int MAX = BATCH_ARGUMENT_BYTES / (sizeof(Entry) + sizeof(unsigned));
+template <class Entry, int BYTES> struct batch {
+    static constexpr size_t MAX =
+        (BYTES - 2 * sizeof(unsigned) - alignof(Entry)) / (sizeof(Entry) + sizeof(unsigned));
     Entry at[MAX];
     unsigned first_block[MAX + 1]; /* of each entry; the last is their end */
-    int n;
+    unsigned n;
 };
 
-/** Which entry the calling block works on: the last whose first block is not behind it. */
-template <class Entry> __device__ __forceinline__ int entry_of_block(const batch<Entry> &list)
+/** The type of the list that a launch is given, which is either of two. */
+template <class T> using list_type = std::remove_cv_t<std::remove_reference_t<T>>;
+
+/** Where a launch stands in its list: the blocks and entries of the launches before it. */
+struct batch_place {
+    unsigned blocks;
+    size_t entries;
+};
+
+/** Which entry the calling block works on: the last whose first block is not behind it. Empty ones have none. */
+template <class List> __device__ __forceinline__ unsigned entry_of_block(const List &list)
 {
-    int low = 0, high = list.n;
+    unsigned low = 0, high = list.n;
 
     while (high - low > 1) {
-        const int middle = (low + high) / 2;
+        const unsigned middle = (low + high) / 2;
 
         if (list.first_block[middle] <= blockIdx.x)
             low = middle;
@@ -34,41 +47,49 @@ template <class Entry> __device__ __forceinline__ int entry_of_block(const batch
 }
 
 /** The calling block's elements of that entry: [*first, *end). */
-template <class Entry>
-__device__ __forceinline__ void chunk_of_block(const batch<Entry> &list, int entry, size_t chunk,
-                                               size_t *first, size_t *end)
+template <class List>
+__device__ __forceinline__ void chunk_of_block(const List &list, unsigned entry, size_t chunk, size_t *first,
+                                               size_t *end)
 {
     *first = static_cast<size_t>(blockIdx.x - list.first_block[entry]) * chunk;
     *end = *first + chunk < list.at[entry].n_elems ? *first + chunk : list.at[entry].n_elems;
 }
 
-/**
- * Call launch(batch, blocks, blocks before it) until all `n` entries are through; empty ones are left out. Returns the
- * first status that is not 0.
- */
-template <class Entry, class Launch>
-int each_batch(const Entry *entries, size_t n, size_t chunk, Launch launch)
+/* One launch, of as many of the entries from `place` on as the arguments hold. */
+template <class List, class EntryAt, class Launch>
+int launch_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch, struct batch_place *place)
 {
-    batch<Entry> list;
-    unsigned before = 0;
+    const size_t left = n - place->entries;
+    List list;
+    int status;
+
+    list.n = static_cast<unsigned>(left < List::MAX ? left : List::MAX);
+    list.first_block[0] = 0;
+    for (unsigned i = 0; i < list.n; i++) {
+        list.at[i] = entry_at(place->entries + i);
+        list.first_block[i + 1] = list.first_block[i] + blocks_of(list.at[i].n_elems, chunk);
+    }
+    status = launch(list, list.first_block[list.n], *place);
+    place->blocks += list.first_block[list.n];
+    place->entries += list.n;
+    return status;
+}
+
+/**
+ * Call launch(list, blocks, place) until all `n` entries, which entry_at(i) gives, are through: one call where they
+ * fit. `blocks` is 0 where all entries are empty. Returns the first status that is not 0.
+ */
+template <class Entry, class EntryAt, class Launch>
+int each_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch)
+{
+    typedef batch<Entry, BATCH_FEW_BYTES> few;
+    typedef batch<Entry, BATCH_MANY_BYTES> many;
+    struct batch_place place = { 0, 0 };
     int status = KERNEL_OK;
 
-    list.n = 0;
-    list.first_block[0] = 0;
-    for (size_t i = 0; i < n && status == KERNEL_OK; i++) {
-        if (entries[i].n_elems > 0) {
-            list.at[list.n] = entries[i];
-            list.first_block[list.n + 1] = list.first_block[list.n] + blocks_of(entries[i].n_elems, chunk);
-            list.n++;
-        }
-        if (list.n > 0 && (list.n == batch<Entry>::MAX || i + 1 == n)) {
-            const unsigned blocks = list.first_block[list.n];
-
-            status = launch(list, blocks, before);
-            before += blocks;
-            list.n = 0;
-        }
-    }
+    while (place.entries < n && status == KERNEL_OK)
+        status = n - place.entries <= few::MAX ? launch_batch<few>(n, chunk, entry_at, launch, &place)
+                                               : launch_batch<many>(n, chunk, entry_at, launch, &place);
     return status;
 }
 

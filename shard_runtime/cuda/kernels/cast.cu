@@ -1,12 +1,12 @@
 /*
- * Copies of a list of tensors, with conversion, scale and accumulation: the staging of gathers and reductions.
+ * Copies of a list of tensors, with conversion, scale and accumulation, and zeros: the staging of gathers and reductions.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 
 namespace
 {
 
-constexpr size_t CAST_CHUNK = 4096;
+constexpr size_t CAST_CHUNK = 4096; /* elements a block: whole packs of either dtype */
 
 template <class To, class From>
 __device__ void cast_chunk(To *to, const From *from, size_t first, size_t end, float scale, bool accumulate)
@@ -18,20 +18,33 @@ __device__ void cast_chunk(To *to, const From *from, size_t first, size_t end, f
     }
 }
 
-/* Bits that only move keep even a NaN's. */
-template <class T>
-__device__ void move_chunk(T *to, const T *from, size_t first, size_t end)
+__device__ __forceinline__ bool in_packs(const void *to, const void *from)
 {
-    for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS)
-        to[i] = from[i];
+    return ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) & 15) == 0;
 }
 
-__global__ void __launch_bounds__(BATCH_THREADS) cast_chunks(batch<struct kernel_cast_entry> list, float scale,
-                                                             bool accumulate)
+/* Bits that only move keep even a NaN's. From NULL: zeros. */
+template <class T> __device__ void move_chunk(T *to, const T *from, size_t first, size_t end)
 {
-    const int entry = entry_of_block(list);
-    const struct kernel_cast_entry &cast = list.at[entry];
-    const bool moves = cast.to_dtype == cast.from_dtype && scale == 1.0f && !accumulate;
+    const size_t packed = in_packs(to, from) ? end - (end - first) % pack<T>::N : first;
+    pack<T> some = {};
+
+    for (size_t i = first + threadIdx.x * pack<T>::N; i < packed; i += BATCH_THREADS * pack<T>::N) {
+        if (from != NULL)
+            some = load_pack(from + i);
+        store_pack(to + i, some);
+    }
+    for (size_t i = packed + threadIdx.x; i < end; i += BATCH_THREADS)
+        to[i] = from != NULL ? from[i] : T();
+}
+
+template <class List>
+__global__ void __launch_bounds__(BATCH_THREADS) cast_chunks(READ_ONLY(List) list, float scale, bool accumulate)
+{
+    const unsigned entry = entry_of_block(list);
+    const struct device_cast &cast = list.at[entry];
+    const bool moves =
+        cast.from == NULL || (cast.to_dtype == cast.from_dtype && scale == 1.0f && !accumulate);
     float *to_f32 = static_cast<float *>(cast.to);
     bf16 *to_bf16 = static_cast<bf16 *>(cast.to);
     const float *from_f32 = static_cast<const float *>(cast.from);
@@ -55,14 +68,19 @@ __global__ void __launch_bounds__(BATCH_THREADS) cast_chunks(batch<struct kernel
 
 } // namespace
 
-int kernel_cast(struct CUstream_st *stream, const struct kernel_cast_entry *casts, size_t n_casts, float scale,
+int kernel_cast(struct CUstream_st *stream, const struct device_cast *casts, size_t n_casts, float scale,
                 bool accumulate)
 {
     for (size_t i = 0; i < n_casts; i++)
-        if (!is_float_dtype(casts[i].to_dtype) || !is_float_dtype(casts[i].from_dtype))
+        if (!is_float_dtype(casts[i].to_dtype) || (casts[i].from != NULL && !is_float_dtype(casts[i].from_dtype)) ||
+            (casts[i].from == NULL && accumulate))
             return KERNEL_INVALID;
-    return each_batch(casts, n_casts, CAST_CHUNK,
-                      [&](const batch<struct kernel_cast_entry> &list, unsigned blocks, unsigned) {
-                          return LAUNCH(cast_chunks, blocks, BATCH_THREADS, 0, stream, list, scale, accumulate);
-                      });
+    return each_batch<struct device_cast>(
+        n_casts, CAST_CHUNK, [&](size_t i) { return casts[i]; },
+        [&](const auto &list, unsigned blocks, struct batch_place) {
+            typedef list_type<decltype(list)> List;
+
+            return blocks == 0 ? KERNEL_OK : LAUNCH(cast_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, scale,
+                          accumulate);
+        });
 }

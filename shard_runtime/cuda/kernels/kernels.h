@@ -28,6 +28,7 @@
 
 #include <fsdp/dtype.h>
 
+#include "shard_runtime/device/device.h"
 #include "shard_runtime/numerics/numerics.h"
 
 #ifdef __cplusplus
@@ -169,43 +170,43 @@ int kernel_cross_entropy(struct CUstream_st *stream, const void *logits, enum fs
                          double *loss_sum, uint64_t *n_targets, void *scratch);
 size_t kernel_cross_entropy_scratch(size_t rows);
 
-/* --- lists of tensors: a group's shards in one launch (in as many as the list needs) --------------------------- */
+/* --- lists of tensors: a group's shards in one launch ---------------------------------------------------------- */
 
-/** One tensor's shard. Host array; the pointers in it are device memory. */
-struct kernel_adamw_tensor {
+/*
+ * A list is read before the call returns, and travels in the kernel's arguments: one launch holds 330 updates, 790
+ * copies or 1010 spans, and a longer list takes more. The bits of a tensor are those of a list of it alone.
+ */
+
+/** One tensor's shard, and the rates that are its own. Host array; the pointers in it are device memory. */
+struct kernel_update {
     float *param; /* the master, float32 */
     const void *grad;
-    float *m, *v;
+    float *m, *v;   /* SGD: m is the momentum buffer, NULL: none; v unused */
     uint16_t *copy; /* bfloat16 of the new param, or NULL */
     size_t n_elems;
     uint64_t first; /* global index of element 0: keys stochastic rounding */
     uint64_t key;   /* rng_key(seed, "round:<name>") */
     enum fsdp_dtype grad_dtype;
+    double lr, weight_decay; /* in place of those in `h` */
+    float grad_scale;        /* the clipping coefficient, and what is left of the loss's scale */
 };
 
 struct kernel_step {
-    float grad_scale;               /* the clipping coefficient */
-    const float *grad_scale_device; /* multiplied into it where it lies in device memory; or NULL */
+    const float *grad_scale_device; /* multiplied into grad_scale where it lies in device memory; or NULL */
     uint64_t step;                  /* from 1 */
     bool stochastic_rounding; /* of `copy`: by rng_philox(key, step, i / 4)[i % 4], i the global index */
 };
 
 /** As numerics_ops.adamw for each; the bits are ref's (no product is fused with a sum). */
-int kernel_adamw(struct CUstream_st *stream, const struct kernel_adamw_tensor *tensors, size_t n_tensors,
+int kernel_adamw(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
                  const struct adamw *h, const struct kernel_step *step);
-/** As numerics_ops.sgd for each, m being the momentum buffer (NULL: none) and v unused. The bits are ref's. */
-int kernel_sgd(struct CUstream_st *stream, const struct kernel_adamw_tensor *tensors, size_t n_tensors,
+/** As numerics_ops.sgd for each. The bits are ref's. */
+int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
                const struct sgd *h, const struct kernel_step *step);
 
-/** to[i] = (accumulate ? to[i] : 0) + scale * from[i], in float32, rounded once. Exact against device_ops.cast. */
-struct kernel_cast_entry {
-    void *to;
-    const void *from;
-    size_t n_elems;
-    enum fsdp_dtype to_dtype, from_dtype;
-};
-int kernel_cast(struct CUstream_st *stream, const struct kernel_cast_entry *casts, size_t n_casts,
-                float scale, bool accumulate);
+/** As device_ops.cast_list. Exact against device_ops.cast of the cpu. */
+int kernel_cast(struct CUstream_st *stream, const struct device_cast *casts, size_t n_casts, float scale,
+                bool accumulate);
 
 /** One tensor whose norm is wanted. */
 struct kernel_span {
@@ -214,9 +215,9 @@ struct kernel_span {
     enum fsdp_dtype dtype;
 };
 /**
- * *out = sum over all spans of |x|^p in double; of p infinite the largest |x|. NaN if any x is. Each chunk of 16384
- * elements is summed by one block, the chunks in order by one more. p is at least 1. Tolerance 1e-13 relative:
- * another order of sums in double.
+ * out[i] = sum over span i of |x|^p in double; of p infinite the largest |x|. NaN if any x is. Each chunk of 16384
+ * elements is summed by one block, a span's chunks by one more. p is at least 1. Tolerance 1e-13 relative: another
+ * order of sums in double.
  */
 int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *spans, size_t n_spans, double p,
                       double *out, void *scratch);

@@ -10,6 +10,7 @@
  *   warp_xor(v, m), warp_from(v, l)  v of lane (own ^ m); v of lane l; all 32 lanes together
  *   atomic_max(p, v)                 of unsigned integers alone: their order shows in no bit
  *   UNROLL                           before a loop over an array that is to stay in registers
+ *   READ_ONLY(type)                  of a kernel's argument that is large: no thread has a copy of its own
  *
  * Nothing else of CUDA is used outside this file and tile.h: no <<<>>>, no extern __shared__, no PTX, no cooperative
  * groups, no CUB. A kernel never spins on another block: the emulation runs blocks one after the other.
@@ -25,9 +26,11 @@
 enum { WARP = 32, KERNEL_OK = 0, KERNEL_INVALID = 1 /* cudaErrorInvalidValue */ };
 
 #ifdef __CUDACC__
-#define UNROLL _Pragma("unroll")
+#define UNROLL          _Pragma("unroll")
+#define READ_ONLY(type) const __grid_constant__ type
 #else
 #define UNROLL
+#define READ_ONLY(type) const type &
 #endif
 
 #ifdef __CUDACC__

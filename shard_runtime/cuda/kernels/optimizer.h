@@ -1,5 +1,6 @@
 /*
- * What the two optimizers share: the gradient as it is scaled, the bfloat16 copy as it is rounded.
+ * What the two optimizers share: a tensor as their kernels see it, the gradient as it is scaled, the bfloat16 copy as
+ * it is rounded.
  */
 #ifndef CUDA_KERNELS_OPTIMIZER_H
 #define CUDA_KERNELS_OPTIMIZER_H
@@ -9,9 +10,48 @@
 
 constexpr size_t OPTIMIZER_CHUNK = 4096; /* elements a block */
 
-__device__ __forceinline__ float gradient_scale(const struct kernel_step &step)
+/* struct kernel_update with what of its rates can be computed once. */
+struct optimizer_entry {
+    float *param, *m, *v;
+    const void *grad;
+    uint16_t *copy;
+    size_t n_elems;
+    uint64_t first, key;
+    enum fsdp_dtype grad_dtype;
+    float rate, decay; /* AdamW: lr over the first moment's bias, 1 - lr * decay; SGD: lr, decay */
+    float grad_scale;
+};
+
+static inline struct optimizer_entry optimizer_entry_of(const struct kernel_update *update, double rate,
+                                                        double decay)
 {
-    return step.grad_scale_device == NULL ? step.grad_scale : times(step.grad_scale, *step.grad_scale_device);
+    return { update->param,
+             update->m,
+             update->v,
+             update->grad,
+             update->copy,
+             update->n_elems,
+             update->first,
+             update->key,
+             update->grad_dtype,
+             static_cast<float>(rate),
+             static_cast<float>(decay),
+             update->grad_scale };
+}
+
+static inline bool can_update(const struct kernel_update *updates, size_t n_updates)
+{
+    for (size_t i = 0; i < n_updates; i++)
+        if (!is_float_dtype(updates[i].grad_dtype))
+            return false;
+    return true;
+}
+
+__device__ __forceinline__ float gradient_scale(const struct optimizer_entry &tensor,
+                                                const struct kernel_step &step)
+{
+    return step.grad_scale_device == NULL ? tensor.grad_scale
+                                          : times(tensor.grad_scale, *step.grad_scale_device);
 }
 
 /* Up with the probability that the lost bits say: 16 random bits are added below the cut. */
@@ -24,7 +64,7 @@ __device__ __forceinline__ uint16_t round_stochastic(float value, uint32_t rando
     return static_cast<uint16_t>((bits + (random & 0xffffu)) >> 16);
 }
 
-__device__ __forceinline__ void write_copy(const struct kernel_adamw_tensor &tensor,
+__device__ __forceinline__ void write_copy(const struct optimizer_entry &tensor,
                                            const struct kernel_step &step, size_t i, float value)
 {
     bf16 rounded;

@@ -6,28 +6,24 @@
 namespace
 {
 
-struct sgd_scalars {
-    float lr, momentum, decay;
-};
-
-__global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(batch<struct kernel_adamw_tensor> list, sgd_scalars s,
-                                                            struct kernel_step step)
+template <class List>
+__global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(READ_ONLY(List) list, float momentum, struct kernel_step step)
 {
-    const int entry = entry_of_block(list);
-    const struct kernel_adamw_tensor &tensor = list.at[entry];
-    const float scale = gradient_scale(step);
+    const unsigned entry = entry_of_block(list);
+    const struct optimizer_entry &tensor = list.at[entry];
+    const float scale = gradient_scale(tensor, step);
     size_t first, end;
 
     chunk_of_block(list, entry, OPTIMIZER_CHUNK, &first, &end);
     for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS) {
         const float old = tensor.param[i];
-        float g = plus(times(read_elem(tensor.grad, tensor.grad_dtype, i), scale), times(s.decay, old)), param;
+        float g = plus(times(read_elem(tensor.grad, tensor.grad_dtype, i), scale), times(tensor.decay, old)), param;
 
         if (tensor.m != NULL) {
-            g = step.step == 1 ? g : plus(times(s.momentum, tensor.m[i]), g);
+            g = step.step == 1 ? g : plus(times(momentum, tensor.m[i]), g);
             tensor.m[i] = g;
         }
-        param = plus(old, -times(s.lr, g));
+        param = plus(old, -times(tensor.rate, g));
         tensor.param[i] = param;
         write_copy(tensor, step, i, param);
     }
@@ -35,17 +31,18 @@ __global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(batch<struct kernel_
 
 } // namespace
 
-int kernel_sgd(struct CUstream_st *stream, const struct kernel_adamw_tensor *tensors, size_t n_tensors,
+int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
                const struct sgd *h, const struct kernel_step *step)
 {
-    const sgd_scalars s = { static_cast<float>(h->lr), static_cast<float>(h->momentum),
-                            static_cast<float>(h->weight_decay) };
+    if (!can_update(updates, n_updates))
+        return KERNEL_INVALID;
+    return each_batch<struct optimizer_entry>(
+        n_updates, OPTIMIZER_CHUNK,
+        [&](size_t i) { return optimizer_entry_of(&updates[i], updates[i].lr, updates[i].weight_decay); },
+        [&](const auto &list, unsigned blocks, struct batch_place) {
+            typedef list_type<decltype(list)> List;
 
-    for (size_t i = 0; i < n_tensors; i++)
-        if (!is_float_dtype(tensors[i].grad_dtype))
-            return KERNEL_INVALID;
-    return each_batch(tensors, n_tensors, OPTIMIZER_CHUNK,
-                      [&](const batch<struct kernel_adamw_tensor> &list, unsigned blocks, unsigned) {
-                          return LAUNCH(sgd_chunks, blocks, BATCH_THREADS, 0, stream, list, s, *step);
-                      });
+            return blocks == 0 ? KERNEL_OK : LAUNCH(sgd_chunks<List>, blocks, BATCH_THREADS, 0, stream, list,
+                          static_cast<float>(h->momentum), *step);
+        });
 }

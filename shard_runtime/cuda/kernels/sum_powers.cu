@@ -1,6 +1,6 @@
 /*
- * Norms for clipping: a block sums a chunk of one tensor in double, a last block adds the chunks, both in an order that
- * the lengths alone decide. And the clipping coefficient made of the sum, so that the host need not wait for it.
+ * Norms for clipping: a block sums a chunk of one tensor in double, another adds the tensor's chunks, both in an order
+ * that its length alone decides. And the clipping coefficient made of a sum, so that the host need not wait for it.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
@@ -9,6 +9,7 @@ namespace
 {
 
 constexpr size_t NORM_CHUNK = 16384;
+constexpr size_t ROOM_BYTES = BATCH_THREADS / WARP * sizeof(double);
 
 __device__ double power_of(double size, double p)
 {
@@ -30,9 +31,11 @@ __device__ double block_taken(double value, double p)
     return isinf(p) ? block_reduce(value, room, take_largest()) : block_reduce(value, room, take_sum());
 }
 
-__global__ void __launch_bounds__(BATCH_THREADS) power_chunks(batch<struct kernel_span> list, double p, double *partial)
+/* partial: one for each block, from this launch's first on. */
+template <class List>
+__global__ void __launch_bounds__(BATCH_THREADS) power_chunks(READ_ONLY(List) list, double p, double *partial)
 {
-    const int entry = entry_of_block(list);
+    const unsigned entry = entry_of_block(list);
     size_t first, end;
     double sum = 0;
 
@@ -45,15 +48,17 @@ __global__ void __launch_bounds__(BATCH_THREADS) power_chunks(batch<struct kerne
         partial[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(BATCH_THREADS) power_total(const double *partial, size_t n, double p, double *out)
+/* A block a tensor: the sum of its chunks. */
+template <class List>
+__global__ void __launch_bounds__(BATCH_THREADS) power_totals(READ_ONLY(List) list, double p, const double *partial, double *out)
 {
     double sum = 0;
 
-    for (size_t i = threadIdx.x; i < n; i += BATCH_THREADS)
+    for (size_t i = list.first_block[blockIdx.x] + threadIdx.x; i < list.first_block[blockIdx.x + 1]; i += BATCH_THREADS)
         sum = taken(sum, partial[i], p);
     sum = block_taken(sum, p);
     if (threadIdx.x == 0)
-        *out = sum;
+        out[blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(WARP) clip_coefficient(const double *powers, double p, double max_norm,
@@ -83,23 +88,24 @@ size_t kernel_sum_powers_scratch(const struct kernel_span *spans, size_t n_spans
 int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *spans, size_t n_spans, double p,
                       double *out, void *scratch)
 {
-    double *partial = static_cast<double *>(scratch);
-    int status;
-
     for (size_t i = 0; i < n_spans; i++)
         if (!is_float_dtype(spans[i].dtype))
             return KERNEL_INVALID;
     if (!(p >= 1))
         return KERNEL_INVALID;
-    status = each_batch(spans, n_spans, NORM_CHUNK,
-                        [&](const batch<struct kernel_span> &list, unsigned blocks, unsigned before) {
-                            return LAUNCH(power_chunks, blocks, BATCH_THREADS, BATCH_THREADS / WARP * sizeof(double),
-                                          stream, list, p, partial + before);
-                        });
-    if (status != KERNEL_OK)
-        return status;
-    return LAUNCH(power_total, 1, BATCH_THREADS, BATCH_THREADS / WARP * sizeof(double), stream, partial,
-                  kernel_sum_powers_scratch(spans, n_spans) / sizeof(double), p, out);
+    return each_batch<struct kernel_span>(
+        n_spans, NORM_CHUNK, [&](size_t i) { return spans[i]; },
+        [&](const auto &list, unsigned blocks, struct batch_place place) {
+            typedef list_type<decltype(list)> List;
+            double *partial = static_cast<double *>(scratch) + place.blocks;
+            const int status =
+                blocks == 0 ? KERNEL_OK
+                            : LAUNCH(power_chunks<List>, blocks, BATCH_THREADS, ROOM_BYTES, stream, list, p, partial);
+
+            return status != KERNEL_OK ? status
+                                       : LAUNCH(power_totals<List>, list.n, BATCH_THREADS, ROOM_BYTES, stream, list, p,
+                                                partial, out + place.entries);
+        });
 }
 
 int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, double p, double max_norm,

@@ -1,10 +1,12 @@
 /*
  * cuBLASLt as its manual describes it, in plain loops: matrices by columns, one stride of batches, sums of float32. It holds its
- * caller to what the manual asks: shapes that fit, leading dimensions that reach, the alignment that was promised, the
- * workspace that was asked for.
+ * caller to what the manual asks: shapes that fit, leading dimensions that reach, the alignment that was promised (of a bias
+ * that of its pointer when the algorithm was chosen), the workspace that was asked for. And to what we ask of ourselves: a
+ * scheme of reduction whose bits do not depend on who comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias.
  */
 #include <cublasLt.h>
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +27,13 @@ struct emulated_lt_product {
     int32_t op_a, op_b, bias_type;
     uint32_t epilogue;
     const void *bias;
+    void *aux; /* what goes into a GELU; of the result's dtype */
+    int64_t aux_ld;
 };
 
 struct emulated_lt_preference {
     size_t workspace_bytes;
+    uint32_t reductions;
     uint32_t alignment[4];
 };
 
@@ -139,6 +144,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
         return take(&product->bias, sizeof product->bias, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return take(&product->bias_type, sizeof product->bias_type, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return take(&product->aux, sizeof product->aux, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return take(&product->aux_ld, sizeof product->aux_ld, value, size_bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -158,6 +167,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t which,
                                                     const void *value, size_t size_bytes)
 {
+    if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        return take(&preference->reductions, sizeof preference->reductions, value, size_bytes);
     if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
         return take(&preference->workspace_bytes, sizeof preference->workspace_bytes, value, size_bytes);
     return take(&preference->alignment[which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
@@ -183,6 +194,45 @@ static bool fits(const struct emulated_lt_product *product, const struct emulate
            b->batches == d->batches && a->type == b->type;
 }
 
+static bool leaves_sums(const struct emulated_lt_product *product)
+{
+    return product->epilogue == CUBLASLT_EPILOGUE_BGRADA || product->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+static bool adds_bias(const struct emulated_lt_product *product)
+{
+    return product->epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+static bool has_gelu(const struct emulated_lt_product *product)
+{
+    return product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* Is there an algorithm? Sums are of the result's dtype, and of one product; what goes into a GELU lies in packs of 8. */
+static bool knows(const struct emulated_lt_product *product, const struct emulated_lt_layout *d)
+{
+    const char *which = getenv("FSDP_EMULATED_LT");
+
+    if (product->epilogue == CUBLASLT_EPILOGUE_DEFAULT || product->epilogue == CUBLASLT_EPILOGUE_BIAS)
+        return true;
+    if (d->batches != 1 || (which != NULL && strcmp(which, "plain") == 0))
+        return false;
+    return leaves_sums(product) ? product->bias_type == (int32_t)d->type
+                                : product->aux_ld % 8 == 0 && product->aux_ld >= (int64_t)d->rows &&
+                                      (uintptr_t)product->aux % 16 == 0;
+}
+
+/* What is aligned to `pointer`, at most to 16. */
+static uint64_t alignment_of(const void *pointer)
+{
+    const uintptr_t at = (uintptr_t)pointer | 16;
+
+    return at & (~at + 1);
+}
+
 /* The algorithm remembers what alignment it was chosen for. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -194,8 +244,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *n_found = 0;
     if (wanted < 1 || !fits(product, a, b, d))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (!knows(product, d) || preference->reductions != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     *results = (cublasLtMatmulHeuristicResult_t){ .workspaceSize = WORKSPACE_BYTES };
     results->algo.data[0] = preference->alignment[0];
+    results->algo.data[1] = alignment_of(product->bias);
     *n_found = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -221,6 +274,29 @@ static float element(const struct emulated_lt_layout *layout, int32_t op, const 
     return get(layout->type, data, batch * layout->stride + (int64_t)c * layout->ld + (int64_t)r);
 }
 
+/* The sum over k of each row of op(A), or each column of op(B). */
+static void run_sums(const struct work *w)
+{
+    const bool of_a = w->product.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    const uint64_t k_end = cols_of(&w->a_layout, w->product.op_a),
+                   n = of_a ? w->d_layout.rows : w->d_layout.cols;
+
+    for (uint64_t i = 0; i < n; i++) {
+        float sum = 0;
+
+        for (uint64_t k = 0; k < k_end; k++)
+            sum += of_a ? element(&w->a_layout, w->product.op_a, w->a, 0, i, k)
+                        : element(&w->b_layout, w->product.op_b, w->b, 0, k, i);
+        put(w->d_layout.type, (void *)(uintptr_t)w->product.bias, (int64_t)i, sum);
+    }
+}
+
+/* By tanh: Hendrycks and Gimpel, 2016. */
+static float gelu(float x)
+{
+    return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
 static bool run_product(void *closure)
 {
     const struct work *w = closure;
@@ -239,10 +315,17 @@ static bool run_product(void *closure)
                 sum *= w->alpha;
                 if (w->beta != 0)
                     sum += w->beta * get(w->d_layout.type, w->d, at);
-                if (w->product.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                if (adds_bias(&w->product))
                     sum += get((cudaDataType_t)w->product.bias_type, w->product.bias, (int64_t)row);
+                if (has_gelu(&w->product)) {
+                    put(w->d_layout.type, w->product.aux, (int64_t)col * w->product.aux_ld + (int64_t)row,
+                        sum);
+                    sum = gelu(sum);
+                }
                 put(w->d_layout.type, w->d, at, sum);
             }
+    if (leaves_sums(&w->product))
+        run_sums(w);
     return true;
 }
 
@@ -273,8 +356,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
         !is_aligned(a, algo->data[0]) || !is_aligned(b, algo->data[0]) || !is_aligned(d, algo->data[0]) ||
         !is_aligned(workspace, 16) || !emulated_is_device(a) || !emulated_is_device(b) ||
         !emulated_is_device(d) || !emulated_is_device(workspace) ||
-        (product->epilogue == CUBLASLT_EPILOGUE_BIAS && !emulated_is_device(product->bias)))
+        ((adds_bias(product) || leaves_sums(product)) &&
+         (!emulated_is_device(product->bias) || !is_aligned(product->bias, algo->data[1]))) ||
+        (has_gelu(product) && (!emulated_is_device(product->aux) || !is_aligned(product->aux, 16))))
         return CUBLAS_STATUS_INVALID_VALUE;
+    emulated_tally(leaves_sums(product) ? "product with sums"
+                   : has_gelu(product)  ? "product with gelu"
+                                        : "product");
     memcpy(&work.alpha, alpha, sizeof work.alpha);
     memcpy(&work.beta, beta, sizeof work.beta);
     return emulated_queue(stream, run_product, &work, sizeof work) == cudaSuccess

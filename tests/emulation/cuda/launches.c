@@ -5,7 +5,7 @@
 #include "tests/emulation/cuda/runtime.h"
 #include "tests/emulation/emulate.h"
 
-enum { MAX_CALL_BYTES = 8192 };
+enum { MAX_CALL_BYTES = EMULATE_MAX_ARGUMENT_BYTES + 1024 };
 
 struct launch {
     int (*launch)(const void *call);
@@ -20,14 +20,16 @@ static bool run_launch(void *closure)
     return true;
 }
 
-static int queue(struct CUstream_st *stream, int (*launch)(const void *call), const void *call,
-                 size_t size_bytes)
+static int queue(const char *kernel, struct CUstream_st *stream, int (*launch)(const void *call),
+                 const void *call, size_t size_bytes)
 {
-    struct launch kept = { .launch = launch };
+    struct launch kept;
 
     if (size_bytes > sizeof kept.call)
         return cudaErrorInvalidValue;
+    kept.launch = launch;
     memcpy(kept.call, call, size_bytes);
+    emulated_tally(kernel);
     return emulated_queue(stream, run_launch, &kept, offsetof(struct launch, call) + size_bytes);
 }
 

@@ -9,7 +9,14 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { MAX_RANGES = 4096, MAX_STREAMS = 256, PAGE = 4096, QUERY_STEPS = 64, SLICE_NS = 50 * 1000 };
+enum {
+    MAX_RANGES = 4096,
+    MAX_STREAMS = 256,
+    MAX_TALLIES = 128,
+    PAGE = 4096,
+    QUERY_STEPS = 64,
+    SLICE_NS = 50 * 1000
+};
 
 enum kind { WORK, HOST_FUNCTION, RECORD, WAIT };
 
@@ -40,6 +47,13 @@ struct range {
     bool device;
 };
 
+struct tally {
+    char what[64];
+    uint64_t count;
+};
+
+static struct tally tallies[MAX_TALLIES];
+static size_t n_tallies;
 static struct range ranges[MAX_RANGES];
 static size_t n_ranges, used_bytes;
 static struct CUstream_st *streams[MAX_STREAMS];
@@ -96,6 +110,52 @@ static uint64_t setting(const char *name, uint64_t fallback)
     const char *text = getenv(name);
 
     return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 10) : fallback;
+}
+
+/* --- what was queued ------------------------------------------------------------------------------------- */
+
+/* The name within "(name<arguments>)": its place and length. */
+static const char *plain_name(const char *what, int *length)
+{
+    what += what[0] == '(';
+    *length = (int)strcspn(what, "<()");
+    return what;
+}
+
+static struct tally *tally_of(const char *what)
+{
+    int length;
+    const char *name = plain_name(what, &length);
+
+    for (size_t i = 0; i < n_tallies; i++)
+        if (strncmp(tallies[i].what, name, (size_t)length) == 0 && tallies[i].what[length] == '\0')
+            return &tallies[i];
+    if (n_tallies == MAX_TALLIES || (size_t)length >= sizeof tallies->what)
+        die("too many kernels to count, or a name that is too long");
+    snprintf(tallies[n_tallies].what, sizeof tallies->what, "%.*s", length, name);
+    return &tallies[n_tallies++];
+}
+
+void emulated_tally(const char *what)
+{
+    tally_of(what)->count++;
+}
+
+uint64_t emulated_tally_of(const char *what)
+{
+    return tally_of(what)->count;
+}
+
+__attribute__((destructor)) static void write_tallies(void)
+{
+    const char *path = getenv("FSDP_EMULATED_TALLY");
+    FILE *file = path != NULL && path[0] != '\0' && n_tallies > 0 ? fopen(path, "a") : NULL;
+
+    if (file == NULL)
+        return;
+    for (size_t i = 0; i < n_tallies; i++)
+        fprintf(file, "%s %llu\n", tallies[i].what, (unsigned long long)tallies[i].count);
+    fclose(file);
 }
 
 /* --- the device ------------------------------------------------------------------------------------------ */
@@ -512,6 +572,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum 
     if (!lies_in(to, size_bytes, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
         !lies_in(from, size_bytes, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))
         return cudaErrorInvalidValue;
+    emulated_tally("copy");
     return emulated_queue(stream, run_copy, &copy, sizeof copy);
 }
 
@@ -537,6 +598,7 @@ cudaError_t cudaMemset2DAsync(void *to, size_t pitch_bytes, int value, size_t wi
 
     if (height > 0 && !lies_in(to, (height - 1) * pitch_bytes + width_bytes, true))
         return cudaErrorInvalidValue;
+    emulated_tally("fill");
     return emulated_queue(stream, run_fill, &fill, sizeof fill);
 }
 

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cuda_runtime_api.h>
 
@@ -24,6 +25,13 @@ typedef bool (*emulated_work_fn)(void *closure);
 /** Queue `work` on a copy of `closure` (size_bytes). */
 cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const void *closure,
                            size_t size_bytes);
+
+/**
+ * Count one more of `what`: a kernel by its name without template arguments, "copy" within, to or from the device, "fill",
+ * "product", "product with sums", "product with gelu". FSDP_EMULATED_TALLY names a file to which a process that ends adds a line "what count" for each.
+ */
+void emulated_tally(const char *what);
+uint64_t emulated_tally_of(const char *what);
 
 /** Is it the device's memory? */
 bool emulated_is_device(const void *memory);

@@ -146,3 +146,20 @@ Test(device_cpu, work_is_done_in_program_order_across_streams)
     device.ops->event_destroy(NULL);
     device.ops->stream_destroy(NULL);
 }
+
+Test(device_cpu, a_list_of_copies_is_its_copies_one_by_one)
+{
+    struct device_stream *stream;
+    float from[4] = { 1, 2, 3, 4 }, to[6] = { 9, 9, 9, 9, 9, 9 };
+    const struct device_cast casts[] = { { to, from + 2, 2, FSDP_F32, FSDP_F32 },
+                                         { to + 2, NULL, 2, FSDP_F32, FSDP_F32 },
+                                         { to + 4, from, 1, FSDP_F32, FSDP_F32 } };
+
+    cr_assert(eq(int, device.ops->stream_create(&device, &stream, false, NULL), FSDP_OK));
+    device_cast_list(&device, stream, casts, 3, 0.5f, false);
+    device_cast_list(&device, stream, casts, 1, 2.0f, true);
+    device_cast_list(&device, stream, NULL, 0, 1.0f, false);
+
+    cr_assert_arr_eq(to, ((float[]){ 7.5f, 10, 0, 0, 0.5f, 9 }), sizeof to);
+    device.ops->stream_destroy(stream);
+}

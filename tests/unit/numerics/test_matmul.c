@@ -334,13 +334,13 @@ ROWS_TEST(numerics_matmul, broken_descriptions_are_refused_in_words)
         .dtype = FSDP_F32,
         .alpha = 1.0f,
     };
-    struct matmul_desc broken[8];
+    struct matmul_desc broken[9];
     struct numerics numerics;
     struct matmul *matmul;
     size_t scratch_bytes;
 
     row_open(&numerics, row);
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < 9; i++)
         broken[i] = good;
     broken[0].outer = 0;
     broken[1].inner = 0;
@@ -351,14 +351,15 @@ ROWS_TEST(numerics_matmul, broken_descriptions_are_refused_in_words)
     broken[6].m = (size_t)1 << 62;
     broken[7].inner = 3;
     broken[7].b.inner_stride = SIZE_MAX / 2;
+    broken[8].beside = MATMUL_SUMS_OF_A; /* of a row without such products */
 
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 9; i++) {
         struct fsdp_err err = { 0 };
         const enum fsdp_status status =
             numerics.ops->matmul_create(&numerics, &broken[i], &matmul, &scratch_bytes, &err);
 
-        cr_assert(status == (i == 3 ? FSDP_ERR_UNSUPPORTED : FSDP_ERR_ARG), "description %zu gave %d", i,
-                  (int)status);
+        cr_assert(status == (i == 3 || i == 8 ? FSDP_ERR_UNSUPPORTED : FSDP_ERR_ARG),
+                  "description %zu gave %d", i, (int)status);
         cr_assert(matmul == NULL && strncmp(err.message, "matmul", 6) == 0, "description %zu: %s", i,
                   err.message);
     }

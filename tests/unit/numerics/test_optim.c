@@ -122,6 +122,65 @@ FAST_ROWS_TEST(numerics_optim, updates_have_the_reference_rows_bits)
     }
 }
 
+/* Where a row has no way of its own for lists: each tensor with its own rates, as if it were alone. */
+ROWS_TEST(numerics_optim, a_list_is_its_tensors_one_by_one)
+{
+    enum { N_TENSORS = 5, N = 700 };
+    const struct adamw h = { .lr = 7, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 7 };
+    const struct sgd s = { .lr = 7, .momentum = 0.9, .weight_decay = 7 };
+    struct numerics_update updates[2][N_TENSORS];
+    struct numerics_span spans[N_TENSORS];
+    float *state[2][4];
+    double sums[N_TENSORS];
+    struct numerics numerics;
+
+    row_open(&numerics, row);
+    for (int alone = 0; alone < 2; alone++) {
+        for (int k = 0; k < 4; k++)
+            state[alone][k] = random_floats((uint64_t)k, N, 0.1f);
+        for (size_t i = 0; i < N; i++)
+            state[alone][3][i] = fabsf(state[alone][3][i]);
+        for (size_t i = 0, at = 0; i < N_TENSORS; at += 40 * i, i++) /* the first is empty */
+            updates[alone][i] =
+                (struct numerics_update){ .param = state[alone][0] + at,
+                                          .grad = state[alone][1] + at,
+                                          .state = { state[alone][2] + at, state[alone][3] + at },
+                                          .n_elems = 40 * i,
+                                          .lr = 1e-3 * (double)(i + 1),
+                                          .weight_decay = i % 2 ? 0.1 : 0,
+                                          .grad_scale = 0.5f + (float)i };
+    }
+
+    numerics_adamw(&numerics, NULL, updates[0], N_TENSORS, &h, 3);
+    numerics_sgd(&numerics, NULL, updates[0], N_TENSORS, &s, 3);
+    for (size_t i = 0; i < N_TENSORS; i++) {
+        const struct numerics_update *u = &updates[1][i];
+        const struct adamw own_h = { u->lr, h.beta1, h.beta2, h.eps, u->weight_decay };
+        const struct sgd own_s = { u->lr, s.momentum, u->weight_decay };
+
+        numerics.ops->adamw(&numerics, NULL, u->param, u->grad, u->state[0], u->state[1], u->n_elems, &own_h,
+                            u->grad_scale, 3);
+        numerics.ops->sgd(&numerics, NULL, u->param, u->grad, u->state[0], u->n_elems, &own_s, u->grad_scale,
+                          3);
+        spans[i] = (struct numerics_span){ u->grad, u->n_elems };
+    }
+    for (int k = 0; k < 4; k++)
+        cr_assert_arr_eq(state[0][k], state[1][k], N * sizeof(float), "%s %s: state %d", row->name, row->isa,
+                         k);
+    for (double p = 1; p <= 3; p++) {
+        numerics_sum_powers(&numerics, NULL, spans, N_TENSORS, p, sums);
+        for (size_t i = 0; i < N_TENSORS; i++)
+            cr_assert_eq(sums[i],
+                         p == 2 ? numerics.ops->sum_squares(&numerics, NULL, spans[i].x, spans[i].n_elems)
+                                : numerics.ops->sum_powers(&numerics, NULL, spans[i].x, spans[i].n_elems, p));
+    }
+    for (int k = 0; k < 4; k++) {
+        free(state[0][k]);
+        free(state[1][k]);
+    }
+    numerics_close(&numerics);
+}
+
 ROWS_TEST(numerics_optim, sum_of_squares_is_double_in_any_size)
 {
     static const size_t sizes[] = { 0, 1, 3, 15, 16, 17, 65, 1000, 100003 };

@@ -1,0 +1,39 @@
+# GPT-2 on "cuda" without a GPU: heads of 64, q, k and v in one row, GELU by tanh, biases and a tied head, as its presets have, in
+# little. And how much work a step gives the device: one launch for a group, epilogues where cuBLASLt has them.
+. tests/support/harness.sh
+. tests/support/cuda_emulated.sh
+sed -i 's/^model:.*/model: {kind: gpt2, layers: 2, dim: 128, heads: 2, vocab: 256, seq: 40}/; s/^train:.*/train: {steps: 3, batch: 1, clip_norm: 1.0}/' job.yaml
+like "gpt2" 1e-5 gpt2
+like "gpt2, bfloat16" 1e-2 gpt2-bf16 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
+like "gpt2, dropout, recomputing" 1e-5 gpt2-dropout --set model.dropout=0.1 --set parallel.activation_checkpoint=full
+like "gpt2, accumulation, norms not decayed" 1e-5 gpt2-accumulate --set train.grad_accumulation=2 --set optimizer.decay=matrices
+
+# count NAME WHAT: how often the run's ranks queued it together
+count() { awk -v what="$2" '{ n = $NF; $NF = ""; sub(/ $/, "") } $0 == what { sum += n } END { print sum + 0 }' "$1.tally"; }
+counted() { # NAME OPTIONS...: a run of two ranks with its tally, no checkpoints
+  local name=$1; shift
+  FSDP_EMULATED_TALLY=$WORK/$name.tally train "$name" cuda 2 --set checkpoint.every=0 "$@"
+}
+check "a run is counted" counted counted
+same "and is the cpu's" cpu-gpt2 counted
+check_eq "an update of all parameters is one launch a step and rank" 6 "$(count counted adamw_chunks)"
+# Three groups: each is unpacked before forward, two of them before backward again, each packed; a step and rank.
+check_eq "the copies of a group are one launch" $((8 * 6)) "$(count counted cast_chunks)"
+check_eq "the norm of all gradients is one launch" 6 "$(count counted power_chunks)"
+check_eq "the bias gradients come with the products of the weights'" $((8 * 6)) "$(count counted 'product with sums')"
+check_eq "and none is summed apart" 0 "$(count counted column_chunks)"
+check_eq "GELU comes with the product before it" $((2 * 6)) "$(count counted 'product with gelu')"
+
+FSDP_EMULATED_LT=plain check "where cuBLASLt knows no such epilogues" counted plain
+same "the run is the same" cpu-gpt2 plain
+check_eq "by our kernels" "0 0" "$(count plain 'product with sums') $(count plain 'product with gelu')"
+FSDP_CUDA_EPILOGUES=bias check "where they are not wanted" counted unwanted
+check_eq "it has the bits of that" "$(losses plain)" "$(losses unwanted)"
+check_eq "and the same work" "$(sort plain.tally)" "$(sort unwanted.tally)"
+check "the same again" counted again
+check_eq "has the same bits" "$(losses counted)" "$(losses again)"
+
+# What is not built is refused.
+train tensor cpu 2 --set parallel.tensor=2
+check_match "tensor parallelism of gpt2 is refused in a line" 'gpt2' "$(cat tensor.out)"
+[ "$n_failed" -eq 0 ]
