@@ -233,6 +233,11 @@ void fsdp_comm_destroy(struct fsdp_comm *comm)
     free(comm);
 }
 
+bool comm_is_broken(const struct fsdp_comm *comm)
+{
+    return comm->broken.status != FSDP_OK;
+}
+
 int fsdp_comm_rank(const struct fsdp_comm *comm)
 {
     return comm->rank;

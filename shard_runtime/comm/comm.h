@@ -46,6 +46,9 @@ size_t comm_staging_bytes(int n_nodes, int per_node);
 /** Open with the back end that fits where the members are. Collective over the members. */
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);
 
+/** Did a call of this group fail? Then none can succeed any more. The thread that calls it. */
+bool comm_is_broken(const struct fsdp_comm *comm);
+
 /** A group of some members of the world group `world`: `ranks` (size) ascend, this process's is among them. Collective
  * over them; `name` as in comm_config, the same on all of them and on nobody else. */
 enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, const char *name,

@@ -38,7 +38,7 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
     fsdp_model_memory(model, &forecast->memory);
     forecast_optimizer(forecast, model, optimizer);
     forecast->staging = model_staging_bytes(model, world->ranks_per_host);
-    plan_count_traffic(&model->training.plan, world->n_micro, &traffic);
+    plan_count_traffic(&model->training.plan, world->n_micro / model_forwards(model), &traffic);
     forecast->all_gather = collectives_of(&traffic.all_gather);
     forecast->reduce_scatter = collectives_of(&traffic.reduce_scatter);
     forecast->all_reduce = collectives_of(&traffic.all_reduce);
@@ -48,14 +48,15 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
                               const struct fsdp_optimizer_options *optimizer,
                               const struct fsdp_forecast_world *world, struct fsdp_err *err)
 {
+    const size_t n_forwards = options->forwards > 0 ? options->forwards : 1;
     enum fsdp_status status;
 
     if (world->size < 1 || world->threads < 1 || world->ranks_per_host < 1 ||
         world->size % world->ranks_per_host != 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "a world of %d ranks, %d a host, %d threads each", world->size,
                          world->ranks_per_host, world->threads);
-    if (options->batch == 0 || options->seq == 0 || world->n_micro == 0 ||
-        (world->n_micro > 1 && !options->accumulates))
+    if (options->batch == 0 || options->seq == 0 || world->n_micro == 0 || world->n_micro % n_forwards != 0 ||
+        (world->n_micro > n_forwards && !options->accumulates))
         return fsdp_fail(err, FSDP_ERR_ARG, "a step of %llu micro-steps of %zu samples",
                          (unsigned long long)world->n_micro, options->batch);
     if (optimizer != NULL && optim_check(optimizer, err) != FSDP_OK)

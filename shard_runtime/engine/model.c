@@ -11,21 +11,30 @@
 
 enum { ALIGN_ELEMS = 16 }; /* groups begin on 64 bytes */
 
-struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq)
+size_t model_forwards(const struct fsdp_model *model)
+{
+    return model->options.forwards > 0 ? model->options.forwards : 1;
+}
+
+struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training)
 {
     return (struct graph_input){ .dtype = model->options.input_features > 0 ? FSDP_F32 : FSDP_I32,
                                  .batch = batch,
                                  .seq = seq,
-                                 .features = model->options.input_features };
+                                 .features = model->options.input_features,
+                                 .n_forwards = training ? model_forwards(model) : 1 };
 }
 
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training)
 {
+    const bool several = model_forwards(model) > 1 && model->options.backwards == FSDP_BACKWARD_OF_EACH;
+
     return (struct plan_options){ .W = model->meshes[0].W,
                                   .R = model->meshes[0].R,
                                   .ranks_of = model_ranks_of,
                                   .ranks_user = model,
-                                  .accumulates = training && model->options.accumulates,
+                                  .accumulates = training && (model->options.accumulates || several),
+                                  .backwards = model->options.backwards,
                                   .gradient_sync = model->options.gradient_sync,
                                   .prefetch = 1,
                                   .keeps_cheap = model->options.recompute == FSDP_RECOMPUTE_NOTHING,
@@ -35,7 +44,7 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
 enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err)
 {
     const size_t batch = model->options.batch > 0 ? model->options.batch : 1;
-    const struct graph_input input = model_input(model, batch, model->options.seq);
+    const struct graph_input input = model_input(model, batch, model->options.seq, false);
     enum fsdp_status status = model_join_mesh(model, err);
 
     if (status == FSDP_OK)
@@ -220,7 +229,7 @@ double model_gradient_scale(const struct fsdp_model *model, int group)
 
 enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err)
 {
-    return model->n_micro_done == 0
+    return model->n_micro_done == 0 && model->training.next_call == 0
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_ARG,
                            "the last backward of this step is yet to come: %zu micro-steps are done",

@@ -31,9 +31,9 @@ struct model_part {
 
 /** Where memory is not the host's: what goes in and comes out, in device and in page-locked memory. Empty elsewhere. */
 struct program_io {
-    void *inputs; /* device: the input, then the targets from targets_at */
-    size_t input_bytes, targets_at, inputs_bytes;
-    float *logits; /* host: of an evaluation; NULL until they are asked for */
+    void *inputs; /* device: of each forward the input, then the targets from targets_at */
+    size_t input_bytes, targets_at, inputs_bytes; /* the last of one forward */
+    float *logits;                                /* host: of an evaluation; NULL until they are asked for */
     size_t logits_bytes;
 };
 
@@ -48,6 +48,8 @@ struct program {
     struct device_event **events; /* of the entries that record one */
     struct overlap *overlap;      /* runs what communicates; NULL: inline */
     const void **whole_grads;     /* room for those of one group, while it is packed */
+    struct fsdp_batch *batches;   /* of each forward, where operations read it; until the last backward */
+    int next_call, next_entry;    /* where it stands: 0 at the beginning */
     struct program_io io;
     void (*observe)(void *observer,
                     int entry); /* before each entry that takes part, and n_entries behind the last;
@@ -77,18 +79,20 @@ struct fsdp_model {
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */
     bool more_to_come; /* the next call is not the step's last */
+    bool completed;    /* hooks on final gradients were called in this step, */
+    bool spoiled;      /* by some rank, and it failed */
     size_t n_micro_done;   /* of a step whose last call is yet to come */
     uint64_t step_targets; /* and their targets */
     int64_t loaded_step;   /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
 };
 
-/** Where one micro-step, or an evaluation, takes its data and leaves its results. */
+/** Where calls of a program take their data and leave their results. */
 struct program_input {
-    const void *input;
-    const int32_t *targets; /* NULL: no loss */
-    uint64_t first_sample;
-    size_t micro, n_micro; /* the number of this micro-step, and how many the step has */
+    const struct fsdp_batch *batches; /* of the forwards among the calls; targets NULL: no loss */
+    int n_calls;                      /* to be run, from where the program stands */
+    bool fails;                       /* this rank failed before: it only takes part in the collectives */
+    size_t micro, n_micro; /* the number of the program's first micro-step, and how many the step has */
     float scale;           /* of the loss's gradient: W / count of targets */
     double *loss_sum;      /* added to */
     uint64_t *n_targets;   /* added to */
@@ -109,15 +113,21 @@ void program_destroy(struct program *program);
 /** Room for a batch, where the device needs it. */
 enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err);
 void program_io_destroy(struct program *program);
-/** Queue the way of a batch to the device; *input and *targets (either may be NULL) become what operations read. */
-void program_io_send(struct program *program, const void **input, const int32_t **targets);
+/** Queue the way of forward number `forward`'s batch to the device; its input and targets (NULL: none) become what
+ * operations read. */
+void program_io_send(struct program *program, int forward, struct fsdp_batch *batch);
 /** The logits that a run left at `on_device`, in host memory until the next call; waits for them. */
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
                                    struct fsdp_err *err);
 
-/** Run every entry; on return all streams are done. */
+/** Run the entries of the next calls; on return all streams are done. Behind the last call, and after a failure, the
+ * program stands at its beginning. */
 enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err);
+/** All calls of a program. */
+int program_calls(const struct program *program);
+/** Back to its beginning. */
+void program_rewind(struct program *program);
 
 /** FSDP_OK, or FSDP_ERR_UNSUPPORTED: a unit asks for FSDP_OFFLOAD_CPU, which `device` has no way to do. */
 enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device,
@@ -156,8 +166,24 @@ enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *bu
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 
-/** The input that the model's options and these sizes describe. */
-struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq);
+/** Did a collective fail in a group that the model uses? The thread that calls these. */
+bool model_is_broken(const struct fsdp_model *model);
+
+/**
+ * agree.c: add up `sums` (n, at most MODEL_MAX_SUMS) over the ranks that compute on samples of their own, and learn
+ * whether a rank of any failed with `own`, whose words are in `err`. A rank that did gets them back, every other the
+ * status and words of the lowest that did, with its number. Collective over all that share the model, unless a group of
+ * theirs is broken: then `own` it is.
+ */
+enum { MODEL_MAX_SUMS = 4 };
+enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
+                             struct fsdp_err *err);
+
+/** The input that the model's options and these sizes describe; to train on, or to evaluate. */
+struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training);
+
+/** Forwards before a backward: at least 1. */
+size_t model_forwards(const struct fsdp_model *model);
 
 /** The options of plans of this model. */
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training);

@@ -10,7 +10,8 @@ static enum fsdp_status create_events(struct program *program, struct fsdp_err *
 
     program->events = alloc_array((size_t)program->plan.n_entries, sizeof(void *));
     program->whole_grads = alloc_array((size_t)program->plan.n_params, sizeof(void *));
-    if (program->events == NULL || program->whole_grads == NULL)
+    program->batches = alloc_array((size_t)program->plan.n_forwards, sizeof *program->batches);
+    if (program->events == NULL || program->whole_grads == NULL || program->batches == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "preparing a program: out of memory");
     for (int entry = 0; entry < program->plan.n_entries; entry++) {
         enum fsdp_status status;
@@ -41,7 +42,7 @@ static enum fsdp_status compare_layout(const struct plan *plan, const struct pla
 enum fsdp_status program_plan(struct program *program, const struct fsdp_model *model, size_t batch,
                               bool training, size_t seq, struct fsdp_err *err)
 {
-    const struct graph_input input = model_input(model, batch, seq);
+    const struct graph_input input = model_input(model, batch, seq, training);
     const struct plan_options options = model_plan_options(model, training);
     enum fsdp_status status;
 
@@ -91,6 +92,7 @@ void program_destroy(struct program *program)
     program_io_destroy(program);
     free(program->events);
     free(program->whole_grads);
+    free(program->batches);
     if (program->arena != NULL)
         program->context->device.ops->free(&program->context->device, program->arena, program->arena_bytes);
     plan_fini(&program->plan);

@@ -20,7 +20,8 @@ enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err
     io->input_bytes = graph_value_elems(input) * fsdp_dtype_size(input->dtype);
     io->targets_at = (io->input_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     io->inputs_bytes = io->targets_at + nn_rows(program->graph.result) * sizeof(int32_t);
-    status = device->ops->alloc(device, io->inputs_bytes, &io->inputs, err);
+    io->inputs_bytes = (io->inputs_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    status = device->ops->alloc(device, io->inputs_bytes * program->graph.n_forwards, &io->inputs, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "the batch on the device");
     return status;
@@ -32,28 +33,29 @@ void program_io_destroy(struct program *program)
     struct program_io *io = &program->io;
 
     if (io->inputs != NULL)
-        device->ops->free(device, io->inputs, io->inputs_bytes);
+        device->ops->free(device, io->inputs, io->inputs_bytes * program->graph.n_forwards);
     if (io->logits != NULL)
         device->ops->free_host(device, io->logits, io->logits_bytes);
     *io = (struct program_io){ 0 };
 }
 
-void program_io_send(struct program *program, const void **input, const int32_t **targets)
+void program_io_send(struct program *program, int forward, struct fsdp_batch *batch)
 {
     struct fsdp_context *context = program->context;
     struct device_stream *stream = context->streams[PLAN_COMPUTE];
     const struct program_io *io = &program->io;
-    char *on_device = io->inputs;
+    char *on_device;
 
-    if (on_device == NULL)
+    if (io->inputs == NULL)
         return;
-    context->device.ops->copy(stream, on_device, *input, io->input_bytes, DEVICE_COPY_TO);
-    *input = on_device;
-    if (*targets == NULL)
+    on_device = (char *)io->inputs + (size_t)forward * io->inputs_bytes;
+    context->device.ops->copy(stream, on_device, batch->input, io->input_bytes, DEVICE_COPY_TO);
+    batch->input = on_device;
+    if (batch->targets == NULL)
         return;
-    context->device.ops->copy(stream, on_device + io->targets_at, *targets,
+    context->device.ops->copy(stream, on_device + io->targets_at, batch->targets,
                               nn_rows(program->graph.result) * sizeof(int32_t), DEVICE_COPY_TO);
-    *targets = (const int32_t *)(const void *)(on_device + io->targets_at);
+    batch->targets = (const int32_t *)(const void *)(on_device + io->targets_at);
 }
 
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,

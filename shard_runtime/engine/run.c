@@ -1,7 +1,13 @@
 /*
  * The one loop that runs a plan: entry by entry, each on its stream, after what it waits for. Every address
  * is an offset that the plan chose; nothing is allocated and nothing decided here.
+ *
+ * A rank on which an entry fails computes no more, but takes part in the collectives that are left, with whatever lies in
+ * its buffers: the other ranks wait for it nowhere, all groups stay in step, and behind the last collective the ranks agree
+ * on what happened (agree.c). Only a collective that failed itself ends a program at once, on every rank.
  */
+#include <stdatomic.h>
+
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 #include "shard_runtime/engine/unshard.h"
@@ -10,9 +16,10 @@ struct runner {
     struct program *program;
     struct fsdp_model *model;
     const struct program_input *in;
-    const void *input; /* as `targets`: where operations read them */
-    const int32_t *targets;
     struct fsdp_context *context;
+    _Atomic bool
+        failed; /* here, on either thread; what follows is set by the first, and read when both are done */
+    struct fsdp_err failure; /* its status too */
 };
 
 static void *at(const struct runner *r, int buffer)
@@ -25,16 +32,23 @@ static struct device_stream *stream_of(const struct runner *r, const struct plan
     return r->context->streams[e->stream];
 }
 
+/* The number of the entry's micro-step in the step. */
+static size_t micro_of(const struct runner *r, const struct plan_entry *e)
+{
+    return r->in->micro + (size_t)e->backward;
+}
+
 static bool takes_part(const struct runner *r, const struct plan_entry *e)
 {
-    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && r->in->micro == 0) ||
-           (e->when == PLAN_LAST && r->in->micro + 1 == r->in->n_micro);
+    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && micro_of(r, e) == 0) ||
+           (e->when == PLAN_LAST && micro_of(r, e) + 1 == r->in->n_micro);
 }
 
 /* Do gradients of an earlier micro-step lie where this one's go? */
-static bool adds_to_earlier(const struct runner *r, const struct plan_group *group)
+static bool adds_to_earlier(const struct runner *r, const struct plan_entry *e,
+                            const struct plan_group *group)
 {
-    return r->in->micro > 0 && (!group->reduces || group->accumulates_whole);
+    return micro_of(r, e) > 0 && (!group->reduces || group->accumulates_whole);
 }
 
 /* --- operations
@@ -44,17 +58,18 @@ static void resolve(const struct runner *r, const struct plan_entry *e, const st
                     struct nn_run *run)
 {
     const struct plan *plan = &r->program->plan;
+    const struct fsdp_batch *batch = &r->program->batches[op->forward];
 
     *run = (struct nn_run){ .numerics = &r->context->numerics,
                             .device = &r->context->device,
                             .stream = stream_of(r, e),
                             .seed = r->model->options.seed,
-                            .first_sample = r->in->first_sample,
+                            .first_sample = batch->first_sample,
                             .tensor = model_tensor_comm(r->model, op->attrs.tensor),
                             .scratch = at(r, e->scratch),
                             .output = at(r, e->output) };
     for (int i = 0; i < op->n_inputs; i++)
-        run->input[i] = op->inputs[i]->producer < 0 ? r->input : at(r, e->input[i]);
+        run->input[i] = op->inputs[i]->producer < 0 ? batch->input : at(r, e->input[i]);
     for (int i = 0; i < op->n_params; i++) {
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
         const char *whole = at(r, e->params[i]);
@@ -119,7 +134,7 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
             continue;
         run.d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->grad_offset;
         run.d_param_dtype[i] = whole != NULL ? group->grad_dtype : FSDP_F32;
-        run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r, group);
+        run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r, e, group);
     }
     status = nn_backward(&run, op, err);
     for (int i = 0; i < op->n_inputs && status == FSDP_OK; i++)
@@ -130,14 +145,13 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
 
 static void run_loss(const struct runner *r, const struct plan_entry *e)
 {
-    const struct fsdp_value *logits = r->program->graph.result;
+    const struct fsdp_value *logits = r->program->graph.forwards[e->index].result;
+    const int32_t *targets = r->program->batches[e->index].targets;
 
-    if (r->targets != NULL)
+    if (targets != NULL)
         r->context->numerics.ops->cross_entropy(
-            &r->context->numerics, stream_of(r, e), at(r, e->input[0]), r->targets, at(r, e->d_output),
+            &r->context->numerics, stream_of(r, e), at(r, e->input[0]), targets, at(r, e->d_output),
             nn_rows(logits), logits->features, r->in->scale, r->in->loss_sum, r->in->n_targets);
-    if (r->program->graph.training)
-        fsdp_context_phase(r->context, FSDP_PHASE_BACKWARD);
 }
 
 /* --- groups
@@ -149,7 +163,7 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
     const struct plan_group *group = &plan->groups[e->index];
 
     for (int i = 0; i < group->n_params; i++)
-        r->program->whole_grads[i] = at(r, plan->params[group->params[i]].grad);
+        r->program->whole_grads[i] = at(r, plan_grad(plan, e, group->params[i]));
     param_group_pack(&r->model->groups[e->index], &r->context->device, r->program->whole_grads,
                      at(r, e->packed), stream_of(r, e));
 }
@@ -168,10 +182,22 @@ static enum fsdp_status run_gather(const struct runner *r, const struct plan_ent
                               err);
 }
 
+static void run_slice(const struct runner *r, const struct plan_entry *e)
+{
+    param_group_slice(&r->model->groups[e->index], &r->context->device, at(r, e->whole),
+                      model_mesh(r->model, e->index)->shard_rank % r->program->plan.groups[e->index].k,
+                      at(r, e->slice), stream_of(r, e));
+}
+
+static const void *gathered_by_hand(const struct runner *r, const struct plan_entry *e)
+{
+    return e->k == r->program->plan.groups[e->index].W ? unshard_whole(r->model, e->index) : NULL;
+}
+
 static void run_unpack(const struct runner *r, const struct plan_entry *e)
 {
     const struct plan_group *group = &r->program->plan.groups[e->index];
-    const void *by_hand = e->k == group->W ? unshard_whole(r->model, e->index) : NULL;
+    const void *by_hand = gathered_by_hand(r, e);
 
     if (by_hand == NULL) {
         param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k,
@@ -216,7 +242,8 @@ static enum fsdp_status run_all_reduce(const struct runner *r, const struct plan
     enum fsdp_status status = param_group_all_reduce(group, model_mesh(r->model, e->index)->replicas,
                                                      row_of(r, e), stream_of(r, e), err);
 
-    return status == FSDP_OK && e->calls_hook ? call_hook(r, e, group->grads, FSDP_F32, err) : status;
+    return status == FSDP_OK && e->calls_hook && !r->failed ? call_hook(r, e, group->grads, FSDP_F32, err)
+                                                            : status;
 }
 
 static enum fsdp_status run_store(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -227,8 +254,8 @@ static enum fsdp_status run_store(const struct runner *r, const struct plan_entr
     if (e->calls_hook)
         status = call_hook(r, e, row, r->program->plan.groups[e->index].reduce_dtype, err);
     if (status == FSDP_OK)
-        param_group_store(&r->model->groups[e->index], &r->context->device, row, e->adds && r->in->micro > 0,
-                          stream_of(r, e));
+        param_group_store(&r->model->groups[e->index], &r->context->device, row,
+                          e->adds && micro_of(r, e) > 0, stream_of(r, e));
     return status;
 }
 
@@ -237,6 +264,7 @@ static enum fsdp_status run_complete(const struct runner *r, const struct plan_e
     const struct unit_policy *policy = &r->program->plan.groups[e->index].unit->policy;
     enum fsdp_status status = r->context->device.ops->synchronize(stream_of(r, e), err);
 
+    r->model->completed = true;
     return status == FSDP_OK ? policy->post_hook(r->model, e->index, policy->post_hook_user, err) : status;
 }
 
@@ -245,8 +273,6 @@ static enum fsdp_status run_complete(const struct runner *r, const struct plan_e
 
 static enum fsdp_status run_entry(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
 {
-    const struct param_group *group = &r->model->groups[e->index < 0 ? 0 : e->index];
-
     switch (e->kind) {
     case PLAN_GATHER:
         return run_gather(r, e, err);
@@ -254,9 +280,7 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         run_unpack(r, e);
         return FSDP_OK;
     case PLAN_SLICE:
-        param_group_slice(group, &r->context->device, at(r, e->whole),
-                          model_mesh(r->model, e->index)->shard_rank % r->program->plan.groups[e->index].k,
-                          at(r, e->slice), stream_of(r, e));
+        run_slice(r, e);
         return FSDP_OK;
     case PLAN_RESHARD:
         return FSDP_OK; /* its bytes are another buffer's from here on: the plan saw to that */
@@ -307,21 +331,59 @@ static enum fsdp_status wait_beside(const struct runner *r, const struct plan_en
     return status;
 }
 
-/* One entry, after what it waits for on streams of its own thread. */
-static enum fsdp_status perform(const struct runner *r, int entry, struct fsdp_err *err)
+/* Do other ranks wait for it? */
+static bool communicates(const struct runner *r, const struct plan_entry *e)
+{
+    const struct graph_op *op =
+        e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD ? r->program->graph.ops[e->index] : NULL;
+
+    return e->kind == PLAN_GATHER || e->kind == PLAN_REDUCE || e->kind == PLAN_ALL_REDUCE ||
+           (op != NULL && (e->kind == PLAN_FORWARD ? op->kind->reduces_output : op->kind->reduces_grad));
+}
+
+/* After a failure: what is to be done all the same. */
+static enum fsdp_status run_entry_after_failure(const struct runner *r, const struct plan_entry *e,
+                                                struct fsdp_err *err)
+{
+    if (e->kind == PLAN_UNPACK && gathered_by_hand(r, e) != NULL)
+        unshard_take(r->model, e->index); /* the next gather of the group is one again */
+    return communicates(r, e) ? run_entry(r, e, err) : FSDP_OK;
+}
+
+/* The first failure of this rank that breaks no group is kept; FSDP_OK: the collectives go on. */
+static enum fsdp_status keep_failure(struct runner *r, const struct plan_entry *e, enum fsdp_status status,
+                                     struct fsdp_err *err)
+{
+    bool before = false;
+
+    fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(r->program, e));
+    if (communicates(r, e) && model_is_broken(r->model))
+        return status;
+    if (atomic_compare_exchange_strong(&r->failed, &before, true)) {
+        r->failure = *err;
+        r->failure.status = status;
+    }
+    return FSDP_OK;
+}
+
+/* One entry, after what it waits for on streams of its own thread. Fails only where its group is broken. */
+static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *err)
 {
     const struct program *program = r->program;
     const struct plan_entry *e = &program->plan.entries[entry];
     const struct device_ops *device = r->context->device.ops;
+    struct fsdp_err own = { 0 };
     enum fsdp_status status;
 
     wait_on_device(r, e);
-    status = run_entry(r, e, err);
+    status = r->failed ? run_entry_after_failure(r, e, &own) : run_entry(r, e, &own);
     if (status != FSDP_OK)
-        fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(program, e));
-    else if (e->records)
+        status = keep_failure(r, e, status, &own);
+    if (status != FSDP_OK)
+        return fsdp_fail(err, status, "%s", own.message);
+    if (e->records)
         device->record(program->events[entry], stream_of(r, e));
-    return status;
+    return FSDP_OK;
 }
 
 static enum fsdp_status perform_beside(void *user, int entry, struct fsdp_err *err)
@@ -369,30 +431,57 @@ static enum fsdp_status pass(struct runner *r, int entry, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+/* Call number `call` begins, which takes a batch if it is a forward. */
+static void begin_call(struct runner *r, int call, const struct fsdp_batch **batch)
+{
+    struct program *program = r->program;
+
+    fsdp_context_phase(r->context,
+                       call < program->plan.n_forwards ? FSDP_PHASE_FORWARD : FSDP_PHASE_BACKWARD);
+    if (call >= program->plan.n_forwards || r->in->fails)
+        return;
+    program->batches[call] = *(*batch)++;
+    program_io_send(program, call, &program->batches[call]);
+}
+
+static enum fsdp_status run_entries(struct runner *r, struct fsdp_err *err)
+{
+    struct program *program = r->program;
+    const int until = program->next_call + r->in->n_calls;
+    const struct fsdp_batch *batch = r->in->batches;
+    enum fsdp_status status = FSDP_OK;
+    int entry = program->next_entry, call = program->next_call - 1;
+
+    for (; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
+        const struct plan_entry *e = &program->plan.entries[entry];
+
+        if (e->call >= until)
+            break;
+        for (; call < e->call; call++)
+            begin_call(r, call + 1, &batch);
+        if (!takes_part(r, e)) {
+            status = pass(r, entry, err);
+            continue;
+        }
+        context_alive(r->context);
+        if (program->observe != NULL)
+            program->observe(program->observer, entry);
+        status = run_or_give(r, entry, err);
+    }
+    program->next_entry = entry;
+    program->next_call = until;
+    return status;
+}
+
 enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
                              const struct program_input *input, struct fsdp_err *err)
 {
     struct fsdp_context *context = program->context;
-    struct runner r = { .program = program,
-                        .model = model,
-                        .in = input,
-                        .input = input->input,
-                        .targets = input->targets,
-                        .context = context };
-    enum fsdp_status status = FSDP_OK;
+    struct runner r = {
+        .program = program, .model = model, .in = input, .context = context, .failed = input->fails
+    };
+    enum fsdp_status status = run_entries(&r, err);
 
-    fsdp_context_phase(context, FSDP_PHASE_FORWARD);
-    program_io_send(program, &r.input, &r.targets);
-    for (int entry = 0; entry < program->plan.n_entries && status == FSDP_OK; entry++) {
-        if (!takes_part(&r, &program->plan.entries[entry])) {
-            status = pass(&r, entry, err);
-            continue;
-        }
-        context_alive(context);
-        if (program->observe != NULL)
-            program->observe(program->observer, entry);
-        status = run_or_give(&r, entry, err);
-    }
     if (program->overlap != NULL) { /* also after a failure: it reads what is ours */
         struct fsdp_err beside = { 0 };
         const enum fsdp_status finished = overlap_finish(program->overlap, &beside);
@@ -402,8 +491,23 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     }
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
+    if (status == FSDP_OK && r.failed && !input->fails)
+        status = fsdp_fail(err, r.failure.status, "%s", r.failure.message);
     unshard_give_back(model);
-    if (program->observe != NULL && status == FSDP_OK)
-        program->observe(program->observer, program->plan.n_entries);
+    if (status != FSDP_OK || program->next_call == program_calls(program)) {
+        if (program->observe != NULL && status == FSDP_OK)
+            program->observe(program->observer, program->plan.n_entries);
+        program_rewind(program);
+    }
     return status;
+}
+
+int program_calls(const struct program *program)
+{
+    return program->plan.n_forwards + program->plan.n_backwards;
+}
+
+void program_rewind(struct program *program)
+{
+    program->next_call = program->next_entry = 0;
 }

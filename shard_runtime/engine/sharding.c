@@ -275,6 +275,23 @@ enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err
     return status;
 }
 
+bool model_is_broken(const struct fsdp_model *model)
+{
+    bool broken =
+        comm_is_broken(model->context->comm) || (model->tensor != NULL && comm_is_broken(model->tensor));
+
+    for (int i = 0; i < model->n_meshes; i++) {
+        const struct model_mesh *mesh = &model->meshes[i];
+
+        broken = broken || comm_is_broken(mesh->shards) ||
+                 (mesh->replicas != NULL && comm_is_broken(mesh->replicas)) ||
+                 (mesh->own_reduces != NULL && comm_is_broken(mesh->own_reduces));
+    }
+    for (int i = 0; i < model->n_parts; i++)
+        broken = broken || comm_is_broken(model->parts[i].comm);
+    return broken;
+}
+
 void model_close_comms(struct fsdp_model *model)
 {
     for (int i = 0; i < model->n_parts; i++)

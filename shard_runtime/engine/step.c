@@ -1,5 +1,5 @@
 /*
- * A step: checks what it is given, agrees on the number of targets, runs the micro-steps, adds up the loss.
+ * A step: checks what it is given, agrees on the number of targets, runs the program's calls, adds up the loss.
  */
 #include <math.h>
 
@@ -76,66 +76,109 @@ static enum fsdp_status compare_in_tensor_group(const struct fsdp_model *model,
 }
 
 /*
- * Targets of the whole step over all ranks. Ranks whose data is unusable tell the others in the same
- * all-reduce, so that all of them refuse the step together instead of waiting for each other.
+ * Targets of these batches over all ranks, what was unsharded by hand being there. Ranks whose data is unusable tell the
+ * others in the same all-reduce, so that all of them refuse the step together instead of waiting for each other.
  */
-static enum fsdp_status agree_on_targets(const struct fsdp_model *model, const struct fsdp_batch *micro,
+static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct fsdp_batch *micro,
                                          size_t n_micro, uint64_t *n_targets, struct fsdp_err *err)
 {
     const struct graph *graph = &model->training.graph;
     const size_t n_rows = nn_input_rows(graph), n_classes = graph->result->features;
-    enum fsdp_status own = FSDP_OK, status;
+    enum fsdp_status own = unshard_settle(model, err), status;
     struct fsdp_err theirs = { 0 };
     uint64_t n_own = 0;
-    int64_t sums[2];
+    double sum;
 
     for (size_t m = 0; m < n_micro && own == FSDP_OK; m++)
         own = check_batch(model, &micro[m], n_rows, n_classes, &n_own, err);
     status = compare_in_tensor_group(model, micro, n_micro, own, &theirs);
     if (own == FSDP_OK && status != FSDP_OK)
         own = fsdp_fail(err, status, "%s", theirs.message);
-    sums[0] = (int64_t)n_own;
-    sums[1] = own != FSDP_OK;
-    status = model_reduce_over_data(model, sums, 2, FSDP_I64, FSDP_SUM, &theirs);
-    if (status != FSDP_OK)
-        return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
-    if (own != FSDP_OK)
-        return own;
-    if (sums[1] != 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "another rank refused its batch");
-    *n_targets = (uint64_t)sums[0];
-    return FSDP_OK;
-}
-
-static enum fsdp_status add_up_loss(const struct fsdp_model *model, double sum, uint64_t n_targets,
-                                    struct fsdp_loss *loss, struct fsdp_err *err)
-{
-    const enum fsdp_status status = model_reduce_over_data(model, &sum, 1, FSDP_F64, FSDP_SUM, err);
-
-    *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,
-                                .sum = sum,
-                                .n_targets = n_targets };
+    sum = (double)n_own; /* exact: a whole number far below 2^53 */
+    status = model_agree(model, &sum, 1, own, err);
+    *n_targets = (uint64_t)sum;
     return status;
 }
+
+/* The loss of what was run with `status`, if no rank failed. */
+static enum fsdp_status agree_on_loss(struct fsdp_model *model, enum fsdp_status status, double sum,
+                                      uint64_t n_targets, struct fsdp_loss *loss, struct fsdp_err *err)
+{
+    status = model_agree(model, &sum, 1, status, err);
+    if (status == FSDP_OK)
+        *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,
+                                    .sum = sum,
+                                    .n_targets = n_targets };
+    return status;
+}
+
+/* --- the state of a step --------------------------------------------------------------------------------- */
 
 void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is_last_backward)
 {
     model->more_to_come = !is_last_backward;
 }
 
-static enum fsdp_status check_call(const struct fsdp_model *model, size_t n_micro, struct fsdp_err *err)
+static enum fsdp_status check_training(const struct fsdp_model *model, struct fsdp_err *err)
 {
     if (model->options.batch == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the model was made for evaluation only");
-    if (n_micro == 0 || (n_micro > 1 && !model->options.accumulates))
-        return fsdp_fail(err, FSDP_ERR_ARG, "%zu micro-steps in a model that was made %s", n_micro,
-                         model->options.accumulates ? "for one or more" : "for one");
     if (model->more_to_come && !model->options.accumulates)
         return fsdp_fail(
             err, FSDP_ERR_ARG,
             "a backward that is not the step's last in a model that was made for one micro-step");
     return FSDP_OK;
 }
+
+static enum fsdp_status check_call(const struct fsdp_model *model, size_t n_micro, struct fsdp_err *err)
+{
+    const size_t n_forwards = model_forwards(model);
+    const enum fsdp_status status = check_training(model, err);
+
+    if (status != FSDP_OK)
+        return status;
+    if (model->training.next_call != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a forward is waiting for its backward");
+    if (n_micro == 0 || n_micro % n_forwards != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%zu batches in a model that runs %zu forwards before a backward",
+                         n_micro, n_forwards);
+    if (n_micro > n_forwards && !model->options.accumulates)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%zu micro-steps in a model that was made for one",
+                         n_micro / n_forwards);
+    return FSDP_OK;
+}
+
+/* Targets of all ranks in one micro-step, if none is ignored: what the parts of a step are divided by whose own number
+ * is not known yet. */
+static double usual_targets(const struct fsdp_model *model)
+{
+    return (double)model->data_ranks * (double)(model->options.batch * model->options.seq);
+}
+
+/* The gradients of such a step are there: what is left of their scale. */
+static void scale_parts(struct fsdp_model *model)
+{
+    model->loss_scale = model->step_targets > 0 ? usual_targets(model) / (double)model->step_targets : 0.0;
+}
+
+/* A step begins, or goes on: what became of the last one is history. */
+static void enter_step(struct fsdp_model *model)
+{
+    if (model->n_micro_done == 0 && model->training.next_call == 0)
+        model->completed = model->spoiled = false;
+}
+
+/* Micro-steps `n_micro` of it are done, or it failed. */
+static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_status status)
+{
+    model->n_micro_done = status == FSDP_OK && model->more_to_come ? model->n_micro_done + n_micro : 0;
+    if (model->n_micro_done == 0)
+        model->step_targets = 0;
+    if (status != FSDP_OK)
+        program_rewind(&model->training);
+}
+
+/* --- a step in one call ---------------------------------------------------------------------------------- */
 
 /*
  * By what the loss's gradient is multiplied, and (model->loss_scale) what is reduced of it afterwards, so that together it is
@@ -144,57 +187,123 @@ static enum fsdp_status check_call(const struct fsdp_model *model, size_t n_micr
  */
 static float scale_of_loss(struct fsdp_model *model, bool in_parts, uint64_t n_targets)
 {
-    const double W = model->data_ranks, unit = W * (double)(model->options.batch * model->options.seq);
+    const double W = model->data_ranks;
 
     model->loss_scale = 1.0;
     if (!in_parts)
         return (float)(W / (double)n_targets);
     if (!model->more_to_come)
-        model->loss_scale = model->step_targets > 0 ? unit / (double)model->step_targets : 0.0;
-    return (float)(W / unit);
+        scale_parts(model);
+    return (float)(W / usual_targets(model));
 }
 
 enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
                                              size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err)
 {
-    const size_t n_before = model->n_micro_done;
-    const bool in_parts = n_before > 0 || model->more_to_come;
+    const bool in_parts = model->n_micro_done > 0 || model->more_to_come;
+    const size_t n_forwards = model_forwards(model), n_runs = n_micro / n_forwards;
+    struct program *program = &model->training;
+    const size_t n_backwards = (size_t)program->plan.n_backwards, n_all = n_runs * n_backwards;
     uint64_t n_targets = 0, n_seen = 0;
+    struct program_input input;
     enum fsdp_status status;
     double sum = 0;
-    float scale;
 
     *loss = (struct fsdp_loss){ .mean = NAN };
     status = check_call(model, n_micro, err);
-    if (status == FSDP_OK)
-        status = unshard_settle(model, err);
-    if (status == FSDP_OK)
-        status = agree_on_targets(model, micro, n_micro, &n_targets, err);
+    if (status != FSDP_OK)
+        return status;
+    enter_step(model);
+    status = agree_on_targets(model, micro, n_micro, &n_targets, err);
     if (status != FSDP_OK || (n_targets == 0 && !in_parts))
         return status;
     model->grad_scale = 1.0;
     model->step_targets += n_targets;
-    scale = scale_of_loss(model, in_parts, n_targets);
-    model->n_micro_done = 0; /* also after a failure: the next call begins a step */
-    for (size_t m = 0; m < n_micro && status == FSDP_OK; m++) {
-        const struct program_input input = {
-            .input = micro[m].input,
-            .targets = micro[m].targets,
-            .first_sample = micro[m].first_sample,
-            .micro = n_before + m,
-            .n_micro = model->more_to_come ? SIZE_MAX : n_before + n_micro,
-            .scale = scale,
-            .loss_sum = &sum,
-            .n_targets = &n_seen,
-        };
+    input = (struct program_input){ .n_calls = program_calls(program),
+                                    .n_micro = model->more_to_come ? SIZE_MAX : model->n_micro_done + n_all,
+                                    .scale = scale_of_loss(model, in_parts, n_targets),
+                                    .loss_sum = &sum,
+                                    .n_targets = &n_seen };
+    for (size_t run = 0; run < n_runs; run++) {
+        struct fsdp_err own = { 0 };
+        enum fsdp_status now;
 
-        status = program_run(&model->training, model, &input, err);
+        input.batches = &micro[run * n_forwards];
+        input.micro = model->n_micro_done + run * n_backwards;
+        input.fails = status != FSDP_OK; /* the others know nothing of it yet */
+        now = program_run(program, model, &input, &own);
+        if (now != FSDP_OK && (status == FSDP_OK || model_is_broken(model)))
+            status = fsdp_fail(err, now, "%s", own.message);
+        if (status != FSDP_OK && model_is_broken(model))
+            break;
     }
-    if (status == FSDP_OK && model->more_to_come)
-        model->n_micro_done = n_before + n_micro;
-    if (model->n_micro_done == 0)
-        model->step_targets = 0;
-    return status == FSDP_OK ? add_up_loss(model, sum, n_targets, loss, err) : status;
+    status = agree_on_loss(model, status, sum, n_targets, loss, err);
+    leave_step(model, n_all, status);
+    return status;
+}
+
+/* --- a step in halves ------------------------------------------------------------------------------------ */
+
+enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_batch *batch,
+                                    struct fsdp_loss *loss, struct fsdp_err *err)
+{
+    struct program *program = &model->training;
+    uint64_t n_targets = 0, n_seen = 0;
+    struct program_input input;
+    enum fsdp_status status;
+    double sum = 0;
+
+    *loss = (struct fsdp_loss){ .mean = NAN };
+    status = check_training(model, err);
+    if (status == FSDP_OK && program->next_call >= program->plan.n_forwards)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "all %d forwards have run: a backward is next",
+                           program->plan.n_forwards);
+    if (status != FSDP_OK)
+        return status;
+    enter_step(model);
+    status = agree_on_targets(model, batch, 1, &n_targets, err);
+    input = (struct program_input){ .batches = batch,
+                                    .n_calls = 1,
+                                    .micro = model->n_micro_done,
+                                    .n_micro = SIZE_MAX,
+                                    .scale = (float)(model->data_ranks / usual_targets(model)),
+                                    .loss_sum = &sum,
+                                    .n_targets = &n_seen };
+    if (status == FSDP_OK) {
+        model->grad_scale = 1.0;
+        status = program_run(program, model, &input, err);
+        status = agree_on_loss(model, status, sum, n_targets, loss, err);
+    }
+    model->step_targets += n_targets;
+    if (status != FSDP_OK)
+        leave_step(model, 0, status);
+    return status;
+}
+
+enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *err)
+{
+    struct program *program = &model->training;
+    const size_t n_backwards = (size_t)program->plan.n_backwards;
+    const struct program_input input = { .n_calls = 1,
+                                         .micro = model->n_micro_done,
+                                         .n_micro = model->more_to_come ? SIZE_MAX
+                                                                        : model->n_micro_done + n_backwards };
+    const bool is_last = program->next_call + 1 == program_calls(program);
+    enum fsdp_status status = check_training(model, err);
+
+    if (status == FSDP_OK && program->next_call < program->plan.n_forwards)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "%d of %d forwards have run: a backward is not next",
+                           program->next_call, program->plan.n_forwards);
+    if (status != FSDP_OK)
+        return status;
+    model->loss_scale = 1.0;
+    if (is_last && !model->more_to_come)
+        scale_parts(model);
+    status = program_run(program, model, &input, err);
+    status = model_agree(model, NULL, 0, status, err);
+    if (is_last || status != FSDP_OK)
+        leave_step(model, n_backwards, status);
+    return status;
 }
 
 enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err)
@@ -211,87 +320,14 @@ enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fs
     model->grad_scale = model->loss_scale = 1.0;
     model->n_micro_done = 0;
     model->step_targets = 0;
+    program_rewind(&model->training);
     if (status == FSDP_OK)
         status = context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
-    return status;
-}
-
-/* --- evaluation
- * ------------------------------------------------------------------------------------------------ */
-
-enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
-                                               struct fsdp_err *err)
-{
-    enum fsdp_status status;
-
-    if (batch == 0 || seq == 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
-    status = unshard_settle(model, err); /* its thread may be at it */
-    if (status != FSDP_OK)
-        return status;
-    program_destroy(&model->evaluation);
-    status = program_create(&model->evaluation, model, batch, false, seq, err);
-    if (status != FSDP_OK) {
-        program_destroy(&model->evaluation);
-        fsdp_wrap(err, "preparing an evaluation");
-    }
-    return status;
-}
-
-static enum fsdp_status check_evaluation(const struct program *program, const void *input,
-                                         const int32_t *targets, struct fsdp_err *err)
-{
-    const struct graph *graph = &program->graph;
-    const size_t n = nn_rows(graph->result), n_rows = nn_input_rows(graph);
-    const int32_t *tokens = graph->input->dtype == FSDP_I32 ? input : NULL;
-
-    for (size_t i = 0; i < n; i++) {
-        if (tokens != NULL && (tokens[i] < 0 || (n_rows > 0 && (size_t)tokens[i] >= n_rows)))
-            return fsdp_fail(err, FSDP_ERR_ARG, "token %d is not in the embedding's %zu rows", tokens[i],
-                             n_rows);
-        if (targets != NULL && targets[i] != FSDP_IGNORED_TARGET &&
-            (targets[i] < 0 || (size_t)targets[i] >= graph->result->features))
-            return fsdp_fail(err, FSDP_ERR_ARG, "target %d is not in [0, %zu)", targets[i],
-                             graph->result->features);
-    }
-    return FSDP_OK;
-}
-
-enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input, const int32_t *targets,
-                                     const float **logits, struct fsdp_loss *loss, struct fsdp_err *err)
-{
-    struct program *program = &model->evaluation;
-    double sums[2] = { 0, 0 };
-    uint64_t n_targets = 0;
-    const struct program_input in = {
-        .input = input, .targets = targets, .n_micro = 1, .loss_sum = &sums[0], .n_targets = &n_targets
-    };
-    const struct plan_entry *last;
-    enum fsdp_status status;
-
-    if (program->context == NULL || input == NULL || (targets != NULL && loss == NULL))
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         program->context == NULL ? "no evaluation was prepared"
-                                                  : "an evaluation without input or place for its loss");
-    status = check_evaluation(program, input, targets, err);
-    if (status == FSDP_OK)
-        status = unshard_settle(model, err);
-    if (status == FSDP_OK)
-        status = program_run(program, model, &in, err);
-    if (status != FSDP_OK)
-        return status;
-    last = &program->plan.entries[program->plan.n_entries - 1];
-    if (logits != NULL)
-        status = program_io_logits(
-            program,
-            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset),
-            logits, err);
-    if (status != FSDP_OK || targets == NULL)
-        return status;
-    sums[1] = (double)n_targets;
-    status = model_reduce_over_data(model, sums, 2, FSDP_F64, FSDP_SUM, err);
-    *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN,
-                                .sum = sums[0],
-                                .n_targets = (uint64_t)sums[1] };
+    if (status == FSDP_OK && model->spoiled)
+        status = fsdp_fail(
+            err, FSDP_ERR_UNSUPPORTED,
+            "hooks were given gradients of the failed step: parameters that they updated are not what "
+            "they were, a checkpoint has them");
+    model->completed = model->spoiled = false;
     return status;
 }

@@ -12,6 +12,7 @@ struct fsdp_unshard_handle {
     void *gathered, *whole; /* (W, row_elems) while under way; whole parameters as the plan has them */
     bool under_way;         /* the second thread gathers */
     bool taken;             /* by the forward that runs */
+    bool no_room;           /* on this rank, for the two above */
 };
 
 static const struct plan_group *layout_of(const struct fsdp_unshard_handle *h)
@@ -61,6 +62,20 @@ static struct overlap *second_thread(const struct fsdp_model *model)
     return model->training.overlap != NULL ? model->training.overlap : model->evaluation.overlap;
 }
 
+/* Either all ranks that hold the unit's shards gather it, or none: the next forward takes it on all of them or on none. */
+static enum fsdp_status agree_on_room(const struct fsdp_unshard_handle *h, struct fsdp_err *err)
+{
+    const struct fsdp_context *context = h->model->context;
+    int64_t lowest = h->no_room ? context->W - context->rank : 0;
+    const enum fsdp_status status = fsdp_all_reduce(model_mesh(h->model, h->group)->shards, &lowest, 1,
+                                                    FSDP_I64, FSDP_MAX, context->streams[PLAN_GATHERS], err);
+
+    return status != FSDP_OK || lowest == 0
+               ? status
+               : fsdp_fail(err, FSDP_ERR_NOMEM, "unsharding \"%s\": rank %d has no memory for it",
+                           layout_of(h)->unit->path, context->W - (int)lowest);
+}
+
 static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
 {
     const struct fsdp_unshard_handle *h = user;
@@ -68,8 +83,11 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     enum fsdp_status status;
 
     (void)entry;
-    if (h->gathered == NULL)
-        return FSDP_OK; /* a world of one: unpacking reads the shards */
+    if (layout_of(h)->W == 1)
+        return h->no_room ? FSDP_ERR_NOMEM : FSDP_OK; /* unpacking reads the shards */
+    status = agree_on_room(h, err);
+    if (status != FSDP_OK)
+        return status;
     status =
         param_group_gather(&h->model->groups[h->group], device_of(h), model_mesh(h->model, h->group)->shards,
                            h->gathered, context->streams[PLAN_GATHERS], err);
@@ -173,25 +191,30 @@ enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp
 {
     struct fsdp_unshard_handle *h = find(model, unit);
     enum fsdp_status status = FSDP_OK;
+    struct fsdp_err own = { 0 };
 
     if (handle != NULL)
         *handle = h;
     if (h == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\": it is no unit of the model",
                          unit != NULL ? unit->path : "");
-    if (!layout_of(h)->gathers || h->whole != NULL)
+    if (model->training.next_call != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\" where a forward is waiting for its backward",
+                         unit->path);
+    if (!layout_of(h)->gathers || h->whole != NULL || h->under_way)
         return FSDP_OK;
     if (!async_op || second_thread(model) == NULL)
         status = unshard_settle(model, err);
-    if (status == FSDP_OK)
-        status = make_room(h, err);
     if (status != FSDP_OK)
         return status;
-    if (!async_op || second_thread(model) == NULL)
-        return finish(h, gather(h, 0, err), err);
-    h->under_way = true;
-    overlap_give(second_thread(model), gather, h, 0);
-    return FSDP_OK;
+    h->no_room = make_room(h, &own) != FSDP_OK;
+    if (!async_op || second_thread(model) == NULL) {
+        status = finish(h, gather(h, 0, err), err);
+    } else {
+        h->under_way = true;
+        overlap_give(second_thread(model), gather, h, 0);
+    }
+    return h->no_room ? fsdp_fail(err, FSDP_ERR_NOMEM, "%s", own.message) : status;
 }
 
 enum fsdp_status fsdp_unshard_handle_wait(struct fsdp_unshard_handle *handle, struct fsdp_err *err)

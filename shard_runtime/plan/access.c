@@ -75,7 +75,7 @@ static void list_pack(struct lister *l, const struct plan_entry *e)
     const struct plan_group *group = &l->plan->groups[e->index];
 
     for (int i = 0; i < group->n_params; i++)
-        add(l, l->plan->params[group->params[i]].grad, true, false);
+        add(l, plan_grad(l->plan, e, group->params[i]), true, false);
     hold_packed(l);
     add(l, e->packed, false, true);
 }

@@ -74,6 +74,7 @@ struct fsdp_value {
     size_t batch, seq, features;
     int n_parts; /* ranks of the tensor group that have a part of the features each; 1: all have all of them */
     int producer; /* operation, or -1: the model's input */
+    int forward;  /* the one that it is of */
     bool needs_grad;
 };
 
@@ -92,8 +93,9 @@ enum { GRAPH_MAX_PRODUCTS = 10 };
 
 struct graph_op {
     const struct graph_kind *kind;
-    char *name; /* "layers.0.attention.wq": unique; dropout is keyed by it */
-    int visit;  /* the innermost unit's visit it belongs to */
+    char *name;  /* "layers.0.attention.wq": unique in its forward; dropout is keyed by it */
+    int forward; /* the one that it is of */
+    int visit;   /* the innermost unit's visit it belongs to */
     int n_inputs, n_params;
     struct fsdp_value *inputs[GRAPH_MAX_INPUTS];
     const struct fsdp_parameter *params[GRAPH_MAX_PARAMS];
@@ -114,6 +116,14 @@ struct graph_op {
 /** One time that a unit of sharding ran: its operations are between its two places in the list of events. */
 struct graph_visit {
     const struct fsdp_module *unit;
+    int forward;
+};
+
+/** One call of the root's forward. Its visits, operations and events come before those of the next one. */
+struct graph_forward {
+    struct fsdp_value *input, *result;
+    size_t first_event, end_event; /* the second behind its last */
+    size_t first_op;
 };
 
 /** A stretch of events whose values are computed again in backward. Regions do not nest. */
@@ -136,21 +146,24 @@ struct graph {
     struct graph_visit *visits;
     struct graph_event *events;
     struct graph_region *regions;
-    struct fsdp_module **modules; /* those whose forward is running, innermost last */
+    struct graph_forward *forwards; /* the last one is being recorded */
+    struct fsdp_module **modules;   /* those whose forward is running, innermost last */
     int *open_visits;
-    size_t n_values, n_ops, n_visits, n_events, n_modules, n_open, n_regions;
-    size_t values_room, ops_room, visits_room, events_room, modules_room, open_room, regions_room;
+    size_t n_values, n_ops, n_visits, n_events, n_modules, n_open, n_regions, n_forwards;
+    size_t values_room, ops_room, visits_room, events_room, modules_room, open_room, regions_room,
+        forwards_room;
     bool in_region;
-    struct fsdp_value *input, *result;
+    struct fsdp_value *input, *result; /* of the first forward; those of the others are alike */
     struct fsdp_err err;
 };
 
 struct graph_input {
     enum fsdp_dtype dtype;
     size_t batch, seq, features; /* features 0: tokens */
+    size_t n_forwards; /* calls of the root before a backward, each on an input of its own; 0 counts as 1 */
 };
 
-/** Record `root`'s forward on such an input. The graph is to be released also after a failure. */
+/** Record `root`'s forwards on such inputs. The graph is to be released also after a failure. */
 enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, const struct graph_input *input,
                               bool training, struct fsdp_err *err);
 void graph_fini(struct graph *graph);
@@ -158,6 +171,15 @@ void graph_fini(struct graph *graph);
 /** The first failure of a recording; gives NULL for `return graph_fail(...)`. */
 struct fsdp_value *graph_fail(struct graph *graph, enum fsdp_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/** The same for memory that is not there. */
+struct fsdp_value *graph_nomem(struct graph *graph);
+
+/** A value of the forward being recorded, or NULL after a failure; `producer` as in struct fsdp_value. */
+struct fsdp_value *graph_new_value(struct graph *graph, enum fsdp_dtype dtype, size_t batch, size_t seq,
+                                   size_t features, int producer);
+/** False after a failure. */
+bool graph_append_event(struct graph *graph, enum graph_event_kind kind, size_t index);
 
 /** The module whose forward is running. */
 struct fsdp_module *graph_module(const struct graph *graph);
@@ -180,6 +202,11 @@ struct graph_op *graph_append(struct graph *graph, const struct graph_kind *kind
  */
 bool graph_enter(struct graph *graph, const struct fsdp_module *module, bool *entered);
 bool graph_leave(struct graph *graph, bool entered);
+
+static inline bool graph_is_float(const struct fsdp_value *value)
+{
+    return value->dtype == FSDP_F32 || value->dtype == FSDP_BF16;
+}
 
 /** Elements and bytes of a value. */
 size_t graph_value_elems(const struct fsdp_value *value);

@@ -212,8 +212,7 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
 
             plan->params[index] =
                 (struct plan_param){ .parameter = m->parameters[i],
-                                     .group = find_group(plan, ignored ? root : module_group(m), ignored),
-                                     .grad = -1 };
+                                     .group = find_group(plan, ignored ? root : module_group(m), ignored) };
             status = append_param(plan, index, err);
             if (status != FSDP_OK)
                 return status;

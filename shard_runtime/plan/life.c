@@ -7,10 +7,13 @@
 /* Micro-steps in which parameters that stay from one to the next are gathered. */
 static enum plan_when when_gathered(const struct writer *w, int group)
 {
-    return !w->life[group].gathered_before && w->plan->groups[group].keep_after_backward &&
-                   w->plan->options.accumulates
-               ? PLAN_FIRST
-               : PLAN_ALWAYS;
+    return !w->life[group].gathered_before && life_stays(w, group) ? PLAN_FIRST : PLAN_ALWAYS;
+}
+
+/* Is what is being written of the last backward of the program? What only a step's last one does is of that one. */
+static bool in_last_backward(const struct writer *w)
+{
+    return w->backward + 1 == w->plan->n_backwards;
 }
 
 /* Parameters that stay from one micro-step to the next live in one buffer for the whole step. */
@@ -22,11 +25,16 @@ static int whole_buffer(struct writer *w, int group)
     if (g->kept >= 0)
         return g->kept;
     buffer = writer_add_buffer(w, PLAN_WHOLE_PARAMS, (size_t)group, PLAN_GATHERED, g->whole_bytes);
-    if (buffer >= 0 && g->keep_after_backward && w->plan->options.accumulates) {
+    if (buffer >= 0 && life_stays(w, group)) {
         w->plan->buffers[buffer].step_long = true;
         g->kept = buffer;
     }
     return buffer;
+}
+
+bool life_stays(const struct writer *w, int group)
+{
+    return w->plan->groups[group].keep_after_backward && w->plan->options.accumulates;
 }
 
 void life_issue_gather(struct writer *w, int group)
@@ -119,16 +127,21 @@ int life_whole_of(const struct writer *w, int index)
 
 int life_grad_of(struct writer *w, int index)
 {
-    struct plan_param *param = &w->plan->params[index];
-    const struct plan_group *g = &w->plan->groups[param->group];
+    struct plan *plan = w->plan;
+    const struct plan_param *param = &plan->params[index];
+    const struct plan_group *g = &plan->groups[param->group];
+    int *grad = &plan->grads[w->backward * plan->n_params + index];
 
-    if (g->reduces && param->grad < 0) {
-        param->grad = writer_add_buffer(w, PLAN_WHOLE_GRAD, (size_t)index, PLAN_REDUCED,
-                                        param->parameter->n_elems * fsdp_dtype_size(g->grad_dtype));
-        if (param->grad >= 0)
-            w->plan->buffers[param->grad].step_long = g->accumulates_whole;
-    }
-    return param->grad;
+    if (!g->reduces || *grad >= 0)
+        return *grad;
+    *grad = writer_add_buffer(w, PLAN_WHOLE_GRAD, (size_t)index, PLAN_REDUCED,
+                              param->parameter->n_elems * fsdp_dtype_size(g->grad_dtype));
+    if (*grad < 0 || !g->accumulates_whole)
+        return *grad;
+    plan->buffers[*grad].step_long = true;
+    for (int b = w->backward + 1; b < plan->n_backwards; b++)
+        plan->grads[b * plan->n_params + index] = *grad; /* they add to it */
+    return *grad;
 }
 
 static struct plan_entry *reduction_entry(struct writer *w, enum plan_entry_kind kind, int group, int packed,
@@ -177,7 +190,7 @@ static int reduce(struct writer *w, int group)
             entry->calls_hook = policy->hook != NULL && !defers;
         }
     }
-    if (defers) {
+    if (defers && in_last_backward(w)) {
         entry = reduction_entry(w, PLAN_ALL_REDUCE, group, -1, PLAN_ALL_REDUCES);
         if (entry != NULL) {
             entry->behind = packed;
@@ -204,9 +217,12 @@ void life_finish(struct writer *w, int group)
     const struct plan_group *g = &w->plan->groups[group];
     int packed = -1;
 
-    life_reshard(w, group, g->keep_after_backward && w->plan->options.accumulates ? PLAN_LAST : PLAN_ALWAYS);
-    if (g->reduces)
+    if (!life_stays(w, group))
+        life_reshard(w, group, PLAN_ALWAYS);
+    else if (in_last_backward(w))
+        life_reshard(w, group, PLAN_LAST);
+    if (g->reduces && (in_last_backward(w) || !g->accumulates_whole))
         packed = reduce(w, group);
-    if (g->unit->policy.post_hook != NULL && g->grad_row_elems > 0)
+    if (g->unit->policy.post_hook != NULL && g->grad_row_elems > 0 && in_last_backward(w))
         complete(w, group, packed);
 }

@@ -24,6 +24,11 @@ const char *plan_stream_name(enum plan_stream stream)
     return names[stream];
 }
 
+int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param)
+{
+    return plan->grads[entry->backward * plan->n_params + param];
+}
+
 enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const struct fsdp_module *root,
                            const struct plan_options *options, struct fsdp_err *err)
 {
@@ -52,6 +57,7 @@ void plan_fini(struct plan *plan)
 {
     for (int g = 0; g < plan->n_groups; g++)
         free(plan->groups[g].params);
+    free(plan->grads);
     free(plan->params);
     free(plan->groups);
     free(plan->buffers);

@@ -1,13 +1,15 @@
 /*
- * The plan of a micro-step: one linear program made from the recording of a forward. It says, entry by entry,
- * what runs, on which stream, after which other entry, and which buffers it reads and writes; and where in
+ * The plan of a micro-step: one linear program made from the recording of its forwards, of which there is one
+ * unless several are run before a backward. It says, entry by entry, what runs, on which stream, after which other entry, and which buffers it reads and writes; and where in
  * one arena each buffer lies. Whoever runs a step, reports memory or traffic, draws a trace or compares ranks
  * reads this.
  *
  * Order of events is that of PyTorch's FSDP2. Forward: a unit's parameters are gathered when it is entered,
  * those of the next unit while it computes, and freed when it is left (not the root's, unless told).
  * Backward: gathered again in the reverse order, the one before prefetched; when a unit's gradients are
- * complete its parameters are freed and its gradients reduced. With a world of one there is nothing to gather
+ * complete its parameters are freed and its gradients reduced. Several forwards: each in its order; then one
+ * backward of the sum of their losses, the last forward's part of it first, as autograd goes; or a backward of
+ * each. A program is run call by call: each forward is one, and each backward. With a world of one there is nothing to gather
  * or reduce, and no entry for it; parameters of another dtype than their shards are still unpacked.
  *
  * Shards of parameters and gradients are float32. In between: param_dtype gathered and whole, grad_dtype whole
@@ -85,7 +87,9 @@ struct plan_entry {
     enum plan_entry_kind kind;
     enum plan_when when;
     enum plan_stream stream;
-    int index; /* of the operation or group */
+    int index;    /* of the operation, group, or of PLAN_LOSS the forward */
+    int call;     /* of the program: 0 ... n_forwards - 1 the forwards, behind them the backwards */
+    int backward; /* number of the backward it belongs to, each being a micro-step; 0 in forwards */
 
     int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
     int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
@@ -128,8 +132,7 @@ struct plan_param {
     size_t slice_chunk, slice_offset; /* of its part in a row cut over the group's k ranks */
     bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
     size_t whole_offset; /* of the whole parameter in `whole`, in elements; aligned to 64 bytes */
-    int grad;            /* buffer of the whole gradient; -1: goes straight to its shard, or there is none */
-    bool has_grad;       /* backward wrote it already: known while the program is being written */
+    bool has_grad;       /* this backward wrote it already: known while the program is being written */
 };
 
 struct plan_group {
@@ -161,7 +164,8 @@ struct plan_options {
     /* The two of a unit, where units have meshes of their own; NULL: W and R of all. */
     void (*ranks_of)(const void *user, const struct fsdp_module *unit, int *W, int *R);
     const void *ranks_user;
-    bool accumulates;
+    bool accumulates;              /* true where there is a backward of each of several forwards */
+    enum fsdp_backwards backwards; /* of several forwards */
     enum fsdp_gradient_sync gradient_sync;
     int prefetch;     /* units gathered ahead: 0 or 1 */
     bool keeps_cheap; /* what cheap operations gave is kept for backward, not made again */
@@ -177,6 +181,8 @@ struct plan {
     struct plan_entry *entries;
     struct plan_access *accesses; /* of all entries, in their order; an entry may name a buffer twice */
     int reduce_buffers;           /* packed gradients in flight at once */
+    int n_forwards, n_backwards;  /* calls of the program */
+    int *grads; /* (n_backwards, n_params): buffers of whole gradients. -1: straight to the shard, or none */
     int n_params, n_groups, n_buffers, n_entries, n_accesses;
     size_t buffers_room, entries_room, groups_room, accesses_room;
     size_t arena_bytes;
@@ -191,6 +197,9 @@ void plan_fini(struct plan *plan);
 
 /** Of each parameter of the plan, whose list is there: does backward reach it, and does it require a gradient? */
 enum fsdp_status plan_find_reached(const struct plan *plan, bool *reached, struct fsdp_err *err);
+
+/** The buffer of parameter `param`'s whole gradient in the backward that `entry` is of; -1: it has none. */
+int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param);
 
 /** Number of the parameter in plan->params, or -1. */
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter);

@@ -1,5 +1,5 @@
 /*
- * Which parameters backward reaches: those of operations on the way from the result back to anything that learns.
+ * Which parameters backward reaches: those of operations on the way from a result back to anything that learns.
  */
 #include <stdlib.h>
 
@@ -13,8 +13,8 @@ enum fsdp_status plan_find_reached(const struct plan *plan, bool *reached, struc
 
     if (flows == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
-    if (graph->result != NULL)
-        flows[graph->result->id] = true;
+    for (size_t f = 0; f < graph->n_forwards; f++)
+        flows[graph->forwards[f].result->id] = true;
     for (size_t o = graph->n_ops; o-- > 0;) {
         const struct graph_op *op = graph->ops[o];
 

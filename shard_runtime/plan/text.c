@@ -32,6 +32,8 @@ static void print_entry(FILE *out, const struct plan *plan, int entry)
     print_subject(out, plan, e);
     if (e->again)
         fprintf(out, " again");
+    if (plan->n_forwards > 1)
+        fprintf(out, " call=%d", e->call);
     if (e->with_before)
         fprintf(out, " fused");
     if (e->when != PLAN_ALWAYS)

@@ -1,6 +1,6 @@
 /*
- * Writing a program, inside plan/ only: what is known while entries are being appended. program.c writes the
- * operations, life.c the life of each group's parameters and gradients around them.
+ * Writing a program, inside plan/ only: what is known while entries are being appended. passes.c goes through the
+ * recording, program.c writes the operations, life.c the life of each group's parameters and gradients around them.
  */
 #ifndef PLAN_WRITER_H
 #define PLAN_WRITER_H
@@ -15,7 +15,7 @@ struct group_life {
     int gathered, whole; /* buffers of the gather that is pending or done */
     int slice;           /* what is kept since forward, to gather from; -1: the shards */
     int k;               /* rows of `gathered` */
-    int first_visit;     /* of the forward: its backward is the last one */
+    int first_visit;     /* of those that the backward being written comes to: the last one in it; -1 */
     bool gathered_before;
     bool last; /* finished behind the root: no gradient leaves it that would say when it is done */
 };
@@ -33,6 +33,7 @@ struct writer {
     int (*saved)[GRAPH_MAX_SAVED];   /* of each operation */
     bool *settled;                   /* of each operation: what it gave is where it is, made again or kept */
     const struct graph_op *unreadable; /* the first whose backward would read what is not gathered */
+    int call, backward;                /* of the entries that are being written */
     bool out_of_memory;
 };
 
@@ -45,6 +46,10 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
 
 /** Write the forward of operation `index`: its value and what it saves are in new buffers from here on. program.c. */
 void writer_forward(struct writer *w, int index, bool again);
+/** The loss of forward number `forward`, and when training the gradient of its result. */
+void writer_loss(struct writer *w, int forward);
+/** The backward of operation `index`, if one reaches it. */
+void writer_backward(struct writer *w, int index);
 
 /**
  * recompute.c: backward has come to the end of a region. Run again what its backward reads, so that no buffer of the
@@ -72,6 +77,8 @@ void life_reshard_after_forward(struct writer *w, int group);
 void life_reshard(struct writer *w, int group, enum plan_when when);
 /** Its gradients are complete: free its parameters first, then reduce. */
 void life_finish(struct writer *w, int group);
+/** Do its parameters stay whole from one backward of a step to the next? */
+bool life_stays(const struct writer *w, int group);
 /** The buffer in which parameter `index` of the plan is whole, or -1: it is read where its shard is. */
 int life_whole_of(const struct writer *w, int index);
 /** The buffer of the parameter's gradient, made when there is none yet, or -1: it goes where its shard is. */

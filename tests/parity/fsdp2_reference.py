@@ -46,6 +46,8 @@ CASES = {
     "biases": {**TINY, "trains": "*.bias", **ADAMW},
     # embeddings and the first block learn nothing, and nothing before what learns needs a gradient
     "leading": {**TINY, "layers": 3, "trains": "layers.[12]*", **ADAMW},
+    # the second half of a step's samples goes past a part of the second block: ranks that have only such do not use it
+    "unused": {**TINY, "skips": 1, **ADAMW},
     "groups": {**TINY, "group": "*.bias 2e-2 0.0", **ADAMW},
     # what two and four ranks divide between them, head by head and feature by feature
     "mlp": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_norm": 0.1},
@@ -55,7 +57,7 @@ CASES = {
     "clip-inf": {**TINY, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
 }
 MIXED = ("linears-a", "transformer")  # with errors of bfloat16
-GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "biases", "mlp", "tensor")
+GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "unused", "biases", "mlp", "tensor")
 
 
 class Linears(nn.Module):
@@ -65,6 +67,13 @@ class Linears(nn.Module):
 
     def forward(self, x):
         return self.b(F.gelu(self.a(x)))
+
+
+class SkippingBlock(reference.Block):
+    skips = False
+
+    def forward(self, x):
+        return x + self.attention(self.attention_norm(x)) if self.skips else super().forward(x)
 
 
 class Tiny(reference.Transformer):
@@ -77,6 +86,8 @@ class Tiny(reference.Transformer):
             layer.feed_forward.w2 = nn.Linear(case["hidden"], case["dim"])
         if case.get("tied"):
             self.output.weight = self.tok_embeddings.weight
+        if case.get("skips"):
+            self.layers[1].__class__ = SkippingBlock
 
     def forward(self, tokens):
         h = self.tok_embeddings(tokens) + self.pos_embeddings(torch.arange(tokens.shape[1]))
@@ -136,21 +147,34 @@ def clip(case, parameters):
     return norm
 
 
-def train(case, model, rank=0, world=1, data=None):
+def backward(model, parts, each):
+    """Of the sum of several forwards' losses; or of each, which FSDP2 prefetches for until it is told that one is the last."""
+    for number, part in enumerate(parts if each else [sum(parts)], 1):
+        if each:
+            model.set_is_last_backward(number == len(parts))
+        part.backward()
+
+
+def train(case, model, rank=0, world=1, data=None, forwards=1, each=False):
     """Losses, norms, and the raw gradients of step 1, as reference.train(); `data` is the group of ranks with samples of their
-    own, where others have the same."""
+    own, where others have the same. A rank's share may be run in several forwards before a backward."""
     optimizer = make_optimizer(case, model)
     losses, norms, gradients = [], [], {}
-    share = GLOBAL_BATCH // world
+    share = GLOBAL_BATCH // world // forwards
     for step in range(STEPS):
         inputs, targets = samples(case, step)
-        mine = slice(rank * share, (rank + 1) * share)
-        x = inputs[mine]
-        if x.is_floating_point():
-            x = x.to(next(model.parameters()).dtype)
-        logits = model(x)
-        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets[mine].flatten(), reduction="sum")
-        (loss * world / targets.numel()).backward()
+        loss, parts = 0, []
+        for part in range(rank * forwards, (rank + 1) * forwards):
+            mine = slice(part * share, (part + 1) * share)
+            x = inputs[mine]
+            if x.is_floating_point():
+                x = x.to(next(model.parameters()).dtype)
+            if case.get("skips"):
+                model.layers[1].skips = 2 * part * share >= GLOBAL_BATCH
+            logits = model(x)
+            parts.append(F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets[mine].flatten(), reduction="sum"))
+            loss = loss + parts[-1].detach()
+        backward(model, [part * world / targets.numel() for part in parts], each)
         if step == 0:
             gradients = {n: reference.full(p.grad) for n, p in model.named_parameters() if p.grad is not None}
         total = loss.detach().double()
@@ -182,6 +206,8 @@ def shard(case, model, mesh, reshard, policy=None):
         if case.get("tied"):
             fully_shard([model.tok_embeddings, model.norm, model.output], **options)
     fully_shard(model, **root)
+    if case.get("skips"):
+        model.set_reduce_scatter_unused_params(True)
 
 
 class SplitAttention(reference.Attention):
@@ -225,7 +251,7 @@ def fsdp2_rank(rank, world, case, how, store, out):
         mesh = mesh["shard"]
         data = mesh.get_group()
     shard(case, model, mesh, how.get("reshard"), how.get("policy"))
-    result = train(case, model, rank // tensor, world // tensor, data)
+    result = train(case, model, rank // tensor, world // tensor, data, how.get("forwards", 1), how.get("each", False))
     if rank == 0:
         torch.save(result, out)
     # Gloo's threads may outlive a group and bring down a process that takes itself apart: it does not, it ends.
@@ -253,7 +279,7 @@ def bf16_errors(case, exact, worlds=(1, 2, 4)):
 
 
 def write(name, case):
-    exact = train(case, build(case, torch.float64))
+    exact = train(case, build(case, torch.float64), forwards=2 if case.get("skips") else 1)
     losses, norms, gradients = exact
     assert losses[-1] < losses[0], (name, "nothing is learnt", losses)
     assert max(norms) > case["clip_norm"], (name, "nothing was ever clipped", norms)
@@ -298,7 +324,11 @@ def stored_errors(name):
 
 def check(name, case):
     want = stored(name)
-    hows = [{}, {"reshard": False}, {"reshard": 2}, {"hsdp": True}] if name == "transformer" else [{}]
+    hows = [{}]
+    if name in ("transformer", "twice", "linears-a"):
+        hows += [{"forwards": 2}, {"forwards": 2, "each": True}]
+    if name == "transformer":
+        hows += [{"reshard": False}, {"reshard": 2}, {"hsdp": True}, {"reshard": False, "forwards": 2}]
     if name in ("mlp", "tensor"):
         hows = [{"tensor": 2}, {"tensor": 4}]
     for how in hows:

@@ -41,6 +41,26 @@ WAYS = {
     "accumulate-kept": ("transformer", 2, {"micro": 3, "sync": "last", "reshard": False, "keep": True}),
     "hybrid-deferred": ("transformer", 4, {"micro": 3, "hsdp": True, "defer": True}),
     "twice": ("twice", 2, {}),
+    "twice-reshard-false": ("twice", 2, {"reshard": False, "reshard_root": False}),
+    "two-forwards": ("transformer", 2, {"forwards": 2}),
+    "two-forwards-reshard-true": ("transformer", 2, {"forwards": 2, "reshard": True, "reshard_root": True}),
+    "two-forwards-reshard-false": ("transformer", 2, {"forwards": 2, "reshard": False, "reshard_root": False}),
+    "two-forwards-reshard-to-2": ("transformer", 4, {"forwards": 2, "reshard": 2}),
+    "two-forwards-nested": ("transformer", 2, {"forwards": 2, "groups": "nested"}),
+    "two-forwards-recompute": ("transformer", 2, {"forwards": 2, "recompute": True}),
+    "two-forwards-twice": ("twice", 2, {"forwards": 2}),
+    "two-forwards-leading": ("leading", 2, {"forwards": 2}),
+    "two-forwards-hybrid": ("transformer", 4, {"forwards": 2, "hsdp": True}),
+    "two-forwards-accumulate": ("transformer", 2, {"forwards": 2, "micro": 2, "sync": "last"}),
+    "two-backwards": ("transformer", 2, {"forwards": 2, "each": True}),
+    "two-backwards-last": ("transformer", 2, {"forwards": 2, "each": True, "sync": "last"}),
+    "two-backwards-reshard-true": ("transformer", 2,
+                                   {"forwards": 2, "each": True, "reshard": True, "reshard_root": True}),
+    "two-backwards-reshard-false": ("transformer", 2,
+                                    {"forwards": 2, "each": True, "reshard": False, "reshard_root": False}),
+    "two-backwards-kept": ("transformer", 2,
+                           {"forwards": 2, "each": True, "sync": "last", "reshard": False, "keep": True}),
+    "two-backwards-nested": ("transformer", 2, {"forwards": 2, "each": True, "groups": "nested"}),
     "tied": ("tied", 2, {}),
     "frozen": ("biases", 2, {}),
     "frozen-leading": ("leading", 2, {}),
@@ -121,6 +141,17 @@ def shard(case, model, mesh, way):
         layer.set_modules_to_backward_prefetch(list(model.layers)[max(0, i - depth):i][::-1])
 
 
+def set_last(model, way, last):
+    if way.get("sync") == "last":
+        model.set_requires_gradient_sync(last)
+    if way.get("keep"):
+        model.set_reshard_after_backward(last)
+    if way.get("defer"):
+        model.set_requires_all_reduce(last)
+    if way.get("each"):
+        model.set_is_last_backward(last)
+
+
 def record(rank, world, case, way, store, out):
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -142,16 +173,16 @@ def record(rank, world, case, way, store, out):
     n_micro = way.get("micro", 1)
     tokens, targets = cases.samples(case, 0)
     for m in range(n_micro):
-        last = m + 1 == n_micro
-        if way.get("sync") == "last":
-            model.set_requires_gradient_sync(last)
-        if way.get("keep"):
-            model.set_reshard_after_backward(last)
-        if way.get("defer"):
-            model.set_requires_all_reduce(last)
-        loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-        events.append("|")
-        loss.backward()
+        set_last(model, way, m + 1 == n_micro)
+        losses = []
+        for _ in range(way.get("forwards", 1)):
+            losses.append(F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()))
+            events.append("|")
+        backwards = losses if way.get("each") else [sum(losses)]
+        for b, loss in enumerate(backwards):
+            if len(backwards) > 1:
+                set_last(model, way, b + 1 == len(backwards))
+            loss.backward()
         lines.append(" ".join(events))
         events.clear()
     if rank == 0:

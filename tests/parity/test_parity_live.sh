@@ -8,10 +8,10 @@ if [ -z "${FSDP_TEST_PYTHON:-}" ]; then
   exit 0
 fi
 live() { "$FSDP_TEST_PYTHON" "$PARITY/$@"; }
-for name in linears-a linears-b linears-c transformer twice tied biases groups clip-1 clip-3 clip-inf; do
+for name in linears-a linears-b linears-c transformer twice tied unused biases groups clip-1 clip-3 clip-inf; do
   check_status "FSDP2 agrees with the reference of $name" 0 live fsdp2_reference.py --check "$name"
 done
-check_status "FSDP2's events can be noted" 0 live fsdp2_schedule.py --out "$WORK/schedule.txt" default hybrid accumulate-every
-check_eq "they come in the stored order" "$(grep -E '^(default|hybrid|accumulate-every) ' "$PARITY/reference/fsdp2/schedule.txt")" \
+check_status "FSDP2's events can be noted" 0 live fsdp2_schedule.py --out "$WORK/schedule.txt" default hybrid accumulate-every two-forwards two-backwards
+check_eq "they come in the stored order" "$(grep -E '^(default|hybrid|accumulate-every|two-forwards|two-backwards) ' "$PARITY/reference/fsdp2/schedule.txt")" \
   "$(grep -v '^#' "$WORK/schedule.txt")"
 [ "$n_failed" -eq 0 ]

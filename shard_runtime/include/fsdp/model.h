@@ -24,6 +24,12 @@ enum fsdp_gradient_sync {
     FSDP_SYNC_EVERY, /* reduce-scatter in every micro-step: least memory */
 };
 
+/** What becomes of several forwards whose activations are held at once. */
+enum fsdp_backwards {
+    FSDP_BACKWARD_OF_SUM, /* one backward, of the sum of their losses: what PyTorch's (a + b).backward() does */
+    FSDP_BACKWARD_OF_EACH, /* a backward of each, in the order of the forwards: a.backward(), b.backward() */
+};
+
 enum fsdp_overlap {
     FSDP_OVERLAP_AUTO, /* with a network between the ranks, or a CPU that no rank computes on */
     FSDP_OVERLAP_ON,   /* a second thread gathers and reduces while the first one computes */
@@ -45,6 +51,8 @@ struct fsdp_model_options {
                               float32 */
     uint64_t seed;         /* initial weights and dropout */
     bool accumulates;      /* a step may have more than one micro-step */
+    size_t forwards;       /* that come before a backward, each with its activations; 0 counts as 1 */
+    enum fsdp_backwards backwards;
     enum fsdp_gradient_sync gradient_sync;
     enum fsdp_overlap overlap; /* changes no result */
     enum fsdp_recompute recompute;
@@ -79,9 +87,11 @@ struct fsdp_loss {
 
 /**
  * Forward and backward of `n_micro` micro-steps; collective. Gradients of the mean loss over all ranks and
- * micro-steps replace what an earlier step left. *loss is the same on every rank.
+ * micro-steps replace what an earlier step left. *loss is the same on every rank. In a model of several `forwards`
+ * each of these is a batch: n_micro is a multiple of them.
  *   FSDP_ERR_ARG   a token or target out of range (named), or n_micro > 1 in a model that does not accumulate
  *   FSDP_ERR_PEER  another rank is gone
+ *   any            another rank failed alone, and said that; see fsdp_module_reset_iteration()
  * After an error the gradients are undefined, and with FSDP_ERR_PEER the context is broken for good.
  */
 FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
@@ -89,8 +99,23 @@ FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
                                                       struct fsdp_loss *loss, struct fsdp_err *err);
 
 /**
+ * The two halves, each a call; collective. The model's `forwards` come first, then its backwards: one, or as many, in
+ * the same order. What the gradients are of is known only behind the last forward: they are scaled when they are read,
+ * and of the mean over the targets of the whole step. *loss is of this forward alone, over all ranks.
+ *
+ * `batch` and what it points to are borrowed until the last backward: backward reads the input too. Between the calls
+ * other things may be computed, an evaluation included, and collectives of one's own called, on every rank alike.
+ *   FSDP_ERR_ARG   a token or target out of range (named), or a call out of order
+ * An error ends the step: the next call is a first forward again.
+ */
+FSDP_API enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_batch *batch,
+                                             struct fsdp_loss *loss, struct fsdp_err *err);
+FSDP_API enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *err);
+
+/**
  * PyTorch's loop over micro-steps, one call each: false makes the next calls of fsdp_model_forward_backward() parts of a step
- * that goes on; true, the default, makes the next call its last. The gradients of all calls add up, and are of the mean over
+ * that goes on; true, the default, makes the next call its last. (Of two halves it is what holds when the last backward
+ * of these forwards begins.) The gradients of all calls add up, and are of the mean over
  * all of their targets; they are there, to be clipped and stepped on, behind the last. What is reduced before is
  * fsdp_model_options.gradient_sync's to say, as in a step of one call. The model `accumulates`.
  */
@@ -112,6 +137,12 @@ FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, doubl
  * After an error in the middle of a step that broke no rank: wait for what is still queued and drop gradients and
  * clipping factor, so that the next step begins as if the failed one had not been. Every rank calls it; a context
  * broken by FSDP_ERR_PEER stays broken.
+ *
+ * A rank that fails alone (a hook that finds no memory) takes part in the collectives of its step to the end, and computes
+ * nothing; behind the last one every other rank's call ends with its status and "rank R: " before its words, and all of them
+ * come here. Hooks of the others have seen what it sent in place of gradients:
+ *   FSDP_ERR_UNSUPPORTED  hooks on final gradients were called on some rank in the failed step: what they updated is
+ *                         not what it was, and is to be loaded from a checkpoint. The rest is done
  */
 FSDP_API enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err);
 

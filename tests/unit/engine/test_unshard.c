@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/engine/context.h"
 #include "tests/unit/engine/world.h"
 
 enum { BATCH = 2, MAX_ELEMS = 256 };
@@ -261,6 +262,66 @@ Test(unshard, evaluation_takes_it_too_and_what_is_left_ends_with_the_model, .tim
 
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
         world_run(tries[i].W, unshard_for_evaluation, &tries[i]);
+}
+
+/* --- no room on one rank ------------------------------------------------------------------------------------ */
+
+static _Thread_local const struct device_ops *sound_device;
+static _Thread_local bool memory_is_out;
+
+static enum fsdp_status alloc_or_not(struct device *device, size_t size_bytes, void **out,
+                                     struct fsdp_err *err)
+{
+    *out = NULL;
+    return memory_is_out ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory, as the test wants it")
+                         : sound_device->alloc(device, size_bytes, out, err);
+}
+
+/* On rank 1 alone; nobody has the unit then, nobody waits for ever, and the next steps have their bits. */
+static void unshard_without_room(struct fsdp_context *context, void *user)
+{
+    const struct try *t = user;
+    struct device_ops ops = *context->device.ops;
+    struct fsdp_unshard_handle *handle;
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
+    struct run run;
+    double want;
+
+    sound_device = context->device.ops;
+    ops.alloc = alloc_or_not;
+    open_run(&run, context, t, false);
+    want = backward(&run, 1);
+    context->device.ops = &ops;
+    for (int round = 0; round < 3; round++) {
+        memory_is_out = context->rank == 1;
+        status = fsdp_module_unshard(run.model, run.unit, t->async, &handle, &err);
+        cr_expect(context->rank == 1 ? strstr(err.message, "as the test wants it") != NULL
+                                     : t->async == (status == FSDP_OK),
+                  "%s", err.message);
+        if (t->async) {
+            fsdp_module_unshard(run.model, run.unit, true, NULL, NULL); /* no second time */
+            status = fsdp_unshard_handle_wait(handle, &err);
+        }
+        memory_is_out = false;
+        cr_expect(status == FSDP_ERR_NOMEM);
+        cr_expect(context->rank == 1 || strstr(err.message, "rank 1 has no memory for it") != NULL, "%s",
+                  err.message);
+        cr_expect(backward(&run, 1) == want);
+    }
+    unshard(&run, t->async);
+    cr_expect(backward(&run, 1) == want);
+    context->device.ops = sound_device;
+    close_run(&run);
+}
+
+Test(unshard, without_room_on_one_rank_nobody_has_it_and_all_are_told, .timeout = 30)
+{
+    static struct try tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_OFF },
+                                  { .W = 3, .overlap = FSDP_OVERLAP_ON, .async = true } };
+
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
+        world_run(tries[i].W, unshard_without_room, &tries[i]);
 }
 
 /* --- collectives of one's own ------------------------------------------------------------------------------- */

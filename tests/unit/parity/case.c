@@ -11,7 +11,7 @@
 #include "tests/unit/engine/world.h"
 #include "tests/unit/parity/sabotage.h"
 
-enum { MAX_MICRO = 3, MAX_SEQ = 70 };
+enum { MAX_MICRO = 4, MAX_SEQ = 70 };
 
 struct run {
     const struct reference *reference;
@@ -35,12 +35,16 @@ static struct fsdp_value *mlp_forward(struct fsdp_module *self, struct fsdp_valu
     return fsdp_call(fsdp_module_child(self, "w2"), x);
 }
 
+/* Of a case that skips: this rank's samples are of the half that does. Forward is recorded on the rank's own thread. */
+static _Thread_local bool skips;
+
 static struct fsdp_value *block_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
 {
     struct fsdp_value *h = fsdp_call(fsdp_module_child(self, "attention_norm"), x);
 
-    (void)user;
     x = fsdp_add(x, fsdp_call(fsdp_module_child(self, "attention"), h));
+    if (user != NULL && skips)
+        return x;
     h = fsdp_call(fsdp_module_child(self, "ffn_norm"), x);
     return fsdp_add(x, fsdp_call(fsdp_module_child(self, "feed_forward"), h));
 }
@@ -71,7 +75,7 @@ static struct fsdp_module *build_tiny(const struct reference *r)
         char name[24];
 
         snprintf(name, sizeof name, "%zu", i);
-        block = fsdp_module_add(layers, name, block_forward, NULL);
+        block = fsdp_module_add(layers, name, block_forward, r->skips && i == 1 ? root : NULL);
         fsdp_layer_norm(block, "attention_norm", r->dim, 1e-5f);
         fsdp_attention(block, "attention", r->dim, r->heads, true, 0);
         fsdp_layer_norm(block, "ffn_norm", r->dim, 1e-5f);
@@ -273,6 +277,7 @@ static void shard(struct fsdp_module *root, const struct reference *r, const str
     if (way->force_sum)
         fsdp_module_set_force_sum_reduction_for_comms(root, true, true);
     fsdp_module_set_separate_reduce_scatter_group(root, way->own_reduce_group, true);
+    fsdp_module_set_reduce_scatter_unused_params(root, r->skips && !way->keeps_unused, true);
     fsdp_module_set_requires_all_reduce(root, !way->defers_all_reduce, true);
 }
 
@@ -324,17 +329,47 @@ static size_t batch_of(const struct way *way)
     return (REFERENCE_BATCH + parts - 1) / parts;
 }
 
-/* PyTorch's loop. */
-static double call_by_call(struct fsdp_model *model, const struct fsdp_batch *micro, size_t n_micro)
+static size_t forwards_of(const struct way *way)
 {
+    return way->forwards > 0 ? way->forwards : 1;
+}
+
+/* The forwards, then a backward of all of them or one of each. */
+static void in_halves(struct fsdp_model *model, const struct way *way, const struct fsdp_batch *micro,
+                      struct fsdp_loss *sum)
+{
+    const size_t n = forwards_of(way), n_backwards = way->backwards == FSDP_BACKWARD_OF_EACH ? n : 1;
+    struct fsdp_err err = { 0 };
+
+    *sum = (struct fsdp_loss){ 0 };
+    for (size_t f = 0; f < n; f++) {
+        struct fsdp_loss loss;
+
+        must(fsdp_model_forward(model, &micro[f], &loss, &err), &err);
+        sum->sum += loss.sum;
+        sum->n_targets += loss.n_targets;
+    }
+    for (size_t b = 0; b < n_backwards; b++)
+        must(fsdp_model_backward(model, &err), &err);
+}
+
+/* PyTorch's loop. */
+static double call_by_call(struct fsdp_model *model, const struct way *way, const struct fsdp_batch *micro,
+                           size_t n_micro)
+{
+    const size_t n = forwards_of(way);
     struct fsdp_err err = { 0 };
     double sum = 0, n_targets = 0;
 
-    for (size_t m = 0; m < n_micro; m++) {
+    for (size_t m = 0; m < n_micro; m += n) {
         struct fsdp_loss loss;
 
-        fsdp_module_set_is_last_backward(model, m + 1 == n_micro);
-        must(fsdp_model_forward_backward(model, &micro[m], 1, &loss, &err), &err);
+        if (n_micro > n)
+            fsdp_module_set_is_last_backward(model, m + n == n_micro);
+        if (way->halves)
+            in_halves(model, way, &micro[m], &loss);
+        else
+            must(fsdp_model_forward_backward(model, &micro[m], n, &loss, &err), &err);
         sum += loss.sum;
         n_targets += (double)loss.n_targets;
     }
@@ -360,8 +395,8 @@ static double forward_backward(struct fsdp_model *model, const struct run *run, 
                                         .targets = slices[m].targets,
                                         .first_sample = first };
     }
-    if (run->way->calls)
-        return call_by_call(model, micro, n_micro);
+    if (run->way->calls || run->way->halves)
+        return call_by_call(model, run->way, micro, n_micro);
     must(fsdp_model_forward_backward(model, micro, n_micro, &loss, &err), &err);
     return loss.mean;
 }
@@ -401,7 +436,9 @@ static struct fsdp_model_options model_options(const struct run *run)
                                         .seq = r->seq > 0 ? r->seq : 1,
                                         .input_features = r->widths[0],
                                         .seed = REFERENCE_SEED,
-                                        .accumulates = micro_steps(run->way) > 1,
+                                        .accumulates = micro_steps(run->way) > forwards_of(run->way),
+                                        .forwards = run->way->forwards,
+                                        .backwards = run->way->backwards,
                                         .gradient_sync = run->way->sync,
                                         .overlap = run->way->overlap == FSDP_OVERLAP_AUTO
                                                        ? FSDP_OVERLAP_OFF
@@ -465,6 +502,7 @@ static void run_rank(struct fsdp_context *context, void *user)
     struct fsdp_model *model;
 
     sabotage_context(context);
+    skips = run->reference->skips && 2 * fsdp_context_rank(context) >= way->W;
     open_meshes(&meshes, context, way);
     freeze(root, run->reference->trains);
     split(root, way, meshes.tensor);

@@ -16,6 +16,8 @@ enum sabotage {
     LOSES_A_ROW,        /* the last rank's part of a gather stays away */
     REDUCES_TOO_LITTLE, /* the last rank's gradients are not added */
     MISSES_A_WAIT,      /* computation does not wait for gathers */
+    MIXES_BATCHES,      /* the backward of one forward reads the batch of another */
+    SHARES_ACTIVATIONS, /* two forwards have one set of activations */
 };
 
 enum { SLOW_GATHER = 1, SLOW_REDUCE = 2, SLOW_AFTER_FORWARD = 4, SLOW_BEFORE_OPTIMIZER = 8, SLOW_ALL = 15 };
@@ -26,7 +28,10 @@ struct way {
     int tensor; /* ranks that split each linear but the root's, or a and b; 0 and 1: not at all. W counts them */
     bool mixed_meshes; /* blocks over replicate x shard, the root over all of these ranks flat */
     bool calls;        /* each micro-step is a call of its own */
-    size_t n_micro;    /* 0: 1 */
+    size_t n_micro;    /* batches of a rank and step; 0: 1 */
+    size_t forwards;   /* of them before a backward; 0: 1 */
+    enum fsdp_backwards backwards;
+    bool halves; /* each forward is a call, and each backward */
     enum fsdp_gradient_sync sync;
     bool defers_all_reduce, keep_after_backward, force_sum;
     enum fsdp_reshard reshard;
@@ -38,6 +43,7 @@ struct way {
     int prefetch;  /* units ahead, by explicit lists; 0: the default */
     int in_flight; /* reduce-scatter input buffers; 0: 1 */
     bool own_reduce_group;
+    bool keeps_unused;             /* where the case skips: unused parameters are not reduced all the same */
     int param_dtype, reduce_dtype; /* both 0: none (FSDP_F32 is 0 too, and the same) */
     enum fsdp_overlap overlap;     /* FSDP_OVERLAP_AUTO: off */
     int slow;                      /* SLOW_* */

@@ -28,6 +28,7 @@ struct reference {
     size_t layers, dim, heads, vocab, seq, hidden; /* of tiny */
     int visits;                                    /* times each block is called */
     bool tied;
+    bool skips;             /* the second half of each step's samples goes past block 1's feed_forward */
     char trains[32];        /* pattern of the parameters that do */
     char group_pattern[32]; /* "" without an optimizer group */
     double group_lr, group_decay;

@@ -93,9 +93,38 @@ void sabotage_context(struct fsdp_context *context)
         fsdp_context_on_phase(context, on_phase, NULL);
 }
 
+/* Before the first backward: that of the first forward reads the last one's batch. */
+static void mix_batches(void *observer, int entry)
+{
+    struct program *program = observer;
+
+    if (entry < program->plan.n_entries && program->plan.entries[entry].call == program->plan.n_forwards)
+        program->batches[0] = program->batches[program->plan.n_forwards - 1];
+}
+
+/* Values of the second forward lie where the first one's lie. */
+static void share_activations(struct program *program)
+{
+    const int n = (int)(program->graph.n_values / program->graph.n_forwards);
+    struct plan *plan = &program->plan;
+
+    for (int b = 0; b < plan->n_buffers; b++)
+        for (int other = 0; other < b && plan->buffers[b].what == PLAN_VALUE; other++)
+            if (plan->buffers[other].what == PLAN_VALUE &&
+                plan->buffers[other].index + n == plan->buffers[b].index)
+                plan->buffers[b].offset = plan->buffers[other].offset;
+}
+
 void sabotage_model(struct fsdp_model *model)
 {
     struct plan *plan = &model->training.plan;
+
+    if (sabotage == MIXES_BATCHES) {
+        model->training.observe = mix_batches;
+        model->training.observer = &model->training;
+    }
+    if (sabotage == SHARES_ACTIVATIONS)
+        share_activations(&model->training);
 
     for (int i = 0; sabotage == MISSES_A_WAIT && i < plan->n_entries; i++)
         if (plan->entries[i].stream == PLAN_COMPUTE)

@@ -69,6 +69,55 @@ Test(parity_modes, of_resharding_and_prefetching_change_no_bit, .timeout = 300)
     expect_same("transformer", &first, ways, N(ways));
 }
 
+/* Two forwards before a backward: their own order of sums, and the same bits whatever is gathered when. */
+Test(parity_modes, of_two_forwards_change_no_bit, .timeout = 300)
+{
+    static const struct way first = { .W = 2, .n_micro = 2, .forwards = 2 }, ways[] = {
+        { .W = 2, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_TRUE },
+        { .W = 2, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_FALSE },
+        { .W = 2, .n_micro = 2, .forwards = 2, .prefetch = 2 },
+        { .W = 2, .n_micro = 2, .forwards = 2, .overlap = FSDP_OVERLAP_ON },
+        { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_FULL },
+        { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_SELECTIVE },
+    };
+
+    expect_same("transformer", &first, ways, N(ways));
+}
+
+/* A backward of each of two forwards gives the bits of two micro-steps, whose forwards come one by one. */
+Test(parity_modes, of_forwards_run_ahead_change_no_bit, .timeout = 300)
+{
+    static const struct way every = { .W = 2, .n_micro = 2, .sync = FSDP_SYNC_EVERY },
+                            last = { .W = 2, .n_micro = 2, .sync = FSDP_SYNC_LAST },
+                            of_every[] = { { .W = 2,
+                                             .n_micro = 2,
+                                             .forwards = 2,
+                                             .backwards = FSDP_BACKWARD_OF_EACH,
+                                             .sync = FSDP_SYNC_EVERY },
+                                           { .W = 2,
+                                             .n_micro = 2,
+                                             .forwards = 2,
+                                             .backwards = FSDP_BACKWARD_OF_EACH,
+                                             .sync = FSDP_SYNC_EVERY,
+                                             .reshard = FSDP_RESHARD_FALSE,
+                                             .overlap = FSDP_OVERLAP_ON } },
+                            of_last[] = { { .W = 2,
+                                            .n_micro = 2,
+                                            .forwards = 2,
+                                            .backwards = FSDP_BACKWARD_OF_EACH,
+                                            .sync = FSDP_SYNC_LAST },
+                                          { .W = 2,
+                                            .n_micro = 2,
+                                            .forwards = 2,
+                                            .backwards = FSDP_BACKWARD_OF_EACH,
+                                            .sync = FSDP_SYNC_LAST,
+                                            .reshard = FSDP_RESHARD_FALSE,
+                                            .keep_after_backward = true } };
+
+    expect_same("transformer", &every, of_every, N(of_every));
+    expect_same("transformer", &last, of_last, N(of_last));
+}
+
 Test(parity_modes, of_resharding_change_no_bit_with_bfloat16, .timeout = 300)
 {
     struct reference *reference = reference_read("transformer");
@@ -100,6 +149,14 @@ Test(parity_mutants, each_is_seen, .timeout = 300)
         { .W = 2, .steps = 2, .sabotage = LOSES_A_ROW },
         { .W = 2, .steps = 2, .sabotage = REDUCES_TOO_LITTLE },
         { .W = 2, .steps = 2, .sabotage = MISSES_A_WAIT, .overlap = FSDP_OVERLAP_ON, .slow = SLOW_GATHER },
+        { .W = 2, .steps = 2, .n_micro = 2, .forwards = 2, .sabotage = MIXES_BATCHES },
+        { .W = 2, .steps = 2, .n_micro = 2, .forwards = 2, .sabotage = SHARES_ACTIVATIONS },
+        { .W = 2,
+          .steps = 2,
+          .n_micro = 2,
+          .forwards = 2,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .sabotage = SHARES_ACTIVATIONS },
     };
     struct reference *reference = reference_read("transformer");
     static struct seen seen;

@@ -131,6 +131,8 @@ static void expect_planned(const struct reference *reference, const struct way *
 
     memset(&watches, 0, sizeof watches);
     watches.n_micro = way.n_micro > 0 ? way.n_micro : 1;
+    if (way.forwards > 0)
+        watches.n_micro /= way.forwards;
     case_run(reference, &way, &want);
     way.prepare = watch;
     way.user = &watches;
@@ -202,6 +204,17 @@ Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 30
         { "transformer",
           "kept",
           { .W = 2, .n_micro = 3, .keep_after_backward = true, .reshard = FSDP_RESHARD_FALSE } },
+        { "transformer", "two forwards", { .W = 2, .n_micro = 2, .forwards = 2 } },
+        { "transformer",
+          "two forwards, recompute",
+          { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_FULL } },
+        { "transformer",
+          "two forwards, a backward of each",
+          { .W = 2,
+            .n_micro = 2,
+            .forwards = 2,
+            .backwards = FSDP_BACKWARD_OF_EACH,
+            .sync = FSDP_SYNC_EVERY } },
         { "transformer", "columns", { .W = 2, .columns = true } },
         { "tensor", "tensor parallel", { .W = 4, .tensor = 2 } },
         { "tensor",

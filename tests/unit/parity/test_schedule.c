@@ -12,7 +12,7 @@
 #include "shard_runtime/engine/model.h"
 #include "tests/unit/parity/case.h"
 
-enum { LINE = 1024 };
+enum { LINE = 2048 };
 
 struct written {
     char micro[3][LINE];
@@ -41,10 +41,11 @@ static const char *label(const struct plan_entry *e)
     }
 }
 
-/* The plan in the words of the stored file. */
+/* The plan in the words of the stored file: a line for each run of the program. */
 static void write_events(struct fsdp_model *model, void *user)
 {
     const struct plan *plan = &model->training.plan;
+    const size_t n_backwards = (size_t)plan->n_backwards;
     struct written *written = user;
 
     if (fsdp_context_rank(model->context) != 0)
@@ -56,7 +57,7 @@ static void write_events(struct fsdp_model *model, void *user)
             const size_t n = strlen(line);
             const char *path;
 
-            if (!takes_part(e, m, written->n_micro))
+            if (!takes_part(e, m * n_backwards + (size_t)e->backward, written->n_micro * n_backwards))
                 continue;
             if (e->kind == PLAN_LOSS)
                 snprintf(line + n, LINE - n, "%s|", n > 0 ? " " : "");
@@ -135,6 +136,66 @@ static const struct schedule {
       "transformer",
       { .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .defers_all_reduce = true } },
     { "twice", "twice", { .W = 2 } },
+    { "twice-reshard-false", "twice", { .W = 2, .reshard = FSDP_RESHARD_FALSE } },
+    { "two-forwards", "transformer", { .W = 2, .n_micro = 2, .forwards = 2 } },
+    { "two-forwards-reshard-true",
+      "transformer",
+      { .W = 2, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_TRUE } },
+    { "two-forwards-reshard-false",
+      "transformer",
+      { .W = 2, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_FALSE } },
+    { "two-forwards-reshard-to-2",
+      "transformer",
+      { .W = 4, .n_micro = 2, .forwards = 2, .reshard_size = 2, .auto_root = true } },
+    { "two-forwards-nested", "transformer", { .W = 2, .n_micro = 2, .forwards = 2, .groups = BY_LINEAR } },
+    { "two-forwards-recompute",
+      "transformer",
+      { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_FULL } },
+    { "two-forwards-twice", "twice", { .W = 2, .n_micro = 2, .forwards = 2 } },
+    { "two-forwards-leading", "leading", { .W = 2, .n_micro = 2, .forwards = 2 } },
+    { "two-forwards-hybrid", "transformer", { .W = 4, .replicate = 2, .n_micro = 2, .forwards = 2 } },
+    { "two-forwards-accumulate",
+      "transformer",
+      { .W = 2, .n_micro = 4, .forwards = 2, .sync = FSDP_SYNC_LAST } },
+    { "two-backwards",
+      "transformer",
+      { .W = 2, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH, .sync = FSDP_SYNC_EVERY } },
+    { "two-backwards-last",
+      "transformer",
+      { .W = 2, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH, .sync = FSDP_SYNC_LAST } },
+    { "two-backwards-reshard-true",
+      "transformer",
+      { .W = 2,
+        .n_micro = 2,
+        .forwards = 2,
+        .backwards = FSDP_BACKWARD_OF_EACH,
+        .sync = FSDP_SYNC_EVERY,
+        .reshard = FSDP_RESHARD_TRUE } },
+    { "two-backwards-reshard-false",
+      "transformer",
+      { .W = 2,
+        .n_micro = 2,
+        .forwards = 2,
+        .backwards = FSDP_BACKWARD_OF_EACH,
+        .sync = FSDP_SYNC_EVERY,
+        .reshard = FSDP_RESHARD_FALSE } },
+    { "two-backwards-kept",
+      "transformer",
+      { .W = 2,
+        .n_micro = 2,
+        .forwards = 2,
+        .backwards = FSDP_BACKWARD_OF_EACH,
+        .sync = FSDP_SYNC_LAST,
+        .reshard = FSDP_RESHARD_FALSE,
+        .keep_after_backward = true } },
+    { "two-backwards-nested",
+      "transformer",
+      { .W = 2,
+        .n_micro = 2,
+        .forwards = 2,
+        .backwards = FSDP_BACKWARD_OF_EACH,
+        .sync = FSDP_SYNC_EVERY,
+        .groups = BY_LINEAR } },
     { "tied", "tied", { .W = 2 } },
     { "frozen", "biases", { .W = 2 } },
     { "frozen-leading", "leading", { .W = 2 } },
@@ -151,6 +212,8 @@ static void plan_case(const struct schedule *schedule, struct written *written)
     static struct seen seen;
 
     *written = (struct written){ .n_micro = way.n_micro > 0 ? way.n_micro : 1 };
+    if (way.forwards > 0)
+        written->n_micro /= way.forwards;
     way.steps = 1;
     way.prepare = write_events;
     way.user = written;

@@ -140,6 +140,99 @@ Test(parity_training, a_module_used_twice, .timeout = 300)
     case_expect("twice", ways, N(ways));
 }
 
+/* Half of the ranks use what the others do not: zeros are reduced in its place. */
+Test(parity_training, parameters_that_some_ranks_do_not_use, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 2 },
+                                       { .W = 4 },
+                                       { .W = 2, .reshard = FSDP_RESHARD_FALSE },
+                                       { .W = 4, .replicate = 2 },
+                                       { .W = 6, .overlap = FSDP_OVERLAP_ON } };
+
+    case_expect("unused", ways, N(ways));
+}
+
+/* Both sets of activations are there; one backward, of the sum of the losses. */
+Test(parity_training, two_forwards_before_a_backward, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 1, .n_micro = 2, .forwards = 2 },
+        { .W = 2, .n_micro = 2, .forwards = 2 },
+        { .W = 1, .n_micro = 2, .forwards = 2, .halves = true },
+        { .W = 2, .n_micro = 2, .forwards = 2, .halves = true },
+        { .W = 2, .n_micro = 3, .forwards = 3, .reshard = FSDP_RESHARD_TRUE, .halves = true },
+        { .W = 3, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_FALSE },
+        { .W = 2, .n_micro = 2, .forwards = 2, .overlap = FSDP_OVERLAP_ON, .halves = true },
+        { .W = 4, .n_micro = 2, .forwards = 2, .reshard_size = 2 },
+        { .W = 4, .n_micro = 2, .forwards = 2, .replicate = 2 },
+        { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_FULL },
+        { .W = 2, .n_micro = 4, .forwards = 2, .sync = FSDP_SYNC_LAST },
+        { .W = 2, .n_micro = 4, .forwards = 2, .sync = FSDP_SYNC_EVERY, .halves = true },
+        { .W = 2, .n_micro = 4, .forwards = 2, .sync = FSDP_SYNC_LAST, .calls = true },
+    };
+
+    case_expect("transformer", ways, N(ways));
+    case_expect("twice", ways, 4);
+    case_expect("tied", ways, 4);
+    case_expect("linears-a", ways, 4);
+    case_expect("biases", ways, 2);
+    case_expect("leading", ways, 2);
+}
+
+/* a.backward() and then b.backward(). */
+Test(parity_training, two_forwards_and_a_backward_of_each, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 1, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH },
+        { .W = 2, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH },
+        { .W = 1, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH, .halves = true },
+        { .W = 2,
+          .n_micro = 2,
+          .forwards = 2,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .halves = true,
+          .sync = FSDP_SYNC_EVERY },
+        { .W = 2,
+          .n_micro = 3,
+          .forwards = 3,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .reshard = FSDP_RESHARD_TRUE,
+          .sync = FSDP_SYNC_EVERY,
+          .halves = true },
+        { .W = 3,
+          .n_micro = 2,
+          .forwards = 2,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .reshard = FSDP_RESHARD_FALSE,
+          .keep_after_backward = true },
+        { .W = 2,
+          .n_micro = 4,
+          .forwards = 2,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .overlap = FSDP_OVERLAP_ON,
+          .halves = true },
+        { .W = 4,
+          .n_micro = 4,
+          .forwards = 2,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .replicate = 2,
+          .sync = FSDP_SYNC_EVERY,
+          .defers_all_reduce = true },
+        { .W = 4, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH, .reshard_size = 2 },
+        { .W = 2,
+          .n_micro = 2,
+          .forwards = 2,
+          .backwards = FSDP_BACKWARD_OF_EACH,
+          .sync = FSDP_SYNC_EVERY,
+          .recompute = FSDP_CHECKPOINT_SELECTIVE },
+    };
+
+    case_expect("transformer", ways, N(ways));
+    case_expect("twice", ways, 4);
+    case_expect("tied", ways, 4);
+    case_expect("linears-a", ways, 4);
+}
+
 Test(parity_training, other_dimensions, .timeout = 300)
 {
     static const struct way ways[] = { { .W = 2, .columns = true },

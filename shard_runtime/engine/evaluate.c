@@ -1,0 +1,91 @@
+/*
+ * Evaluation: a program of its own, forward alone.
+ */
+#include <math.h>
+
+#include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/unshard.h"
+
+enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
+                                               struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (batch == 0 || seq == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
+    status = unshard_settle(model, err); /* its thread may be at it */
+    if (status != FSDP_OK)
+        return status;
+    program_destroy(&model->evaluation);
+    status = program_create(&model->evaluation, model, batch, false, seq, err);
+    if (status != FSDP_OK) {
+        program_destroy(&model->evaluation);
+        fsdp_wrap(err, "preparing an evaluation");
+    }
+    return status;
+}
+
+static enum fsdp_status check_evaluation(const struct program *program, const void *input,
+                                         const int32_t *targets, struct fsdp_err *err)
+{
+    const struct graph *graph = &program->graph;
+    const size_t n = nn_rows(graph->result), n_rows = nn_input_rows(graph);
+    const int32_t *tokens = graph->input->dtype == FSDP_I32 ? input : NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (tokens != NULL && (tokens[i] < 0 || (n_rows > 0 && (size_t)tokens[i] >= n_rows)))
+            return fsdp_fail(err, FSDP_ERR_ARG, "token %d is not in the embedding's %zu rows", tokens[i],
+                             n_rows);
+        if (targets != NULL && targets[i] != FSDP_IGNORED_TARGET &&
+            (targets[i] < 0 || (size_t)targets[i] >= graph->result->features))
+            return fsdp_fail(err, FSDP_ERR_ARG, "target %d is not in [0, %zu)", targets[i],
+                             graph->result->features);
+    }
+    return FSDP_OK;
+}
+
+enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input, const int32_t *targets,
+                                     const float **logits, struct fsdp_loss *loss, struct fsdp_err *err)
+{
+    struct program *program = &model->evaluation;
+    double sums[2] = { 0, 0 };
+    uint64_t n_targets = 0;
+    const struct fsdp_batch batch = { .input = input, .targets = targets };
+    struct program_input in = {
+        .batches = &batch, .n_calls = 1, .n_micro = 1, .loss_sum = &sums[0], .n_targets = &n_targets
+    };
+    const struct plan_entry *last;
+    enum fsdp_status status;
+
+    if (program->context == NULL || input == NULL || (targets != NULL && loss == NULL))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         program->context == NULL ? "no evaluation was prepared"
+                                                  : "an evaluation without input or place for its loss");
+    status = unshard_settle(model, err);
+    if (status == FSDP_OK)
+        status = check_evaluation(program, input, targets, err);
+    in.fails = status != FSDP_OK; /* the others know nothing of it yet */
+    if (status == FSDP_OK || !model_is_broken(model)) {
+        struct fsdp_err run = { 0 };
+        const enum fsdp_status ran = program_run(program, model, &in, &run);
+
+        if (ran != FSDP_OK)
+            status = fsdp_fail(err, ran, "%s", run.message);
+    }
+    sums[1] = (double)n_targets;
+    status = model_agree(model, sums, 2, status, err);
+    if (status != FSDP_OK)
+        return status;
+    last = &program->plan.entries[program->plan.n_entries - 1];
+    if (logits != NULL)
+        status = program_io_logits(
+            program,
+            (const float *)(const void *)(program->arena + program->plan.buffers[last->input[0]].offset),
+            logits, err);
+    if (status != FSDP_OK || targets == NULL)
+        return status;
+    *loss = (struct fsdp_loss){ .mean = sums[1] > 0 ? sums[0] / sums[1] : NAN,
+                                .sum = sums[0],
+                                .n_targets = (uint64_t)sums[1] };
+    return FSDP_OK;
+}

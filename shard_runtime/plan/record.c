@@ -1,0 +1,217 @@
+/*
+ * Running the root's forward on symbolic values: modules that call modules, units that are entered and left, regions that
+ * are computed again.
+ */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/plan/graph.h"
+
+enum { MAX_DEPTH = 256 }; /* of modules calling modules: a forward that calls itself ends here */
+
+static bool enter_unit(struct graph *graph, const struct fsdp_module *unit)
+{
+    if (!alloc_room(&graph->visits, &graph->visits_room, graph->n_visits, sizeof *graph->visits) ||
+        !alloc_room(&graph->open_visits, &graph->open_room, graph->n_open, sizeof *graph->open_visits)) {
+        graph_nomem(graph);
+        return false;
+    }
+    if (!graph_append_event(graph, GRAPH_ENTER, graph->n_visits))
+        return false;
+    graph->visits[graph->n_visits] =
+        (struct graph_visit){ .unit = unit, .forward = (int)graph->n_forwards - 1 };
+    graph->open_visits[graph->n_open++] = (int)graph->n_visits++;
+    return true;
+}
+
+static bool leave_unit(struct graph *graph)
+{
+    return graph_append_event(graph, GRAPH_LEAVE, (size_t)graph->open_visits[--graph->n_open]);
+}
+
+/* Begin a region, unless the module asks for none or is in one already; *began tells which. */
+static bool begin_region(struct graph *graph, const struct fsdp_module *module, bool *began)
+{
+    *began = graph->training && module->checkpoint != FSDP_CHECKPOINT_NONE && !graph->in_region;
+    if (!*began)
+        return true;
+    if (!alloc_room(&graph->regions, &graph->regions_room, graph->n_regions, sizeof *graph->regions)) {
+        graph_nomem(graph);
+        return false;
+    }
+    graph->regions[graph->n_regions] =
+        (struct graph_region){ .selective = module->checkpoint == FSDP_CHECKPOINT_SELECTIVE,
+                               .first_event = graph->n_events };
+    graph->in_region = true;
+    return graph_append_event(graph, GRAPH_BEGIN, graph->n_regions++);
+}
+
+static bool end_region(struct graph *graph)
+{
+    graph->in_region = false;
+    graph->regions[graph->n_regions - 1].last_event = graph->n_events;
+    return graph_append_event(graph, GRAPH_END, graph->n_regions - 1);
+}
+
+bool graph_enter(struct graph *graph, const struct fsdp_module *module, bool *entered)
+{
+    *entered = false;
+    if (module == NULL || !module->sharded)
+        return true;
+    for (size_t i = 0; i < graph->n_open; i++)
+        if (graph->visits[graph->open_visits[i]].unit == module)
+            return true;
+    *entered = true;
+    return enter_unit(graph, module);
+}
+
+bool graph_leave(struct graph *graph, bool entered)
+{
+    return !entered || leave_unit(graph);
+}
+
+/* What a unit's policy asks of its input and output. */
+static struct fsdp_value *cast_input(const struct fsdp_module *unit, struct fsdp_value *input)
+{
+    const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
+
+    if (precision->param_dtype == FSDP_DTYPE_NONE || !precision->cast_forward_inputs ||
+        !graph_is_float(input))
+        return input;
+    return fsdp_cast(input, (enum fsdp_dtype)precision->param_dtype);
+}
+
+static struct fsdp_value *cast_output(const struct fsdp_module *unit, struct fsdp_value *output)
+{
+    const struct fsdp_mixed_precision_policy *precision = &module_group(unit)->policy.precision;
+
+    return precision->output_dtype == FSDP_DTYPE_NONE || !graph_is_float(output)
+               ? output
+               : fsdp_cast(output, (enum fsdp_dtype)precision->output_dtype);
+}
+
+struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *input)
+{
+    struct fsdp_value *output;
+    struct graph *graph;
+    bool in_region;
+
+    if (input == NULL || input->graph->err.status != FSDP_OK)
+        return NULL;
+    graph = input->graph;
+    if (module == NULL)
+        return graph_fail(graph, FSDP_ERR_ARG,
+                          "a module that does not exist is called in the forward of \"%s\"",
+                          graph->n_modules > 0 ? graph_module(graph)->path : "");
+    if (module->forward == NULL)
+        return graph_fail(graph, FSDP_ERR_ARG, "\"%s\" is a container without a forward and cannot be called",
+                          module->path);
+    if (graph->n_modules >= MAX_DEPTH)
+        return graph_fail(graph, FSDP_ERR_ARG, "\"%s\": modules call each other more than %d deep",
+                          module->path, MAX_DEPTH);
+    if (!alloc_room(&graph->modules, &graph->modules_room, graph->n_modules, sizeof(void *)))
+        return graph_nomem(graph);
+    if ((module->sharded && !enter_unit(graph, module)) || !begin_region(graph, module, &in_region))
+        return NULL;
+    graph->modules[graph->n_modules++] = module;
+    if (module->sharded)
+        input = cast_input(module, input);
+    output = input != NULL ? module->forward(module, input, module->user) : NULL;
+    if (output != NULL && module->sharded)
+        output = cast_output(module, output);
+    graph->n_modules--;
+    if (output == NULL)
+        return graph_fail(graph, FSDP_ERR_ARG, "the forward of \"%s\" gave nothing", module->path);
+    if ((in_region && !end_region(graph)) || (module->sharded && !leave_unit(graph)))
+        return NULL;
+    return output;
+}
+
+/*
+ * Logits are float32 in every mode. What an operation gives last it sums in float32 anyway: nobody having read
+ * the value yet, it is not rounded at all. A value that others read, or the input, is left as it is.
+ */
+static void widen_result(struct graph *graph, struct fsdp_value *result)
+{
+    bool is_read = false;
+
+    if (result->dtype != FSDP_BF16 || result->producer < 0)
+        return;
+    for (size_t i = 0; i < graph->n_ops; i++)
+        for (int j = 0; j < graph->ops[i]->n_inputs; j++)
+            is_read = is_read || graph->ops[i]->inputs[j] == result;
+    if (!is_read)
+        result->dtype = FSDP_F32;
+}
+
+static enum fsdp_status record_forward(struct graph *graph, struct fsdp_module *root,
+                                       const struct graph_input *input, struct fsdp_err *err)
+{
+    struct graph_forward *forward;
+    struct fsdp_value *result;
+
+    if (!alloc_room(&graph->forwards, &graph->forwards_room, graph->n_forwards, sizeof *graph->forwards))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "recording the model: out of memory");
+    forward = &graph->forwards[graph->n_forwards++];
+    *forward = (struct graph_forward){ .first_event = graph->n_events, .first_op = graph->n_ops };
+    forward->input = graph_new_value(graph, input->dtype, input->batch, input->seq, input->features, -1);
+    result = forward->result = fsdp_call(root, forward->input);
+    forward->end_event = graph->n_events;
+    if (graph->err.status != FSDP_OK)
+        return fsdp_fail(err, graph->err.status, "%s", graph->err.message);
+    if (result->forward != (int)graph->n_forwards - 1)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the root's forward gives the result of an earlier one");
+    if (result->n_parts > 1)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "of the root's result each of %d ranks has a part of the features: it must be whole",
+                         result->n_parts);
+    widen_result(graph, result);
+    if (result->dtype == FSDP_BF16 && result->producer >= 0)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "the root's result is bfloat16 and read inside the model too: cast it by fsdp_cast()");
+    if (result->dtype != FSDP_F32 || result->producer < 0)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the root's forward gives its input back: there is nothing to compute");
+    return FSDP_OK;
+}
+
+enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, const struct graph_input *input,
+                              bool training, struct fsdp_err *err)
+{
+    const size_t n_forwards = input->n_forwards > 0 ? input->n_forwards : 1;
+    enum fsdp_status status = FSDP_OK;
+
+    *graph = (struct graph){ .training = training };
+    if (!root->sharded)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the root is no unit of sharding: call fsdp_fully_shard() on it last");
+    if (module_check_ties(root, err) != FSDP_OK)
+        return FSDP_ERR_ARG;
+    for (size_t f = 0; f < n_forwards && status == FSDP_OK; f++)
+        status = record_forward(graph, root, input, err);
+    if (status != FSDP_OK)
+        return status;
+    graph->input = graph->forwards[0].input;
+    graph->result = graph->forwards[0].result;
+    return FSDP_OK;
+}
+
+void graph_fini(struct graph *graph)
+{
+    for (size_t i = 0; i < graph->n_ops; i++) {
+        free(graph->ops[i]->name);
+        free(graph->ops[i]);
+    }
+    for (size_t i = 0; i < graph->n_values; i++)
+        free(graph->values[i]);
+    free(graph->ops);
+    free(graph->values);
+    free(graph->visits);
+    free(graph->events);
+    free(graph->regions);
+    free(graph->forwards);
+    free(graph->modules);
+    free(graph->open_visits);
+    *graph = (struct graph){ 0 };
+}

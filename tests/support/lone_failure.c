@@ -1,0 +1,297 @@
+/* One rank alone fails or differs in the middle of a step, between real processes: all are told, none hangs; links libfsdp.
+ *
+ *   lone_failure train W NODES      each rank fails in turn, at each place, in each way of sharding
+ *   lone_failure unused W NODES     the last rank does not use the second block: nothing where its gradients are reduced
+ *                                   all the same, else FSDP_ERR_MISMATCH on all
+ *
+ * After fsdp_module_reset_iteration() losses, norms and weights have the bits of a run in which nothing failed. A rank that
+ * hangs is the script's to kill. Exit 0 if all is as it must be; else 1, with words on stderr.
+ */
+#include <fsdp/fsdp.h>
+
+#include "shard_runtime/engine/context.h"
+#include "shard_runtime/engine/model.h"
+#include "tests/support/comm_rank.h"
+
+enum { BATCH = 3, SEQ = 5, VOCAB = 13, DIM = 10, BLOCKS = 2, STEPS = 6, MAX_BATCHES = 2 };
+
+/* Where it fails: an operation of the graph forward or backward, a hook on reduced gradients, the batch itself. */
+enum place { NOWHERE, IN_FORWARD, IN_BACKWARD, IN_HOOK, IN_BATCH, PLACES };
+
+static const struct way {
+    const char *name;
+    bool hybrid, overlaps, halves;
+    int reshard_size;
+    size_t n_micro;
+    enum fsdp_gradient_sync sync;
+} ways[] = {
+    { .name = "plain", .n_micro = 1 },
+    { .name = "overlap", .n_micro = 1, .overlaps = true },
+    { .name = "micro-steps", .n_micro = 2, .sync = FSDP_SYNC_EVERY },
+    { .name = "two forwards", .n_micro = 2, .halves = true },
+    { .name = "hybrid", .n_micro = 1, .hybrid = true },
+    { .name = "reshard to 2", .n_micro = 1, .reshard_size = 2 },
+};
+
+struct seen {
+    double losses[STEPS], norms[STEPS];
+    float weights[VOCAB * DIM];
+};
+
+/* What fails in this step on this rank; and the operation in the middle, with gathers and reductions before and behind it. */
+static enum place armed;
+static struct graph_op *doomed;
+static struct graph_kind false_kind;
+static const struct graph_kind *real;
+
+static enum fsdp_status no_memory(struct fsdp_err *e)
+{
+    return fsdp_fail(e, FSDP_ERR_NOMEM, "no memory, as the test wants it");
+}
+
+static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *e)
+{
+    return armed == IN_FORWARD ? no_memory(e) : real->forward(run, op, e);
+}
+
+static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *e)
+{
+    return armed == IN_BACKWARD ? no_memory(e) : real->backward(run, op, e);
+}
+
+static enum fsdp_status hook(void *row, size_t n_elems, enum fsdp_dtype dtype, struct device_stream *stream,
+                             void *user, struct fsdp_err *e)
+{
+    (void)row, (void)n_elems, (void)dtype, (void)stream, (void)user;
+    return armed == IN_HOOK ? no_memory(e) : FSDP_OK;
+}
+
+static void lay_fuse(struct fsdp_model *model)
+{
+    doomed = model->training.graph.ops[model->training.graph.n_ops / 2];
+    real = doomed->kind;
+    false_kind = *real;
+    false_kind.forward = forward;
+    false_kind.backward = backward;
+    doomed->kind = &false_kind;
+}
+
+/* --- the model --------------------------------------------------------------------------------------------- */
+
+static bool skips; /* this rank goes past the second block, which is entered all the same */
+
+static struct fsdp_value *block(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    if (user != NULL && skips)
+        return x;
+    return fsdp_call(fsdp_module_child(self, "down"), fsdp_gelu(fsdp_call(fsdp_module_child(self, "up"), x)));
+}
+
+static struct fsdp_value *whole(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    struct fsdp_module *blocks = fsdp_module_child(self, "blocks");
+
+    (void)user;
+    x = fsdp_call(fsdp_module_child(self, "embedding"), x);
+    for (size_t i = 0; i < BLOCKS; i++)
+        x = fsdp_call(fsdp_module_child_at(blocks, i), x);
+    return fsdp_call(fsdp_module_child(self, "output"), x);
+}
+
+static struct fsdp_module *build(const struct way *way, struct fsdp_device_mesh *mesh)
+{
+    const struct fsdp_fully_shard_options options = { .mesh = mesh,
+                                                      .reshard_size = way->reshard_size,
+                                                      .reshard_after_forward = way->reshard_size > 0
+                                                                                   ? FSDP_RESHARD_TO
+                                                                                   : FSDP_RESHARD_AUTO };
+    struct fsdp_module *root = fsdp_module_create(whole, NULL);
+    struct fsdp_module *blocks = fsdp_module_add(root, "blocks", NULL, NULL);
+    bool sound = fsdp_embedding(root, "embedding", VOCAB, DIM) != NULL;
+
+    for (int i = 0; i < BLOCKS; i++) {
+        struct fsdp_module *one = fsdp_module_add(blocks, i == 0 ? "0" : "1", block, i == 1 ? root : NULL);
+
+        fsdp_linear(one, "up", DIM, 3 * DIM, true);
+        fsdp_linear(one, "down", 3 * DIM, DIM, true);
+        sound = sound && fsdp_fully_shard(one, &options, &err) == FSDP_OK;
+        fsdp_module_set_all_reduce_hook(one, hook, NULL);
+    }
+    fsdp_linear(root, "output", DIM, VOCAB, false);
+    return sound && fsdp_fully_shard(root, &options, &err) == FSDP_OK ? root : NULL;
+}
+
+/* --- a run ------------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status step(struct fsdp_model *model, const struct way *way, int number,
+                             struct fsdp_loss *loss)
+{
+    static int32_t tokens[MAX_BATCHES][BATCH * SEQ], targets[MAX_BATCHES][BATCH * SEQ];
+    struct fsdp_batch batches[MAX_BATCHES];
+    enum fsdp_status status = FSDP_OK;
+    struct fsdp_loss part;
+
+    for (size_t m = 0; m < way->n_micro; m++) {
+        for (int i = 0; i < BATCH * SEQ; i++) {
+            tokens[m][i] = (int32_t)(((number * 5 + (int)m * 3 + rank) * 31 + i * i * 7) % VOCAB);
+            targets[m][i] = (tokens[m][i] * 3 + 1) % VOCAB;
+        }
+        batches[m] = (struct fsdp_batch){ .input = tokens[m], .targets = targets[m] };
+    }
+    if (armed == IN_BATCH)
+        tokens[way->n_micro - 1][2] = VOCAB;
+    if (!way->halves)
+        return fsdp_model_forward_backward(model, batches, way->n_micro, loss, &err);
+    *loss = (struct fsdp_loss){ 0 };
+    for (size_t m = 0; m < way->n_micro && status == FSDP_OK; m++) {
+        status = fsdp_model_forward(model, &batches[m], &part, &err);
+        loss->mean += part.mean;
+    }
+    return status == FSDP_OK ? fsdp_model_backward(model, &err) : status;
+}
+
+/* A step in which rank `victim` fails at `place`; then as if it had not been. */
+static bool fail_one(struct fsdp_model *model, const struct way *way, enum place place, int victim)
+{
+    const char *words = place == IN_BATCH ? "token 13" : "no memory, as the test wants it";
+    const enum fsdp_status expected = place == IN_BATCH ? FSDP_ERR_ARG : FSDP_ERR_NOMEM;
+    enum fsdp_status status;
+    struct fsdp_loss loss;
+    char prefix[24];
+    bool names;
+
+    snprintf(prefix, sizeof prefix, "rank %d: ", victim);
+    armed = rank == victim ? place : NOWHERE;
+    status = step(model, way, 77, &loss);
+    armed = NOWHERE;
+    names = strncmp(err.message, prefix, strlen(prefix)) == 0;
+    if (status != expected || strstr(err.message, words) == NULL || names != (rank != victim)) {
+        fprintf(stderr, "%s, place %d, rank %d of the failed rank %d: %s\n", way->name, place, rank, victim,
+                status == FSDP_OK ? "nothing failed" : err.message);
+        return false;
+    }
+    return fsdp_module_reset_iteration(model, &err) == FSDP_OK;
+}
+
+static bool train(struct fsdp_context *context, const struct way *way, bool fails, struct seen *seen)
+{
+    static const char *const names[] = { "replicate", "shard" };
+    const int sizes[] = { way->hybrid ? 2 : 1, way->hybrid ? want.W / 2 : want.W };
+    const struct fsdp_model_options options = { .batch = BATCH,
+                                                .seq = SEQ,
+                                                .seed = 3,
+                                                .accumulates = way->n_micro > 1 && !way->halves,
+                                                .forwards = way->halves ? way->n_micro : 1,
+                                                .gradient_sync = way->sync,
+                                                .overlap =
+                                                    way->overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF };
+    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
+    struct fsdp_optimizer *optimizer = NULL;
+    struct fsdp_device_mesh *mesh = NULL;
+    struct fsdp_module *root = NULL;
+    struct fsdp_model *model = NULL;
+    bool sound = fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err) == FSDP_OK &&
+                 (root = build(way, mesh)) != NULL &&
+                 fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK &&
+                 fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK;
+
+    if (sound)
+        lay_fuse(model);
+    for (int s = 0; s < STEPS && sound; s++) {
+        struct fsdp_loss loss;
+
+        for (int place = IN_FORWARD; place < PLACES && fails && sound; place++)
+            sound = fail_one(model, way, (enum place)place, (s + place) % want.W);
+        sound = sound && step(model, way, s, &loss) == FSDP_OK &&
+                fsdp_clip_grad_norm(model, 0.3, &seen->norms[s], &err) == FSDP_OK &&
+                fsdp_optimizer_step(optimizer, &err) == FSDP_OK;
+        seen->losses[s] = sound ? loss.mean : 0;
+    }
+    sound = sound && fsdp_parameter_gather(model, "output.weight", FSDP_VALUE, seen->weights, VOCAB * DIM,
+                                           &err) == FSDP_OK;
+    fsdp_optimizer_destroy(optimizer);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+    fsdp_device_mesh_destroy(mesh);
+    return sound;
+}
+
+static int train_rank(int r, void *arg)
+{
+    const struct fsdp_context_options options = { .device = "cpu", .numerics = "ref", .threads = 1 };
+    struct fsdp_context *context;
+    int bad = 0;
+
+    (void)arg;
+    if (join_all(r, 0) != FSDP_OK || context_create_on(&context, &options, link_, comm, &err) != FSDP_OK)
+        return failed("opening");
+    for (size_t i = 0; i < sizeof ways / sizeof *ways && bad == 0; i++) {
+        struct seen plain = { 0 }, after = { 0 };
+
+        if (want.W % 2 != 0 && (ways[i].hybrid || ways[i].reshard_size > 0))
+            continue;
+        if (!train(context, &ways[i], false, &plain) || !train(context, &ways[i], true, &after))
+            bad = failed(ways[i].name);
+        else if (memcmp(&plain, &after, sizeof plain) != 0 || !(plain.losses[0] > 0))
+            bad = failed("other bits than without a failure");
+    }
+    fsdp_context_destroy(context);
+    return bad;
+}
+
+/* --- ranks whose graphs differ ------------------------------------------------------------------------------ */
+
+/* One step; its status, or FSDP_ERR_FORMAT where it could not even begin. */
+static enum fsdp_status one_step(struct fsdp_context *context, bool reduces_unused, double *loss)
+{
+    static const struct way way = { .name = "unused", .n_micro = 1 };
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 3 };
+    struct fsdp_module *root = build(&way, NULL);
+    enum fsdp_status status = FSDP_ERR_FORMAT;
+    struct fsdp_model *model = NULL;
+    struct fsdp_loss seen = { 0 };
+
+    if (root == NULL)
+        return status;
+    for (size_t i = 0; i < BLOCKS; i++)
+        fsdp_module_set_all_reduce_hook(fsdp_module_child_at(fsdp_module_child(root, "blocks"), i), NULL,
+                                        NULL);
+    fsdp_module_set_reduce_scatter_unused_params(root, reduces_unused, true);
+    if (fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK)
+        status = step(model, &way, 1, &seen);
+    *loss = seen.mean;
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+    return status;
+}
+
+static int unused_rank(int r, void *arg)
+{
+    const struct fsdp_context_options options = { .device = "cpu", .numerics = "ref", .threads = 1 };
+    struct fsdp_context *context;
+    double loss = 0;
+
+    (void)arg;
+    skips = r == want.W - 1;
+    if (join_all(r, 0) != FSDP_OK || context_create_on(&context, &options, link_, comm, &err) != FSDP_OK)
+        return failed("opening");
+    if (one_step(context, true, &loss) != FSDP_OK || !(loss > 0))
+        return failed("a parameter that is reduced all the same");
+    if (one_step(context, false, &loss) != FSDP_ERR_MISMATCH || strstr(err.message, "rank ") == NULL)
+        return failed("no mismatch");
+    fsdp_context_destroy(context);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int bad = 0;
+
+    if (!read_want(argc, argv) || (strcmp(argv[1], "train") != 0 && strcmp(argv[1], "unused") != 0))
+        return 2;
+    agent.abort_on_death = true;
+    mini_run(&agent, strcmp(argv[1], "train") == 0 ? train_rank : unused_rank, NULL);
+    for (int r = 0; r < want.W; r++)
+        bad |= agent.statuses[r] != 0;
+    return bad;
+}
