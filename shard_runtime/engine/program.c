@@ -25,7 +25,7 @@ static enum fsdp_status create_events(struct program *program, struct fsdp_err *
     return FSDP_OK;
 }
 
-/* Both programs number the groups as the model's layout does, or parameters would be mixed up. */
+/* Both programs number the groups and place whole parameters as the model's layout does, or parameters would be mixed up. */
 static enum fsdp_status compare_layout(const struct plan *plan, const struct plan *layout,
                                        struct fsdp_err *err)
 {
@@ -33,10 +33,14 @@ static enum fsdp_status compare_layout(const struct plan *plan, const struct pla
 
     for (int g = 0; same && g < plan->n_groups; g++)
         same = plan->groups[g].unit == layout->groups[g].unit;
+    for (int p = 0; same && p < plan->n_params; p++)
+        same = plan->params[p].part == layout->params[p].part &&
+               plan->params[p].whole_offset == layout->params[p].whole_offset;
     return same ? FSDP_OK
                 : fsdp_fail(err, FSDP_ERR_ARG,
-                            "a forward visits its units in another order than before: it must not "
-                            "depend on anything but the tree");
+                            "a forward visits its units in another order, or reads other parameters, than "
+                            "before: it "
+                            "must not depend on anything but the tree");
 }
 
 enum fsdp_status program_plan(struct program *program, const struct fsdp_model *model, size_t batch,

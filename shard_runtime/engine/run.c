@@ -184,7 +184,9 @@ static enum fsdp_status run_gather(const struct runner *r, const struct plan_ent
 
 static void run_slice(const struct runner *r, const struct plan_entry *e)
 {
-    param_group_slice(&r->model->groups[e->index], &r->context->device, at(r, e->whole),
+    void *const whole[] = { at(r, e->whole[PLAN_FORWARD_ONLY]), at(r, e->whole[PLAN_BOTH_WAYS]) };
+
+    param_group_slice(&r->model->groups[e->index], &r->context->device, whole,
                       model_mesh(r->model, e->index)->shard_rank % r->program->plan.groups[e->index].k,
                       at(r, e->slice), stream_of(r, e));
 }
@@ -197,15 +199,19 @@ static const void *gathered_by_hand(const struct runner *r, const struct plan_en
 static void run_unpack(const struct runner *r, const struct plan_entry *e)
 {
     const struct plan_group *group = &r->program->plan.groups[e->index];
-    const void *by_hand = gathered_by_hand(r, e);
+    void *const whole[] = { at(r, e->whole[PLAN_FORWARD_ONLY]), at(r, e->whole[PLAN_BOTH_WAYS]) };
+    const char *by_hand = gathered_by_hand(r, e);
 
     if (by_hand == NULL) {
-        param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k,
-                           at(r, e->whole), stream_of(r, e));
+        param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k, whole,
+                           stream_of(r, e));
         return;
     }
-    r->context->device.ops->copy(stream_of(r, e), at(r, e->whole), by_hand, group->whole_bytes,
-                                 DEVICE_COPY_WITHIN);
+    for (int part = 0; part < PLAN_N_PARTS; part++)
+        if (group->whole_bytes[part] > 0)
+            r->context->device.ops->copy(stream_of(r, e), whole[part],
+                                         by_hand + plan_part_offset(group, (enum plan_part)part),
+                                         group->whole_bytes[part], DEVICE_COPY_WITHIN);
     unshard_take(r->model, e->index);
 }
 

@@ -51,7 +51,7 @@ static void drop(struct fsdp_unshard_handle *h)
 {
     free_gathered(h);
     if (h->whole != NULL)
-        device_of(h)->ops->free(device_of(h), h->whole, layout_of(h)->whole_bytes);
+        device_of(h)->ops->free(device_of(h), h->whole, plan_whole_bytes(layout_of(h)));
     h->whole = NULL;
     h->taken = false;
 }
@@ -101,7 +101,9 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
 
     h->under_way = false;
     if (status == FSDP_OK) {
-        param_group_unpack(&h->model->groups[h->group], device_of(h), h->gathered, layout_of(h)->W, h->whole,
+        void *const whole[] = { h->whole, (char *)h->whole + plan_part_offset(layout_of(h), PLAN_BOTH_WAYS) };
+
+        param_group_unpack(&h->model->groups[h->group], device_of(h), h->gathered, layout_of(h)->W, whole,
                            stream);
         status = device_of(h)->ops->synchronize(stream, err);
     }
@@ -175,7 +177,7 @@ static enum fsdp_status make_room(struct fsdp_unshard_handle *h, struct fsdp_err
 {
     const struct plan_group *group = layout_of(h);
     struct device *device = device_of(h);
-    enum fsdp_status status = device->ops->alloc(device, group->whole_bytes, &h->whole, err);
+    enum fsdp_status status = device->ops->alloc(device, plan_whole_bytes(group), &h->whole, err);
 
     if (status == FSDP_OK && group->W > 1)
         status = device->ops->alloc(device, gathered_bytes(group), &h->gathered, err);
@@ -250,7 +252,8 @@ enum fsdp_status fsdp_parameter_unsharded(struct fsdp_model *model, const char *
         if (!group->gathers)
             *data = model_shard(model, FSDP_VALUE, i, &n_elems);
         else if (whole != NULL)
-            *data = whole + param->whole_offset * fsdp_dtype_size(group->param_dtype);
+            *data = whole + plan_part_offset(group, param->part) +
+                    param->whole_offset * fsdp_dtype_size(group->param_dtype);
         else
             return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is not unsharded", name);
         return FSDP_OK;

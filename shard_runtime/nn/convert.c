@@ -48,6 +48,8 @@ void nn_plan_copies(struct graph_op *op, bool training)
     op->forward_scratch = op->forward_copies + operands + value_copy(op->output);
     if (!training)
         return;
+    for (int i = 0; i < op->n_params && !op->kind->backward_reads_params && op->param_dtype == FSDP_BF16; i++)
+        operands -= copy_bytes(op->params[i]->n_elems);
     op->backward_copies = aligned(op->backward_scratch);
     op->backward_scratch = op->backward_copies + operands + gradients +
                            value_copy(op->output) * (op->kind->keeps_output ? 2 : 1);
@@ -79,12 +81,12 @@ static void store(struct copier *c, void *to, const float *copy, size_t n_elems)
     c->run->device->ops->cast(c->run->stream, to, FSDP_BF16, copy, FSDP_F32, n_elems, 1.0f, false);
 }
 
-static void load_operands(struct copier *c, const struct graph_op *op, struct nn_run *own)
+static void load_operands(struct copier *c, const struct graph_op *op, struct nn_run *own, bool params)
 {
     for (int i = 0; i < op->n_inputs; i++)
         if (op->inputs[i]->dtype == FSDP_BF16 && c->run->input[i] != NULL)
             own->input[i] = load(c, c->run->input[i], graph_value_elems(op->inputs[i]));
-    for (int i = 0; i < op->n_params && op->param_dtype == FSDP_BF16; i++)
+    for (int i = 0; params && i < op->n_params && op->param_dtype == FSDP_BF16; i++)
         own->params[i] = load(c, c->run->params[i], op->params[i]->n_elems);
 }
 
@@ -97,7 +99,7 @@ enum fsdp_status nn_forward(struct nn_run *run, const struct graph_op *op, struc
 
     if (!op->converts)
         return op->kind->forward(run, op, err);
-    load_operands(&c, op, &own);
+    load_operands(&c, op, &own, true);
     if (rounds)
         own.output = room(&c, graph_value_elems(op->output));
     status = op->kind->forward(&own, op, err);
@@ -124,7 +126,7 @@ enum fsdp_status nn_backward(struct nn_run *run, const struct graph_op *op, stru
 
     if (!op->converts)
         return op->kind->backward(run, op, err);
-    load_operands(&c, op, &own);
+    load_operands(&c, op, &own, op->kind->backward_reads_params);
     if (op->output->dtype == FSDP_BF16 && op->kind->keeps_output)
         own.output = load(&c, run->output, graph_value_elems(op->output));
     if (op->output->dtype == FSDP_BF16)

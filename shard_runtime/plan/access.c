@@ -88,15 +88,17 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         add(l, e->gathered, false, true);
         break;
     case PLAN_SLICE:
-        add(l, e->whole, true, false);
+        add(l, e->whole[PLAN_FORWARD_ONLY], true, false);
+        add(l, e->whole[PLAN_BOTH_WAYS], true, false);
         add(l, e->slice, false, true);
         break;
     case PLAN_UNPACK:
         add(l, e->gathered, true, false);
-        add(l, e->whole, false, true);
+        add(l, e->whole[PLAN_FORWARD_ONLY], false, true);
+        add(l, e->whole[PLAN_BOTH_WAYS], false, true);
         break;
-    case PLAN_RESHARD:
-        add(l, e->whole, true, false);
+    case PLAN_RESHARD: /* the other part ended with its last use */
+        add(l, e->whole[PLAN_BOTH_WAYS], true, false);
         break;
     case PLAN_FORWARD:
         list_forward(l, e);

@@ -94,7 +94,21 @@ static size_t count_params(const struct fsdp_module *root)
     return n;
 }
 
-/* Give `param` its place in its group's rows and in the whole buffer. */
+/* Is the parameter read by forward alone? One that stays from one micro-step to the next is not given up on the way. */
+static bool is_forward_only(const struct plan *plan, const struct plan_group *group,
+                            const struct fsdp_parameter *parameter)
+{
+    if (group->keep_after_backward && plan->options.accumulates)
+        return false;
+    for (size_t o = 0; o < plan->graph->n_ops; o++)
+        for (int i = 0; i < plan->graph->ops[o]->n_params; i++)
+            if (plan->graph->ops[o]->params[i] == parameter &&
+                plan->graph->ops[o]->kind->backward_reads_params)
+                return false;
+    return true;
+}
+
+/* Give `param` its place in its group's rows and in its part of the whole parameters. */
 static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_err *err)
 {
     struct plan_param *param = &plan->params[index];
@@ -113,10 +127,11 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
         return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" is too large", p->name);
     param->row_offset = group->row_elems;
     group->row_elems += param->chunk_elems;
-    whole_elems = group->whole_bytes / fsdp_dtype_size(group->param_dtype);
+    param->part = is_forward_only(plan, group, p) ? PLAN_FORWARD_ONLY : PLAN_BOTH_WAYS;
+    whole_elems = group->whole_bytes[param->part] / fsdp_dtype_size(group->param_dtype);
     param->whole_offset = whole_elems;
     whole_elems += (p->n_elems + whole_align - 1) / whole_align * whole_align;
-    group->whole_bytes = whole_elems * fsdp_dtype_size(group->param_dtype);
+    group->whole_bytes[param->part] = whole_elems * fsdp_dtype_size(group->param_dtype);
     if (group->k > 0) {
         param->slice_chunk = plan->options.chunk_rows(p->shape[p->shard_dim], group->k) *
                              (p->n_elems / p->shape[p->shard_dim]);

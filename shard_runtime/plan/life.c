@@ -2,6 +2,8 @@
  * The life of a group in the program: its parameters are gathered, whole, freed; its gradients packed, reduced,
  * stored.
  */
+#include <string.h>
+
 #include "shard_runtime/plan/writer.h"
 
 /* Micro-steps in which parameters that stay from one to the next are gathered. */
@@ -17,14 +19,16 @@ static bool in_last_backward(const struct writer *w)
 }
 
 /* Parameters that stay from one micro-step to the next live in one buffer for the whole step. */
-static int whole_buffer(struct writer *w, int group)
+static int whole_buffer(struct writer *w, int group, enum plan_part part)
 {
     struct plan_group *g = &w->plan->groups[group];
     int buffer;
 
+    if (g->whole_bytes[part] == 0)
+        return -1;
     if (g->kept >= 0)
         return g->kept;
-    buffer = writer_add_buffer(w, PLAN_WHOLE_PARAMS, (size_t)group, PLAN_GATHERED, g->whole_bytes);
+    buffer = writer_add_buffer(w, PLAN_WHOLE_PARAMS, (size_t)group, PLAN_GATHERED, g->whole_bytes[part]);
     if (buffer >= 0 && life_stays(w, group)) {
         w->plan->buffers[buffer].step_long = true;
         g->kept = buffer;
@@ -46,7 +50,7 @@ void life_issue_gather(struct writer *w, int group)
     if (!g->gathers || life->state != SHARDED)
         return;
     life->state = PENDING;
-    life->gathered = life->whole = -1;
+    life->gathered = -1;
     life->k = 1;
     if (g->W == 1)
         return; /* its shards are all there is: unpacking reads them where they lie */
@@ -72,13 +76,14 @@ void life_need_whole(struct writer *w, int group)
     life_issue_gather(w, group);
     if (life->state != PENDING)
         return;
-    life->whole = whole_buffer(w, group);
+    for (int part = 0; part < PLAN_N_PARTS; part++)
+        life->whole[part] = whole_buffer(w, group, (enum plan_part)part);
     entry = writer_add_entry(w, PLAN_UNPACK, group, PLAN_COMPUTE);
     if (entry == NULL)
         return;
     entry->gathered = life->gathered;
     entry->k = life->k;
-    entry->whole = life->whole;
+    memcpy(entry->whole, life->whole, sizeof entry->whole);
     entry->when = when_gathered(w, group);
     life->state = WHOLE;
     life->gathered_before = true;
@@ -94,7 +99,7 @@ void life_reshard(struct writer *w, int group, enum plan_when when)
     entry = writer_add_entry(w, PLAN_RESHARD, group, PLAN_COMPUTE);
     if (entry == NULL)
         return;
-    entry->whole = life->whole;
+    memcpy(entry->whole, life->whole, sizeof entry->whole);
     entry->when = when;
     life->state = SHARDED;
 }
@@ -112,7 +117,7 @@ void life_reshard_after_forward(struct writer *w, int group)
         entry = writer_add_entry(w, PLAN_SLICE, group, PLAN_COMPUTE);
         if (entry == NULL)
             return;
-        entry->whole = life->whole;
+        memcpy(entry->whole, life->whole, sizeof entry->whole);
         entry->slice = life->slice = slice;
     }
     life_reshard(w, group, PLAN_ALWAYS);
@@ -120,9 +125,10 @@ void life_reshard_after_forward(struct writer *w, int group)
 
 int life_whole_of(const struct writer *w, int index)
 {
-    const struct group_life *life = &w->life[w->plan->params[index].group];
+    const struct plan_param *param = &w->plan->params[index];
+    const struct group_life *life = &w->life[param->group];
 
-    return life->state == WHOLE ? life->whole : -1;
+    return life->state == WHOLE ? life->whole[param->part] : -1;
 }
 
 int life_grad_of(struct writer *w, int index)

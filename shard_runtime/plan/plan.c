@@ -24,6 +24,16 @@ const char *plan_stream_name(enum plan_stream stream)
     return names[stream];
 }
 
+size_t plan_whole_bytes(const struct plan_group *group)
+{
+    return group->whole_bytes[PLAN_FORWARD_ONLY] + group->whole_bytes[PLAN_BOTH_WAYS];
+}
+
+size_t plan_part_offset(const struct plan_group *group, enum plan_part part)
+{
+    return part == PLAN_FORWARD_ONLY ? 0 : group->whole_bytes[PLAN_FORWARD_ONLY];
+}
+
 int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param)
 {
     return plan->grads[entry->backward * plan->n_params + param];

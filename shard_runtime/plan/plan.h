@@ -82,6 +82,9 @@ struct plan_buffer {
     size_t offset;   /* in the arena */
 };
 
+/* Whole parameters are in two buffers, as they live: what no operation reads in backward, and the rest. */
+enum plan_part { PLAN_FORWARD_ONLY, PLAN_BOTH_WAYS, PLAN_N_PARTS };
+
 /** Buffers are named by number; -1: none. */
 struct plan_entry {
     enum plan_entry_kind kind;
@@ -91,7 +94,8 @@ struct plan_entry {
     int call;     /* of the program: 0 ... n_forwards - 1 the forwards, behind them the backwards */
     int backward; /* number of the backward it belongs to, each being a micro-step; 0 in forwards */
 
-    int gathered, whole, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
+    int gathered, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
+    int whole[PLAN_N_PARTS];
     int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
     int slice;  /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
     int k;      /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
@@ -101,7 +105,9 @@ struct plan_entry {
 
     int input[GRAPH_MAX_INPUTS], output; /* -1: the model's input; in backward: not kept */
     int saved[GRAPH_MAX_SAVED], scratch;
-    int params[GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1: its shard is all of it */
+    int params
+        [GRAPH_MAX_PARAMS]; /* the `whole` that holds the parameter; -1: its shard is all of it, or (in backward) it
+                                     is not read */
     int d_output, d_input[GRAPH_MAX_INPUTS], d_param[GRAPH_MAX_PARAMS];
     bool wants_d_input[GRAPH_MAX_INPUTS]; /* false: nothing before it needs a gradient */
     bool add_d_input[GRAPH_MAX_INPUTS];   /* add to what an earlier entry wrote */
@@ -131,7 +137,8 @@ struct plan_param {
     size_t grad_offset;               /* of its gradient's part in the row of gradients */
     size_t slice_chunk, slice_offset; /* of its part in a row cut over the group's k ranks */
     bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
-    size_t whole_offset; /* of the whole parameter in `whole`, in elements; aligned to 64 bytes */
+    enum plan_part part; /* of the whole parameters that it is in */
+    size_t whole_offset; /* in that, in elements; aligned to 64 bytes */
     bool has_grad;       /* this backward wrote it already: known while the program is being written */
 };
 
@@ -146,7 +153,7 @@ struct plan_group {
     size_t grad_row_elems;  /* of those that have a gradient */
     int k;                  /* ranks that hold the parameters between forward and backward; 0: all or none */
     size_t slice_row_elems; /* of one of these */
-    size_t whole_bytes;     /* of `whole` */
+    size_t whole_bytes[PLAN_N_PARTS];
     enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
@@ -155,7 +162,7 @@ struct plan_group {
     struct plan_division division;
     bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
     bool reshard_after_forward, keep_after_backward;
-    int kept; /* `whole` where it is kept from one micro-step to the next, else -1 */
+    int kept; /* `whole` where it is kept from one micro-step to the next, else -1; all of it is one part then */
 };
 
 struct plan_options {
@@ -200,6 +207,10 @@ enum fsdp_status plan_find_reached(const struct plan *plan, bool *reached, struc
 
 /** The buffer of parameter `param`'s whole gradient in the backward that `entry` is of; -1: it has none. */
 int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param);
+
+/** Bytes of all whole parameters of a group, and where in so many of them a part of them begins. */
+size_t plan_whole_bytes(const struct plan_group *group);
+size_t plan_part_offset(const struct plan_group *group, enum plan_part part);
 
 /** Number of the parameter in plan->params, or -1. */
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter);

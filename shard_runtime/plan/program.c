@@ -44,7 +44,6 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
                                   .gathered = -1,
                                   .slice = -1,
                                   .behind = -1,
-                                  .whole = -1,
                                   .packed = -1,
                                   .output = -1,
                                   .scratch = -1,
@@ -55,6 +54,8 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
         entry->saved[i] = -1;
     for (int i = 0; i < GRAPH_MAX_PARAMS; i++)
         entry->params[i] = entry->d_param[i] = -1;
+    for (int part = 0; part < PLAN_N_PARTS; part++)
+        entry->whole[part] = -1;
     for (int s = 0; s < PLAN_N_STREAMS; s++)
         entry->waits[s] = -1;
     return entry;
@@ -180,7 +181,8 @@ void writer_backward(struct writer *w, int index)
     }
     for (int i = 0; i < op->n_params; i++) {
         check_readable(w, op, i);
-        entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
+        if (op->kind->backward_reads_params)
+            entry->params[i] = life_whole_of(w, plan_param_index(w->plan, op->params[i]));
         entry->d_param[i] = routed.d_param[i];
         entry->add_d_param[i] = routed.add_d_param[i];
     }

@@ -12,10 +12,10 @@ enum group_state { SHARDED, PENDING, WHOLE };
 /* What is known of a group while the program is being written. */
 struct group_life {
     enum group_state state;
-    int gathered, whole; /* buffers of the gather that is pending or done */
-    int slice;           /* what is kept since forward, to gather from; -1: the shards */
-    int k;               /* rows of `gathered` */
-    int first_visit;     /* of those that the backward being written comes to: the last one in it; -1 */
+    int gathered, whole[PLAN_N_PARTS]; /* buffers of the gather that is pending or done */
+    int slice;                         /* what is kept since forward, to gather from; -1: the shards */
+    int k;                             /* rows of `gathered` */
+    int first_visit; /* of those that the backward being written comes to: the last one in it; -1 */
     bool gathered_before;
     bool last; /* finished behind the root: no gradient leaves it that would say when it is done */
 };

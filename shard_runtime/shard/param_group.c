@@ -125,8 +125,8 @@ static void move_part(const struct plan_param *param, int n_ranks, int rank, cha
     }
 }
 
-void param_group_slice(const struct param_group *group, struct device *device, const void *whole, int rank,
-                       void *slice, struct device_stream *stream)
+void param_group_slice(const struct param_group *group, struct device *device,
+                       void *const whole[PLAN_N_PARTS], int rank, void *slice, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
     const enum fsdp_dtype dtype = layout->param_dtype;
@@ -138,13 +138,13 @@ void param_group_slice(const struct param_group *group, struct device *device, c
         const struct plan_param *param = param_of(group, i);
 
         move_part(param, layout->k, rank, elem(slice, dtype, param->slice_offset), dtype,
-                  elem(whole, dtype, param->whole_offset), dtype, false, &copies);
+                  elem(whole[param->part], dtype, param->whole_offset), dtype, false, &copies);
     }
     make_copies(&copies);
 }
 
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        int n_rows, void *whole, struct device_stream *stream)
+                        int n_rows, void *const whole[PLAN_N_PARTS], struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
     const enum fsdp_dtype from = gathered != NULL ? layout->param_dtype : FSDP_F32;
@@ -161,8 +161,8 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
             move_part(param, n_rows, rank,
                       elem(rows, from,
                            row_elems * (size_t)rank + (slices ? param->slice_offset : param->row_offset)),
-                      from, elem(whole, layout->param_dtype, param->whole_offset), layout->param_dtype, true,
-                      &copies);
+                      from, elem(whole[param->part], layout->param_dtype, param->whole_offset),
+                      layout->param_dtype, true, &copies);
     }
     make_copies(&copies);
 }

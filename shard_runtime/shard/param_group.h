@@ -40,13 +40,13 @@ enum fsdp_status param_group_gather_slices(const struct param_group *group, stru
                                            struct fsdp_err *err);
 
 /** Copy the slice of `whole` that is number `rank` of the group's k into `slice`, (slice_row_elems). */
-void param_group_slice(const struct param_group *group, struct device *device, const void *whole, int rank,
-                       void *slice, struct device_stream *stream);
+void param_group_slice(const struct param_group *group, struct device *device,
+                       void *const whole[PLAN_N_PARTS], int rank, void *slice, struct device_stream *stream);
 
-/** Copy `gathered`, of n_rows rows (W, or k where it is of slices), into `whole`, in which parameter i is contiguous at its whole_offset. NULL: this rank's shards
- * are all of the group (a world of one), and are converted. */
+/** Copy `gathered`, of n_rows rows (W, or k where it is of slices), into `whole`, in whose part parameter i is contiguous at
+ * its whole_offset. NULL: this rank's shards are all of the group (a world of one), and are converted. */
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        int n_rows, void *whole, struct device_stream *stream);
+                        int n_rows, void *const whole[PLAN_N_PARTS], struct device_stream *stream);
 
 /** Copy whole gradients into `packed`, (W, grad_row_elems); grads[i] belongs to the group's i-th parameter, NULL:
  * zeros. */

@@ -63,7 +63,13 @@ struct plan_options options_for(int W)
 void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
              bool training)
 {
-    const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3 };
+    plan_forwards(planned, root, options, training, 1);
+}
+
+void plan_forwards(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
+                   bool training, size_t n_forwards)
+{
+    const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3, .n_forwards = n_forwards };
     struct fsdp_err err = { 0 };
 
     planned->root = root;

@@ -29,6 +29,9 @@ struct fsdp_module *blocks_build(struct blocks *blocks);
 /** Record and plan `root`, which is owned from now on; fails the test when that fails. */
 void plan_it(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
              bool training);
+/** The same with several forwards before a backward. */
+void plan_forwards(struct planned *planned, struct fsdp_module *root, const struct plan_options *options,
+                   bool training, size_t n_forwards);
 void planned_fini(struct planned *planned);
 
 /** The options that most tests vary; what is cheap is kept. */

@@ -127,8 +127,8 @@ struct machines {
     uint64_t *apart;    /* content of each buffer, all with memory of their own */
     struct cell *arena; /* what was written where, not overwritten since */
     size_t n_cells;
-    size_t micro, n_micro;
-    int n_wrong; /* reads that found something else */
+    size_t run, n_runs; /* of the program: a micro-step each, or as many as it has backwards */
+    int n_wrong;        /* reads that found something else */
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -166,10 +166,15 @@ static void write_arena(struct machines *m, int buffer)
     m->n_cells = kept + 1;
 }
 
+static size_t micro_of(const struct machines *m, const struct plan_entry *e)
+{
+    return m->run * (size_t)m->plan->n_backwards + (size_t)e->backward;
+}
+
 static bool takes_part(const struct machines *m, const struct plan_entry *e)
 {
-    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && m->micro == 0) ||
-           (e->when == PLAN_LAST && m->micro + 1 == m->n_micro);
+    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && micro_of(m, e) == 0) ||
+           (e->when == PLAN_LAST && micro_of(m, e) + 1 == m->n_runs * (size_t)m->plan->n_backwards);
 }
 
 static bool is_param_grad(const struct plan_entry *e, int buffer)
@@ -192,7 +197,7 @@ static void run_entry(struct machines *m, int entry)
 {
     const struct plan_entry *e = &m->plan->entries[entry];
     const struct plan_access *list = &m->plan->accesses[e->first_access];
-    uint64_t read = mix(17, (uint64_t)entry * 1000 + m->micro);
+    uint64_t read = mix(17, (uint64_t)entry * 1000 + m->run);
 
     for (int i = 0; i < e->n_accesses; i++)
         if (list[i].reads) {
@@ -201,7 +206,8 @@ static void run_entry(struct machines *m, int entry)
         }
     for (int i = 0; i < e->n_accesses; i++) {
         const int buffer = list[i].buffer, from = copied_from(m->plan, e, buffer);
-        const bool earlier = m->micro > 0 && m->plan->buffers[buffer].step_long && is_param_grad(e, buffer);
+        const bool earlier =
+            micro_of(m, e) > 0 && m->plan->buffers[buffer].step_long && is_param_grad(e, buffer);
 
         if (!list[i].writes)
             continue;
@@ -216,13 +222,13 @@ static void run_entry(struct machines *m, int entry)
 }
 
 /* Reads of the machine with the arena that find something else than those of the other. */
-static int run_both(const struct plan *plan, size_t n_micro)
+static int run_both(const struct plan *plan, size_t n_runs)
 {
-    struct machines m = { .plan = plan, .n_micro = n_micro };
+    struct machines m = { .plan = plan, .n_runs = n_runs };
 
     m.apart = calloc((size_t)plan->n_buffers + 1, sizeof *m.apart);
     m.arena = calloc((size_t)plan->n_buffers + 1, sizeof *m.arena);
-    for (m.micro = 0; m.micro < n_micro; m.micro++) {
+    for (m.run = 0; m.run < n_runs; m.run++) {
         for (int b = 0; b < plan->n_buffers; b++)
             if (!plan->buffers[b].step_long)
                 m.apart[b] = 0;
@@ -309,17 +315,21 @@ static int count_races(const struct plan *plan)
 
 Test(plan_memory, random_models_find_what_they_wrote, .timeout = 240)
 {
-    for (uint64_t seed = 0; seed < 150; seed++) {
+    for (uint64_t seed = 0; seed < 240; seed++) {
         struct dice dice = { .key = seed, .n_units = 1 + (int)(seed % 4), .n_ops = 12 };
         struct fsdp_module *root = random_model(&dice);
         struct plan_options options = options_for(1 + (int)(seed % 3));
         const bool training = seed % 5 != 4;
+        const size_t n_forwards = training ? 1 + seed / 5 % 3 : 1;
         struct planned planned;
 
         options.accumulates = training && seed % 2 == 0;
         options.gradient_sync = seed % 7 < 4 ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
         options.prefetch = seed % 11 != 0;
-        plan_it(&planned, root, &options, training);
+        options.backwards = seed % 13 < 7 ? FSDP_BACKWARD_OF_SUM : FSDP_BACKWARD_OF_EACH;
+        if (n_forwards > 1 && options.backwards == FSDP_BACKWARD_OF_EACH)
+            options.accumulates = training;
+        plan_forwards(&planned, root, &options, training, n_forwards);
 
         cr_expect(count_overlaps(&planned.plan) == 0, "seed %d", (int)seed);
         cr_expect(count_races(&planned.plan) == 0, "seed %d", (int)seed);
@@ -376,6 +386,37 @@ Test(plan_memory, the_gradient_of_a_residual_stream_is_one_buffer)
         n_sums++;
     }
     cr_expect(n_sums == 6);
+    planned_fini(&planned);
+}
+
+/* What no backward reads, as the rows of an embedding, ends with its last forward; what one reads stays as long as it must. */
+Test(plan_memory, parameters_that_only_forward_reads_end_there)
+{
+    const struct plan_options options = options_for(2);
+    struct blocks blocks = { .n_blocks = 2 };
+    struct planned planned;
+    const struct plan *plan = &planned.plan;
+    const struct plan_group *root;
+    int early, late, loss = 0;
+
+    plan_it(&planned, blocks_build(&blocks), &options, true);
+    root = &plan->groups[0];
+    while (plan->entries[loss].kind != PLAN_LOSS)
+        loss++;
+    for (int i = 0; i < plan->n_params; i++)
+        cr_expect(plan->params[i].part == (strcmp(plan->params[i].parameter->name, "embedding.weight") == 0
+                                               ? PLAN_FORWARD_ONLY
+                                               : PLAN_BOTH_WAYS));
+    early = plan->entries[1].whole[PLAN_FORWARD_ONLY];
+    late = plan->entries[1].whole[PLAN_BOTH_WAYS];
+    cr_assert(plan->entries[1].kind == PLAN_UNPACK && plan->entries[1].index == 0 && early >= 0 && late >= 0);
+    cr_expect(plan->buffers[early].size_bytes == root->whole_bytes[PLAN_FORWARD_ONLY]);
+    cr_expect(plan->buffers[late].size_bytes == root->whole_bytes[PLAN_BOTH_WAYS]);
+    cr_expect(plan_whole_bytes(root) == 2 * 96 * sizeof(float), "88 elements each, on 64 bytes");
+    for (int i = 2; i <= plan->buffers[early].last; i++)
+        cr_expect(plan->entries[i].kind == PLAN_FORWARD || plan->entries[i].kind == PLAN_GATHER, "entry %d",
+                  i);
+    cr_expect(plan->buffers[early].last < loss && plan->buffers[late].last > loss);
     planned_fini(&planned);
 }
 

@@ -103,7 +103,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     lay_out(&l, rows, columns, 2 * rows - 1, W, param, reduce);
     g = &l.plan.groups[0];
     group = (struct param_group){ .layout = &l.plan, .shards = shards };
-    cr_assert(g->row_elems * (size_t)W < MAX_ELEMS && g->whole_bytes < sizeof whole);
+    cr_assert(g->row_elems * (size_t)W < MAX_ELEMS && plan_whole_bytes(g) < sizeof whole);
     for (int rank = 0; rank < W; rank++) {
         fill_shards(&l.plan, rank, row);
         cpu_cast_elems((char *)gathered + (size_t)rank * g->row_elems * fsdp_dtype_size(param), param, row,
@@ -113,13 +113,15 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     }
 
     memset(whole, 0x5a, sizeof whole);
-    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W, whole, stream);
+    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W,
+                       (void *const[]){ whole, whole + plan_part_offset(g, PLAN_BOTH_WAYS) }, stream);
 
     for (int p = 0; p < l.plan.n_params; p++) {
         const struct plan_param *at = &l.plan.params[p];
 
         for (size_t i = 0; i < at->parameter->n_elems; i++) {
-            cr_assert(read_at(whole, param, at->whole_offset + i) == mark(p, i),
+            cr_assert(read_at(whole + plan_part_offset(g, at->part), param, at->whole_offset + i) ==
+                          mark(p, i),
                       "rows %zu W %d: parameter %d [%zu]", rows, W, p, i);
             grads[p][i] = mark(p, i);
         }
