@@ -75,13 +75,16 @@ static void write_forward_pass(struct writer *w, const struct graph_forward *for
         life_reshard(w, g, PLAN_ALWAYS);
 }
 
-/* Does no gradient go from the visit entered at `event` to anything before it? */
+/* Does no gradient go from the visit entered at `event` to anything before it? Of a call FSDP2 asks its input, also where it
+ * gives that back as it came. */
 static bool nothing_before_learns(const struct writer *w, size_t event)
 {
     const struct graph *graph = w->graph;
     const int visit = graph->events[event].index;
     int first_op = -1;
 
+    if (graph->visits[visit].input != NULL)
+        return !graph->visits[visit].input->needs_grad;
     for (size_t e = event + 1; graph->events[e].kind != GRAPH_LEAVE || graph->events[e].index != visit; e++) {
         const struct graph_op *op;
 
@@ -127,6 +130,8 @@ static bool backward_reaches(const struct writer *w, size_t event)
     const int visit = graph->events[event].index;
     bool reached = false;
 
+    if (graph->visits[visit].output != NULL)
+        return graph->visits[visit].output->needs_grad;
     for (size_t e = event; graph->events[e].kind != GRAPH_ENTER || graph->events[e].index != visit; e--)
         reached = reached || (graph->events[e].kind == GRAPH_OP &&
                               graph->ops[graph->events[e].index]->output->needs_grad);

@@ -95,6 +95,7 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
     struct fsdp_value *output;
     struct graph *graph;
     bool in_region;
+    int visit = -1;
 
     if (input == NULL || input->graph->err.status != FSDP_OK)
         return NULL;
@@ -114,14 +115,19 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
     if ((module->sharded && !enter_unit(graph, module)) || !begin_region(graph, module, &in_region))
         return NULL;
     graph->modules[graph->n_modules++] = module;
-    if (module->sharded)
+    if (module->sharded) {
+        visit = graph->open_visits[graph->n_open - 1];
+        graph->visits[visit].input = input;
         input = cast_input(module, input);
+    }
     output = input != NULL ? module->forward(module, input, module->user) : NULL;
     if (output != NULL && module->sharded)
         output = cast_output(module, output);
     graph->n_modules--;
     if (output == NULL)
         return graph_fail(graph, FSDP_ERR_ARG, "the forward of \"%s\" gave nothing", module->path);
+    if (visit >= 0)
+        graph->visits[visit].output = output;
     if ((in_region && !end_region(graph)) || (module->sharded && !leave_unit(graph)))
         return NULL;
     return output;

@@ -51,7 +51,6 @@ WAYS = {
     "two-forwards-twice": ("twice", 2, {"forwards": 2}),
     "two-forwards-leading": ("leading", 2, {"forwards": 2}),
     "two-forwards-hybrid": ("transformer", 4, {"forwards": 2, "hsdp": True}),
-    "two-forwards-accumulate": ("transformer", 2, {"forwards": 2, "micro": 2, "sync": "last"}),
     "two-backwards": ("transformer", 2, {"forwards": 2, "each": True}),
     "two-backwards-last": ("transformer", 2, {"forwards": 2, "each": True, "sync": "last"}),
     "two-backwards-reshard-true": ("transformer", 2,
