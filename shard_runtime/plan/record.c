@@ -135,10 +135,12 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
 
 /*
  * Logits are float32 in every mode. What an operation gives last it sums in float32 anyway: nobody having read
- * the value yet, it is not rounded at all. A value that others read, or the input, is left as it is.
+ * the value yet, it is not rounded at all. A value that others read, or the input, is left as it is. Where it is the sum over
+ * ranks of the parts of a product, the parts are float32 as well: the sum is of the dtype of its terms, which nobody else reads.
  */
 static void widen_result(struct graph *graph, struct fsdp_value *result)
 {
+    const struct graph_op *producer;
     bool is_read = false;
 
     if (result->dtype != FSDP_BF16 || result->producer < 0)
@@ -146,8 +148,12 @@ static void widen_result(struct graph *graph, struct fsdp_value *result)
     for (size_t i = 0; i < graph->n_ops; i++)
         for (int j = 0; j < graph->ops[i]->n_inputs; j++)
             is_read = is_read || graph->ops[i]->inputs[j] == result;
-    if (!is_read)
-        result->dtype = FSDP_F32;
+    if (is_read)
+        return;
+    producer = graph->ops[result->producer];
+    result->dtype = FSDP_F32;
+    if (producer->kind->reduces_output)
+        producer->inputs[0]->dtype = FSDP_F32;
 }
 
 static enum fsdp_status record_forward(struct graph *graph, struct fsdp_module *root,

@@ -56,7 +56,9 @@ CASES = {
     "clip-3": {**TINY, **ADAMW, "clip_order": 3.0, "clip_norm": 0.1},
     "clip-inf": {**TINY, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
 }
-MIXED = ("linears-a", "transformer")  # with errors of bfloat16
+# with errors of bfloat16, in these worlds; what is to be split over ranks is: (world, ranks that split)
+MIXED = {"linears-a": [(1, 1), (2, 1), (4, 1)], "transformer": [(1, 1), (2, 1), (4, 1)],
+         "mlp": [(2, 2), (4, 2), (8, 4)], "tensor": [(2, 2), (4, 2), (8, 4)]}
 GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "unused", "biases", "mlp", "tensor")
 
 
@@ -267,11 +269,11 @@ def fsdp2(case, world, **how):
         return torch.load(out)
 
 
-def bf16_errors(case, exact, worlds=(1, 2, 4)):
+def bf16_errors(case, exact, worlds):
     for name in ("float32", "bfloat16"):
-        for world in worlds:
+        for world, tensor in worlds:
             policy = dict(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, name))
-            losses, _, gradients = fsdp2(case, world, policy=policy)
+            losses, _, gradients = fsdp2(case, world, policy=policy, tensor=tensor)
             yield f"error {name} {world} losses {reference.relative(losses, exact[0]):.3e}"
             for parameter, want in exact[2].items():
                 error = float((gradients[parameter] - want).norm() / want.norm())
@@ -283,7 +285,7 @@ def write(name, case):
     losses, norms, gradients = exact
     assert losses[-1] < losses[0], (name, "nothing is learnt", losses)
     assert max(norms) > case["clip_norm"], (name, "nothing was ever clipped", norms)
-    errors = list(bf16_errors(case, exact)) if name in MIXED else []
+    errors = list(bf16_errors(case, exact, MIXED.get(name, ())))
     with open(OUT / f"{name}.txt", "w") as file:
         print(*(line.replace("/reference.py", "/fsdp2_reference.py") for line in reference.HEAD), sep="\n", file=file)
         for key, value in case.items():
@@ -339,7 +341,8 @@ def check(name, case):
         assert far[0] <= 2e-6 and far[1] <= 5e-6 and far[2] <= 5e-6, (name, how, far)
     if name in MIXED:
         before = stored_errors(name)
-        for line in bf16_errors(case, train(case, build(case, torch.float64)), worlds=(2,)):
+        of_two = [way for way in MIXED[name] if way[0] == 2]
+        for line in bf16_errors(case, train(case, build(case, torch.float64)), of_two):
             words = line.split()
             assert abs(float(words[4]) / before[tuple(words[1:4])] - 1) < 0.25, (name, line, before[tuple(words[1:4])])
 

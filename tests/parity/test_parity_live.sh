@@ -8,7 +8,7 @@ if [ -z "${FSDP_TEST_PYTHON:-}" ]; then
   exit 0
 fi
 live() { "$FSDP_TEST_PYTHON" "$PARITY/$@"; }
-for name in linears-a linears-b linears-c transformer twice tied unused biases groups clip-1 clip-3 clip-inf; do
+for name in linears-a linears-b linears-c transformer twice tied unused biases leading groups mlp tensor clip-1 clip-3 clip-inf; do
   check_status "FSDP2 agrees with the reference of $name" 0 live fsdp2_reference.py --check "$name"
 done
 check_status "FSDP2's events can be noted" 0 live fsdp2_schedule.py --out "$WORK/schedule.txt" default hybrid accumulate-every two-forwards two-backwards
