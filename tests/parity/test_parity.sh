@@ -3,27 +3,14 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh
 . tests/support/train.sh
-PARITY=$SOURCE/tests/parity
-compare=$TOY/parity_compare
+. tests/support/parity.sh
 references=("$PARITY/reference")
 
-# train REFERENCE_FILE NAME W SETTING...: one run of a case; its directory is $WORK/NAME.
-train() {
-  local file=$1 name=$2 W=$3 setting args=(); shift 3
-  while read -r setting; do args+=(--set "$setting"); done < <(sed -n 's/^set //p' "$file")
-  for setting in "$@"; do args+=(--set "$setting"); done
-  run_job "$WORK/$name.log" --nproc-per-node "$W" "$PARITY/parity.yaml" "${args[@]}" \
-    --set "run.dir=$WORK" --set "run.name=$name" || { tail -n 5 "$WORK/$name.log"; return 1; }
-}
-
-# The raw gradient of step 1 is what the optimizer's mean has seen after one step that forgets all before it.
-gradient_run() { # SHAPE OPTIMIZER W
-  local name=$1.$2.$3.gradient beta=(); shift 0
-  case $2 in
-  adamw) beta=("optimizer.betas=[0.0, 0.95]") ;;
-  sgd) beta=("optimizer.weight_decay=0.0") ;;
-  esac
-  train "$PARITY/reference/$1.$2.txt" "$name" "$3" "${beta[@]}" train.steps=1 train.clip_norm=0.0 checkpoint.every=1
+# gradient_run SHAPE OPTIMIZER W
+gradient_run() {
+  local settings=("${first_gradient[@]}")
+  [ "$2" = sgd ] && settings=(optimizer.weight_decay=0.0 "${first_gradient[@]:1}")
+  train_case "$1.$2" "$1.$2.$3.gradient" "$3" "${settings[@]}"
 }
 state_of() { case $1 in adamw) echo optimizer.exp_avg. ;; sgd) echo optimizer.momentum_buffer. ;; esac; }
 
@@ -42,7 +29,7 @@ for shape in plain short long gpt2; do
   for optimizer in adamw sgd; do
     for W in 1 2 3 4; do
       name=$shape.$optimizer.$W
-      check "$name trains" train "$PARITY/reference/$shape.$optimizer.txt" "$name" "$W"
+      check "$name trains" train_case "$shape.$optimizer" "$name" "$W"
       check "$name runs one step for its gradient" gradient_run "$shape" "$optimizer" "$W"
       for reference in "${references[@]}"; do
         check "$name: losses and norms of $(basename "$reference")" \
