@@ -98,6 +98,24 @@ check "and is the same run too" close_figures "$WORK/runs/base" "$WORK/runs/stra
 check_status "three ranks cannot divide it" 78 "$BIN/fsdprun" --nproc-per-node 3 "$WORK/job.yaml" --set run.name=wrong --set checkpoint.every=0 \
   --set "parallel.placement=[{parameters: \"*.w2.weight\", dim: 1}, {parameters: \"*.w1.weight\", dim: 1}]"
 
+# What a group's input and output are cast to. Where all is bfloat16 nothing is to be cast.
+half=parallel.param_dtype=bfloat16
+check "bfloat16 trains" run half $half
+check "it is not the same run" test "$(norm base 1)" != "$(norm half 1)"
+check "without casts of inputs it trains" run uncast $half parallel.cast_forward_inputs=false
+same_run "inputs that need no cast: the same bits" half uncast
+blocks="parallel.groups=[{modules: layers.*, param_dtype: bfloat16}]"
+check "blocks alone in bfloat16 train" run blocks "$blocks"
+check "they are not the same run either" test "$(norm base 1)" != "$(norm blocks 1)"
+check_status "whose input nobody casts are refused" 78 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=wrong \
+  --set "parallel.groups=[{modules: layers.*, param_dtype: bfloat16, cast_forward_inputs: false}]"
+check_match "with the key" 'layers\.0.* is given float32 where its parameters are bfloat16: cast_forward_inputs' "$(cat "$WORK/out" "$WORK/err")"
+check "outputs in float32 train" run wide $half parallel.output_dtype=float32
+check "outputs in float32: as near as bfloat16 is" close_figures "$WORK/runs/half" "$WORK/runs/wide" 1 0.01
+check "outputs in bfloat16 of float32 blocks train" run narrow parallel.output_dtype=bfloat16
+check "outputs in bfloat16: near" close_figures "$WORK/runs/base" "$WORK/runs/narrow" 1 0.02
+check "outputs in bfloat16: rounded" test "$(norm base 1)" != "$(norm narrow 1)"
+
 # The plan of each.
 plan() { local args=(); for setting in "$@"; do args+=(--set "$setting"); done; "$BIN/fsdprun" plan --json "$WORK/job.yaml" "${args[@]}"; }
 of() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
@@ -110,6 +128,8 @@ check "so do buffers of gradients" test "$(plan model.layers=6 parallel.reduce_s
 check "what backward does not read is gathered once" test \
   "$(plan "parallel.groups=[{modules: tok_embeddings, unshard_in_backward: false, reshard_after_forward: true}]" | of all_gather)" -lt \
   "$(plan "parallel.groups=[{modules: tok_embeddings, reshard_after_forward: true}]" | of all_gather)"
+check "outputs in float32 take more than in bfloat16" test \
+  "$(plan model.layers=6 $half parallel.output_dtype=float32 | of activations)" -gt "$(plan model.layers=6 $half | of activations)"
 check "rules that recompute need less" test \
   "$(plan model.layers=6 "parallel.groups=[{modules: layers.*, activation_checkpoint: full}]" | of activations)" -lt "$(plan model.layers=6 | of activations)"
 [ "$n_failed" -eq 0 ]
