@@ -45,95 +45,84 @@ enum fsdp_status rows_init(struct rows *rows, struct fsdp_err *err)
 
 /* --- elementwise --- */
 
-/* One context for all that takes rows of floats; each function uses what it needs. */
-struct work {
-    const struct row_kernels *kernels;
-    const float *a, *b;
+/* One of the two kernels is there: of x, or of x and y. */
+struct elementwise {
+    void (*of_one)(const float *x, float *out, size_t n);
+    void (*of_two)(const float *x, const float *y, float *out, size_t n);
+    const float *x, *y;
     float *out;
-    size_t rows, cols;
-    bool accumulate;
-    const struct dropout *dropout;
 };
 
-static void add_piece(void *context, size_t begin, size_t end)
+static void elementwise_piece(void *context, size_t begin, size_t end)
 {
-    const struct work *w = context;
+    const struct elementwise *e = context;
 
-    w->kernels->add(w->a + begin, w->b + begin, w->out + begin, end - begin);
+    if (e->of_one != NULL)
+        e->of_one(e->x + begin, e->out + begin, end - begin);
+    else
+        e->of_two(e->x + begin, e->y + begin, e->out + begin, end - begin);
+}
+
+static void elementwise(struct numerics *numerics, struct elementwise e, size_t n_elems)
+{
+    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, elementwise_piece, &e);
 }
 
 void rows_add(struct numerics *numerics, struct device_stream *stream, const float *a, const float *b,
               float *out, size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = a, .b = b, .out = out };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, add_piece, &w);
-}
-
-static void gelu_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-
-    w->kernels->gelu(w->a + begin, w->out + begin, end - begin);
+    elementwise(numerics,
+                (struct elementwise){ .of_two = kernels_of(numerics)->add, .x = a, .y = b, .out = out },
+                n_elems);
 }
 
 void rows_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
                size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = x, .out = y };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_piece, &w);
-}
-
-static void gelu_backward_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-
-    w->kernels->gelu_backward(w->a + begin, w->b + begin, w->out + begin, end - begin);
+    elementwise(numerics, (struct elementwise){ .of_one = kernels_of(numerics)->gelu, .x = x, .out = y },
+                n_elems);
 }
 
 void rows_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
                         const float *x, float *dx, size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = dy, .b = x, .out = dx };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_backward_piece, &w);
-}
-
-static void gelu_tanh_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-
-    w->kernels->gelu_tanh(w->a + begin, w->out + begin, end - begin);
+    elementwise(
+        numerics,
+        (struct elementwise){ .of_two = kernels_of(numerics)->gelu_backward, .x = dy, .y = x, .out = dx },
+        n_elems);
 }
 
 void rows_gelu_tanh(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
                     size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = x, .out = y };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_piece, &w);
-}
-
-static void gelu_tanh_backward_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-
-    w->kernels->gelu_tanh_backward(w->a + begin, w->b + begin, w->out + begin, end - begin);
+    elementwise(numerics, (struct elementwise){ .of_one = kernels_of(numerics)->gelu_tanh, .x = x, .out = y },
+                n_elems);
 }
 
 void rows_gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
                              const float *x, float *dx, size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = dy, .b = x, .out = dx };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_backward_piece, &w);
+    elementwise(numerics,
+                (struct elementwise){
+                    .of_two = kernels_of(numerics)->gelu_tanh_backward, .x = dy, .y = x, .out = dx },
+                n_elems);
 }
+
+/* --- rows --- */
+
+struct work {
+    const struct row_kernels *kernels;
+    const float *a;
+    float *out;
+    size_t rows, cols;
+    bool accumulate;
+    const struct dropout *dropout;
+};
 
 static void dropout_piece(void *context, size_t begin, size_t end)
 {

@@ -18,133 +18,80 @@ enum {
 
 /* --- elementwise --- */
 
+/* One of the two kernels is there: of x, or of x and y. */
 struct work {
     const struct row_kernels *kernels;
-    const uint16_t *a, *b;
+    void (*of_one)(const float *x, float *out, size_t n);
+    void (*of_two)(const float *x, const float *y, float *out, size_t n);
+    const uint16_t *x, *y;
     uint16_t *out;
 };
 
-static size_t tile_at(size_t i, size_t end)
-{
-    return end - i < TILE ? end - i : TILE;
-}
-
-static void add_piece(void *context, size_t begin, size_t end)
+static void elementwise_piece(void *context, size_t begin, size_t end)
 {
     const struct work *w = context;
-    float a[TILE], b[TILE];
+    float x[TILE], y[TILE];
 
     for (size_t i = begin; i < end; i += TILE) {
-        const size_t n = tile_at(i, end);
+        const size_t n = end - i < TILE ? end - i : TILE;
 
-        w->kernels->from_bf16(w->a + i, a, n);
-        w->kernels->from_bf16(w->b + i, b, n);
-        w->kernels->add(a, b, a, n);
-        w->kernels->to_bf16(a, w->out + i, n);
+        w->kernels->from_bf16(w->x + i, x, n);
+        if (w->of_one != NULL) {
+            w->of_one(x, x, n);
+        } else {
+            w->kernels->from_bf16(w->y + i, y, n);
+            w->of_two(x, y, x, n);
+        }
+        w->kernels->to_bf16(x, w->out + i, n);
     }
+}
+
+static void elementwise(struct numerics *numerics, struct work w, size_t n_elems)
+{
+    w.kernels = kernels_of(numerics);
+    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, elementwise_piece, &w);
 }
 
 static void add(struct numerics *numerics, struct device_stream *stream, const uint16_t *a, const uint16_t *b,
                 uint16_t *out, size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = a, .b = b, .out = out };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, add_piece, &w);
-}
-
-static void gelu_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-    float x[TILE];
-
-    for (size_t i = begin; i < end; i += TILE) {
-        const size_t n = tile_at(i, end);
-
-        w->kernels->from_bf16(w->a + i, x, n);
-        w->kernels->gelu(x, x, n);
-        w->kernels->to_bf16(x, w->out + i, n);
-    }
+    elementwise(numerics, (struct work){ .of_two = kernels_of(numerics)->add, .x = a, .y = b, .out = out },
+                n_elems);
 }
 
 static void gelu(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, uint16_t *y,
                  size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = x, .out = y };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_piece, &w);
-}
-
-static void gelu_backward_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-    float dy[TILE], x[TILE];
-
-    for (size_t i = begin; i < end; i += TILE) {
-        const size_t n = tile_at(i, end);
-
-        w->kernels->from_bf16(w->a + i, dy, n);
-        w->kernels->from_bf16(w->b + i, x, n);
-        w->kernels->gelu_backward(dy, x, dy, n);
-        w->kernels->to_bf16(dy, w->out + i, n);
-    }
+    elementwise(numerics, (struct work){ .of_one = kernels_of(numerics)->gelu, .x = x, .out = y }, n_elems);
 }
 
 static void gelu_backward(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
                           const uint16_t *x, uint16_t *dx, size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = dy, .b = x, .out = dx };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_backward_piece, &w);
-}
-
-static void gelu_tanh_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-    float x[TILE];
-
-    for (size_t i = begin; i < end; i += TILE) {
-        const size_t n = tile_at(i, end);
-
-        w->kernels->from_bf16(w->a + i, x, n);
-        w->kernels->gelu_tanh(x, x, n);
-        w->kernels->to_bf16(x, w->out + i, n);
-    }
+    elementwise(numerics,
+                (struct work){ .of_two = kernels_of(numerics)->gelu_backward, .x = dy, .y = x, .out = dx },
+                n_elems);
 }
 
 static void gelu_tanh(struct numerics *numerics, struct device_stream *stream, const uint16_t *x, uint16_t *y,
                       size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = x, .out = y };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_piece, &w);
-}
-
-static void gelu_tanh_backward_piece(void *context, size_t begin, size_t end)
-{
-    const struct work *w = context;
-    float dy[TILE], x[TILE];
-
-    for (size_t i = begin; i < end; i += TILE) {
-        const size_t n = tile_at(i, end);
-
-        w->kernels->from_bf16(w->a + i, dy, n);
-        w->kernels->from_bf16(w->b + i, x, n);
-        w->kernels->gelu_tanh_backward(dy, x, dy, n);
-        w->kernels->to_bf16(dy, w->out + i, n);
-    }
+    elementwise(numerics, (struct work){ .of_one = kernels_of(numerics)->gelu_tanh, .x = x, .out = y },
+                n_elems);
 }
 
 static void gelu_tanh_backward(struct numerics *numerics, struct device_stream *stream, const uint16_t *dy,
                                const uint16_t *x, uint16_t *dx, size_t n_elems)
 {
-    struct work w = { .kernels = kernels_of(numerics), .a = dy, .b = x, .out = dx };
-
     (void)stream;
-    parallel_for(numerics->threads, n_elems, GRAIN_ELEMS, gelu_tanh_backward_piece, &w);
+    elementwise(
+        numerics,
+        (struct work){ .of_two = kernels_of(numerics)->gelu_tanh_backward, .x = dy, .y = x, .out = dx },
+        n_elems);
 }
 
 /* --- sums over rows --- */

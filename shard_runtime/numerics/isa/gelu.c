@@ -3,6 +3,7 @@
  * that large negative inputs keep their relative accuracy.
  */
 #include "shard_runtime/numerics/isa/kernels.h"
+#include "shard_runtime/numerics/isa/map.h"
 #include "shard_runtime/numerics/isa/vec_math.h"
 
 static inline vf normal_cdf(vf x, vf *bell)
@@ -30,21 +31,10 @@ static inline vf gelu_slope(vf x)
 
 void row_gelu(const float *x, float *y, size_t n)
 {
-    size_t i = 0;
-
-    for (; i + VL <= n; i += VL)
-        vf_store(y + i, gelu(vf_load(x + i)));
-    if (i < n)
-        vf_store_part(y + i, gelu(vf_load_part(x + i, n - i, 0)), n - i);
+    map(gelu, x, y, n);
 }
 
 void row_gelu_backward(const float *dy, const float *x, float *dx, size_t n)
 {
-    size_t i = 0;
-
-    for (; i + VL <= n; i += VL)
-        vf_store(dx + i, vf_load(dy + i) * gelu_slope(vf_load(x + i)));
-    if (i < n)
-        vf_store_part(dx + i, vf_load_part(dy + i, n - i, 0) * gelu_slope(vf_load_part(x + i, n - i, 0)),
-                      n - i);
+    map_backward(gelu_slope, dy, x, dx, n);
 }

@@ -4,6 +4,7 @@
  * s is computed from exp(-|z|), so that large negative inputs keep their relative accuracy.
  */
 #include "shard_runtime/numerics/isa/kernels.h"
+#include "shard_runtime/numerics/isa/map.h"
 #include "shard_runtime/numerics/isa/vec_math.h"
 
 static const float two_c = 1.59576912f;         /* 2 sqrt(2/pi) */
@@ -40,21 +41,10 @@ static inline vf gelu_tanh_slope(vf x)
 
 void row_gelu_tanh(const float *x, float *y, size_t n)
 {
-    size_t i = 0;
-
-    for (; i + VL <= n; i += VL)
-        vf_store(y + i, gelu_tanh(vf_load(x + i)));
-    if (i < n)
-        vf_store_part(y + i, gelu_tanh(vf_load_part(x + i, n - i, 0)), n - i);
+    map(gelu_tanh, x, y, n);
 }
 
 void row_gelu_tanh_backward(const float *dy, const float *x, float *dx, size_t n)
 {
-    size_t i = 0;
-
-    for (; i + VL <= n; i += VL)
-        vf_store(dx + i, vf_load(dy + i) * gelu_tanh_slope(vf_load(x + i)));
-    if (i < n)
-        vf_store_part(dx + i, vf_load_part(dy + i, n - i, 0) * gelu_tanh_slope(vf_load_part(x + i, n - i, 0)),
-                      n - i);
+    map_backward(gelu_tanh_slope, dy, x, dx, n);
 }
