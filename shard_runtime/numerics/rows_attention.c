@@ -1,322 +1,24 @@
 /*
  * Attention by the row's own products on a block of queries at a time: their scores with all keys (with those that
  * the last of them sees, rounded up, when causal), softmax over whole rows, the product with v; backward makes the
- * probabilities again. A block with all its keys is at most BLOCK_BYTES where that leaves it LEAST_ROWS to multiply, so that it is
- * written and read in the cache; several heads, and samples, share a product while they fit there.
+ * probabilities again.
  *
- * Which blocks there are depends on the shape alone: same bits for any number of threads, up to the products'.
+ * Same bits for any number of threads, up to the products'.
  */
-#include <stdlib.h>
+#include "shard_runtime/numerics/rows_attention.h"
+
 #include <string.h>
 
-#include "shard_runtime/numerics/attention_desc.h"
 #include "shard_runtime/numerics/dropout.h"
 #include "shard_runtime/numerics/parallel.h"
-#include "shard_runtime/numerics/rows_cut.h"
-
-enum {
-    BLOCK_BYTES = 256 << 10, /* of scores; backward has their gradients beside them */
-    LEAST_ROWS = 128,
-    KEY_STEPS = 4, /* causal: how many numbers of keys there are products for */
-    MAX_TILES = 2 * KEY_STEPS + 2
-};
-
-/* The products of a block of `rows` queries with `keys` keys. The last block is the first to be run backward: it sees
- * all keys and overwrites dk and dv, the others add. */
-struct tile {
-    size_t rows, keys;
-    bool adds;
-    struct matmul *scores, *out, *dprobabilities, *dq, *dk, *dv;
-};
-
-struct fused_attention {
-    struct numerics *numerics;
-    struct fused_attention_desc desc;
-    size_t samples, heads, block; /* of one call of a product; queries of a block */
-    size_t n_blocks;
-    struct tile tiles[MAX_TILES];
-    int n_tiles;
-    bool beside;      /* D and dS do not lie where P and dP lie: other elements, or both are wanted */
-    bool sums_beside; /* dk and dv are summed in float32 and rounded at the end */
-    size_t product_scratch, wide_bytes, beside_bytes, sums_bytes;
-};
-
-static size_t aligned(size_t size_bytes)
-{
-    return (size_bytes + 63) / 64 * 64;
-}
-
-/* --- shapes --- */
-
-static size_t largest_divisor(size_t n, size_t most)
-{
-    for (size_t d = most < n ? most : n; d > 1; d--)
-        if (n % d == 0)
-            return d;
-    return 1;
-}
-
-static void choose_blocks(struct fused_attention *a)
-{
-    const struct attention_desc *d = &a->desc.shape;
-    const size_t row_bytes = d->seq * sizeof(float), room = BLOCK_BYTES * (size_t)a->numerics->threads;
-    size_t block = BLOCK_BYTES / row_bytes / LEAST_ROWS * LEAST_ROWS, head_bytes;
-
-    if (block < LEAST_ROWS)
-        block = LEAST_ROWS;
-    a->block = block < d->seq ? block : d->seq;
-    a->n_blocks = (d->seq - 1) / a->block + 1;
-    head_bytes = a->block * row_bytes;
-    a->heads = largest_divisor(d->heads, room / head_bytes);
-    a->samples = a->heads == d->heads ? largest_divisor(d->batch, room / (head_bytes * d->heads)) : 1;
-}
-
-static size_t rows_of(const struct fused_attention *a, size_t block)
-{
-    const size_t left = a->desc.shape.seq - block * a->block;
-
-    return left < a->block ? left : a->block;
-}
-
-static size_t keys_of(const struct fused_attention *a, size_t block)
-{
-    const struct attention_desc *d = &a->desc.shape;
-    const size_t step = ((a->n_blocks - 1) / KEY_STEPS + 1) * a->block;
-    const size_t seen = (block * a->block + rows_of(a, block) + step - 1) / step * step;
-
-    return d->causal && seen < d->seq ? seen : d->seq;
-}
-
-static bool adds_of(const struct fused_attention *a, size_t block)
-{
-    return block + 1 < a->n_blocks;
-}
-
-static const struct tile *find_tile(const struct fused_attention *a, size_t block)
-{
-    for (int i = 0; i < a->n_tiles; i++)
-        if (a->tiles[i].rows == rows_of(a, block) && a->tiles[i].keys == keys_of(a, block) &&
-            a->tiles[i].adds == adds_of(a, block))
-            return &a->tiles[i];
-    return NULL;
-}
-
-/* --- products --- */
-
-/* Of a call's matrices: those that lie in a tensor, and a tile's of scores. */
-static struct matmul_view in_tensor(const struct fused_attention *a, size_t stride)
-{
-    return (struct matmul_view){ .outer_stride = a->desc.shape.seq * stride,
-                                 .inner_stride = a->desc.shape.head_dim,
-                                 .row_stride = stride,
-                                 .col_stride = 1 };
-}
-
-static struct matmul_view in_scratch(const struct fused_attention *a, size_t rows, size_t cols)
-{
-    return (struct matmul_view){ .outer_stride = a->heads * rows * cols,
-                                 .inner_stride = rows * cols,
-                                 .row_stride = cols,
-                                 .col_stride = 1 };
-}
-
-static struct matmul_view transposed(struct matmul_view view)
-{
-    const size_t row_stride = view.row_stride;
-
-    view.row_stride = view.col_stride;
-    view.col_stride = row_stride;
-    return view;
-}
-
-static enum fsdp_status make(struct fused_attention *a, struct matmul_desc desc, struct matmul **out,
-                             struct fsdp_err *err)
-{
-    enum fsdp_status status;
-    size_t scratch = 0;
-
-    desc.outer = a->samples;
-    desc.inner = a->heads;
-    desc.dtype = a->desc.dtype;
-    status = a->numerics->ops->matmul_create(a->numerics, &desc, out, &scratch, err);
-    if (scratch > a->product_scratch)
-        a->product_scratch = scratch;
-    return status;
-}
-
-static enum fsdp_status make_tile(struct fused_attention *a, struct tile *tile, struct fsdp_err *err)
-{
-    const struct fused_attention_desc *d = &a->desc;
-    const size_t m = tile->rows, n = tile->keys, E = d->shape.head_dim;
-    const struct matmul_view q = in_tensor(a, d->q_stride), k = in_tensor(a, d->k_stride),
-                             v = in_tensor(a, d->v_stride), out = in_tensor(a, d->out_stride),
-                             scores = in_scratch(a, m, n), sums = in_scratch(a, d->shape.seq, E);
-    const enum fsdp_dtype sum_dtype = a->sums_beside ? FSDP_F32 : d->dtype;
-    enum fsdp_status status;
-
-    status = make(a,
-                  (struct matmul_desc){ .m = m,
-                                        .n = n,
-                                        .k = E,
-                                        .a = q,
-                                        .b = transposed(k),
-                                        .c = scores,
-                                        .c_dtype = FSDP_F32,
-                                        .alpha = d->scale },
-                  &tile->scores, err);
-    if (status == FSDP_OK)
-        status = make(
-            a,
-            (struct matmul_desc){
-                .m = m, .n = E, .k = n, .a = scores, .b = v, .c = out, .c_dtype = d->dtype, .alpha = 1.0f },
-            &tile->out, err);
-    if (status == FSDP_OK)
-        status = make(a,
-                      (struct matmul_desc){ .m = m,
-                                            .n = n,
-                                            .k = E,
-                                            .a = out,
-                                            .b = transposed(v),
-                                            .c = scores,
-                                            .c_dtype = FSDP_F32,
-                                            .alpha = 1.0f },
-                      &tile->dprobabilities, err);
-    if (status == FSDP_OK)
-        status = make(
-            a,
-            (struct matmul_desc){
-                .m = m, .n = E, .k = n, .a = scores, .b = k, .c = q, .c_dtype = d->dtype, .alpha = d->scale },
-            &tile->dq, err);
-    if (status == FSDP_OK)
-        status = make(a,
-                      (struct matmul_desc){ .m = n,
-                                            .n = E,
-                                            .k = m,
-                                            .a = transposed(scores),
-                                            .b = q,
-                                            .c = a->sums_beside ? sums : k,
-                                            .c_dtype = sum_dtype,
-                                            .accumulate = tile->adds,
-                                            .alpha = d->scale },
-                      &tile->dk, err);
-    if (status == FSDP_OK)
-        status = make(a,
-                      (struct matmul_desc){ .m = n,
-                                            .n = E,
-                                            .k = m,
-                                            .a = transposed(scores),
-                                            .b = out,
-                                            .c = a->sums_beside ? sums : v,
-                                            .c_dtype = sum_dtype,
-                                            .accumulate = tile->adds,
-                                            .alpha = 1.0f },
-                      &tile->dv, err);
-    return status;
-}
-
-/* --- scratch --- */
-
-/* In this order: scores or probabilities; D or dS, where they are not in the place of P and dP; dP; the sums of dk and
- * dv; a product's own. */
-struct areas {
-    float *p, *dp, *dk, *dv;
-    void *d, *ds, *product;
-};
-
-static void lay_out(struct fused_attention *a)
-{
-    const struct attention_desc *d = &a->desc.shape;
-    const size_t heads = a->samples * a->heads, n = heads * a->block * d->seq;
-
-    a->wide_bytes = aligned(n * sizeof(float));
-    a->beside_bytes = a->beside ? aligned(n * fsdp_dtype_size(a->desc.dtype)) : 0;
-    a->sums_bytes = a->sums_beside ? aligned(heads * d->seq * d->head_dim * sizeof(float)) : 0;
-}
-
-static size_t scratch_bytes(const struct fused_attention *a, bool backward)
-{
-    return a->wide_bytes + a->beside_bytes + (backward ? a->wide_bytes + 2 * a->sums_bytes : 0) +
-           a->product_scratch;
-}
-
-static struct areas areas_of(const struct fused_attention *a, bool backward, char *scratch)
-{
-    char *behind = scratch + a->wide_bytes + a->beside_bytes;
-    struct areas areas = { .p = (float *)(void *)scratch,
-                           .d = a->beside ? scratch + a->wide_bytes : scratch,
-                           .product = behind };
-
-    if (!backward)
-        return areas;
-    areas.dp = (float *)(void *)behind;
-    areas.ds = a->desc.dtype == FSDP_F32 ? behind : areas.d;
-    areas.dk = (float *)(void *)(behind + a->wide_bytes);
-    areas.dv = (float *)(void *)(behind + a->wide_bytes + a->sums_bytes);
-    areas.product = behind + a->wide_bytes + 2 * a->sums_bytes;
-    return areas;
-}
-
-/* --- create --- */
-
-enum fsdp_status rows_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
-                                       struct fused_attention **out, size_t *forward_scratch,
-                                       size_t *backward_scratch, struct fsdp_err *err)
-{
-    struct fused_attention *a;
-    enum fsdp_status status;
-
-    *out = NULL;
-    status = attention_desc_check(desc, err);
-    if (status != FSDP_OK)
-        return status;
-    a = calloc(1, sizeof *a);
-    if (a == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "attention: no memory for a description");
-    a->numerics = numerics;
-    a->desc = *desc;
-    choose_blocks(a);
-    a->beside = desc->drops || desc->dtype != FSDP_F32;
-    a->sums_beside = desc->dtype != FSDP_F32 && a->n_blocks > 1;
-    for (size_t block = 0; status == FSDP_OK && block < a->n_blocks; block++) {
-        if (find_tile(a, block) != NULL)
-            continue;
-        a->tiles[a->n_tiles] =
-            (struct tile){ .rows = rows_of(a, block), .keys = keys_of(a, block), .adds = adds_of(a, block) };
-        status = make_tile(a, &a->tiles[a->n_tiles++], err);
-    }
-    if (status != FSDP_OK) {
-        fsdp_wrap(err, "attention");
-        rows_attention_destroy(a);
-        return status;
-    }
-    lay_out(a);
-    *forward_scratch = scratch_bytes(a, false);
-    *backward_scratch = scratch_bytes(a, true);
-    *out = a;
-    return FSDP_OK;
-}
-
-void rows_attention_destroy(struct fused_attention *attention)
-{
-    if (attention == NULL)
-        return;
-    for (int i = 0; i < attention->n_tiles; i++) {
-        const struct tile *t = &attention->tiles[i];
-        struct matmul *const products[] = { t->scores, t->out, t->dprobabilities, t->dq, t->dk, t->dv };
-
-        for (size_t j = 0; j < sizeof products / sizeof *products; j++)
-            attention->numerics->ops->matmul_destroy(products[j]);
-    }
-    free(attention);
-}
 
 /* --- rows of a tile --- */
 
 /* One call: the samples and heads from b and h on, and a block of their queries. */
 struct call {
     const struct fused_attention *a;
-    const struct tile *tile;
-    const struct areas *areas;
+    const struct attention_tile *tile;
+    const struct attention_areas *areas;
     const struct dropout *dropout;
     float *lse; /* NULL: nobody keeps it */
     const float *kept_lse;
@@ -497,14 +199,14 @@ enum fsdp_status rows_attention_forward(struct fused_attention *a, struct device
                                         const struct fused_attention_forward *run, struct fsdp_err *err)
 {
     const struct attention_desc *d = &a->desc.shape;
-    const struct areas areas = areas_of(a, false, run->scratch);
+    const struct attention_areas areas = attention_areas_of(a, false, run->scratch);
     enum fsdp_status status = FSDP_OK;
 
     for (size_t b = 0; b < d->batch; b += a->samples)
         for (size_t h = 0; h < d->heads; h += a->heads)
             for (size_t block = 0; status == FSDP_OK && block < a->n_blocks; block++) {
                 struct call c = { .a = a,
-                                  .tile = find_tile(a, block),
+                                  .tile = attention_tile_of(a, block),
                                   .areas = &areas,
                                   .dropout = run->dropout,
                                   .lse = run->lse,
@@ -521,7 +223,7 @@ enum fsdp_status rows_attention_backward(struct fused_attention *a, struct devic
                                          const struct fused_attention_backward *run, struct fsdp_err *err)
 {
     const struct attention_desc *d = &a->desc.shape;
-    const struct areas areas = areas_of(a, true, run->scratch);
+    const struct attention_areas areas = attention_areas_of(a, true, run->scratch);
     enum fsdp_status status = FSDP_OK;
 
     for (size_t b = 0; b < d->batch; b += a->samples)
@@ -531,7 +233,7 @@ enum fsdp_status rows_attention_backward(struct fused_attention *a, struct devic
             };
 
             for (size_t block = a->n_blocks; status == FSDP_OK && block-- > 0;) {
-                c.tile = find_tile(a, block);
+                c.tile = attention_tile_of(a, block);
                 c.first = block * a->block;
                 status = backward_block(&c, run, stream, err);
             }
