@@ -9,10 +9,10 @@
  * memory of its own, as in training, where nothing of a parameter is left in the cache from its last use.
  */
 #include <fcntl.h>
-#include <sched.h>
 
 #include "shard_runtime/comm/comm.h"
 #include "shard_runtime/comm/link_client.h"
+#include "tests/bench/ranks.h"
 #include "tests/bench/report.h"
 #include "tests/support/mini_agent.h"
 
@@ -57,22 +57,6 @@ static void die(const char *what)
 }
 
 /* --- a rank of ours -------------------------------------------------------------------------------------- */
-
-/* One CPU to each as far as they go: the bench's short turns are over before a scheduler has spread the ranks. */
-static void pin(int rank)
-{
-    cpu_set_t all, one;
-    int n = 0;
-
-    if (sched_getaffinity(0, sizeof all, &all) < 0)
-        return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && n++ == rank % CPU_COUNT(&all)) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            sched_setaffinity(0, sizeof one, &one);
-        }
-}
 
 static float *touched(void)
 {
@@ -133,7 +117,7 @@ static int rank_main(int rank, void *arg)
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
-    pin(rank);
+    rank_pin(rank);
     a = touched();
     b = touched();
     while (read(pipes.orders[rank][0], &order, sizeof order) == sizeof order) {
@@ -208,21 +192,6 @@ static double run_ours(struct worker *workers, int W, enum op op, size_t bytes)
 
 /* --- gloo ------------------------------------------------------------------------------------------------ */
 
-/* A line of one rank; false at its end. Byte by byte: it comes over a pipe and is short. */
-static bool read_line(int fd, char *line, size_t room)
-{
-    size_t n = 0;
-
-    while (n + 1 < room && read(fd, line + n, 1) == 1) {
-        if (line[n] == '\n') {
-            line[n] = '\0';
-            return true;
-        }
-        n++;
-    }
-    return false;
-}
-
 static void start_gloo_rank(struct worker *worker, const char *python, int r, int W, const char *store)
 {
     int down[2], up[2];
@@ -264,7 +233,7 @@ static bool start_gloo(struct worker *workers, int W, char *store)
     for (int r = 0; r < W; r++)
         start_gloo_rank(&workers[r], python, r, W, store);
     for (int r = 0; r < W; r++)
-        ready = read_line(workers[r].spans, line, sizeof line) && strcmp(line, "ready") == 0 && ready;
+        ready = rank_read_line(workers[r].spans, line, sizeof line) && strcmp(line, "ready") == 0 && ready;
     if (!ready)
         fprintf(stderr, "bench_comm: %s has no gloo for us\n", python);
     return ready;
@@ -279,7 +248,7 @@ static double run_gloo(struct worker *workers, int W, enum op op, size_t bytes)
         dprintf(workers[r].orders, "%s %zu %d\n", op == ALL_GATHER ? "all_gather" : "reduce_scatter", bytes,
                 turns_of(bytes));
     for (int r = 0; r < W; r++)
-        if (!read_line(workers[r].spans, line, sizeof line) ||
+        if (!rank_read_line(workers[r].spans, line, sizeof line) ||
             sscanf(line, "%lf %lf", &spans[r].start, &spans[r].end) != 2)
             die("a rank of gloo ended");
     return seconds_of(spans, W, bytes);

@@ -8,11 +8,10 @@
  * The limit is the kernel's reading or writing alone. In GB/s of the whole buffer, from the first rank's start to the last
  * one's end; the three take turns, a turn is as many units as make 64 MiB, 16 at most, each with memory of its own.
  */
-#include <sched.h>
-
 #include "shard_runtime/comm/comm.h"
 #include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/comm/reduce.h"
+#include "tests/bench/ranks.h"
 #include "tests/bench/report.h"
 #include "tests/support/mini_agent.h"
 
@@ -58,22 +57,6 @@ static float *map(bool shared)
         die("mmap");
     madvise(at, BYTES_MAX, MADV_HUGEPAGE);
     return at;
-}
-
-/* One CPU to each as far as they go. */
-static void pin(int rank)
-{
-    cpu_set_t all, one;
-    int n = 0;
-
-    if (sched_getaffinity(0, sizeof all, &all) < 0)
-        return;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && n++ == rank % CPU_COUNT(&all)) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            sched_setaffinity(0, sizeof one, &one);
-        }
 }
 
 /* A kernel that reads all weights once, and one that writes all gradients once. */
@@ -184,7 +167,7 @@ static int rank_main(int rank, void *arg)
     r.whole = map(false);
     r.packed = map(false);
     produce(r.rows, BYTES_MAX / sizeof(float), 1.0f);
-    pin(rank);
+    rank_pin(rank);
     status = link_open(&link, &err);
     config.link = link;
     if (status == FSDP_OK)

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "tests/bench/ranks.h"
 #include "tests/bench/report.h"
 #include "tests/bench/train_report.h"
 
@@ -209,20 +210,6 @@ static void end_ours(struct side *side)
 
 /* --- PyTorch --------------------------------------------------------------------------------------------- */
 
-static bool read_line(int fd, char *line, size_t room)
-{
-    size_t n = 0;
-
-    while (n + 1 < room && read(fd, line + n, 1) == 1) {
-        if (line[n] == '\n') {
-            line[n] = '\0';
-            return true;
-        }
-        n++;
-    }
-    return false;
-}
-
 static void start_peer_rank(struct side *side, int r, const char *python, const struct model *m,
                             const char *dtype, const char *store)
 {
@@ -266,7 +253,7 @@ static bool start_peer(struct side *side, const struct model *m, const char *dty
         start_peer_rank(side, r, python, m, dtype, store);
     for (int r = 0; r < W; r++) {
         await(side->reports[r], side->pids[r], "PyTorch's");
-        if (!read_line(side->reports[r], line, sizeof line) || strcmp(line, "ready") != 0)
+        if (!rank_read_line(side->reports[r], line, sizeof line) || strcmp(line, "ready") != 0)
             die("PyTorch's ranks do not start");
     }
     return true;
@@ -283,7 +270,7 @@ static double step_peer(struct side *side, double *work_s, double *memory_mib)
         char line[256];
 
         await(side->reports[r], side->pids[r], "PyTorch's");
-        if (!read_line(side->reports[r], line, sizeof line) ||
+        if (!rank_read_line(side->reports[r], line, sizeof line) ||
             sscanf(line, "%lf %lf %lf %lf", &from, &to, &work, &bytes) != 4)
             die("a line of PyTorch's");
         start = r == 0 || from < start ? from : start;
