@@ -10,6 +10,9 @@ unset "${!SLURM_@}" "${!PET_@}" 2> /dev/null
 cluster=$WORK/slurm
 mkdir -p "$cluster"/{state,log,n1,n2}
 base=$((22000 + RANDOM % 8000))
+# On loopback alone where that can be: it then looks its host's name up. Without control groups it is told a kind, or it looks for one.
+getent hosts "$(uname -n)" > /dev/null && bound=CommunicationParameters=NoInAddrAny,NoCtldInAddrAny || bound=
+grep -q ' cgroup2* ' /proc/self/mounts || echo CgroupPlugin=cgroup/v1 > "$cluster/cgroup.conf"
 cat > "$cluster/slurm.conf" << END
 ClusterName=toy
 SlurmctldHost=localhost(127.0.0.1)
@@ -17,7 +20,7 @@ SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/none
 CredType=cred/none
-CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+$bound
 SlurmctldPort=$base
 SlurmctldPidFile=$cluster/ctld.pid
 SlurmctldLogFile=$cluster/log/ctld.log
