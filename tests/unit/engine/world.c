@@ -256,6 +256,8 @@ static struct fsdp_value *block_forward(struct fsdp_module *self, struct fsdp_va
     struct fsdp_value *h = fsdp_call(fsdp_module_child(self, "attention_norm"), x);
 
     x = fsdp_add_dropout(x, fsdp_call(fsdp_module_child(self, "attention"), h), tiny->dropout);
+    if (tiny->skips != NULL && strcmp(fsdp_module_path(self), tiny->skips) == 0)
+        return x;
     h = fsdp_call(fsdp_module_child(self, "ffn_norm"), x);
     return fsdp_add_dropout(x, fsdp_call(fsdp_module_child(self, "feed_forward"), h), tiny->dropout);
 }
@@ -269,8 +271,9 @@ static struct fsdp_value *model_forward(struct fsdp_module *self, struct fsdp_va
     x = fsdp_embed(fsdp_module_child(self, "tok_embeddings"), fsdp_module_child(self, "pos_embeddings"),
                    tokens);
     x = fsdp_dropout(x, tiny->dropout);
-    for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
-        x = fsdp_call(fsdp_module_child_at(layers, i), x);
+    for (int visit = 0; visit < (tiny->visits > 0 ? tiny->visits : 1); visit++)
+        for (size_t i = 0; i < fsdp_module_child_count(layers); i++)
+            x = fsdp_call(fsdp_module_child_at(layers, i), x);
     return fsdp_call(fsdp_module_child(self, "output"), fsdp_call(fsdp_module_child(self, "norm"), x));
 }
 
@@ -354,7 +357,7 @@ static enum fsdp_status split_tiny(struct fsdp_module *root, struct fsdp_device_
     return fsdp_parallelize_module(root, mesh, rules, sizeof rules / sizeof *rules, err);
 }
 
-struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
+struct fsdp_module *tiny_tree(const struct tiny *tiny)
 {
     struct fsdp_module *root = fsdp_module_create(model_forward, (void *)(uintptr_t)tiny);
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
@@ -374,6 +377,13 @@ struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
     if (tiny->tied)
         fsdp_module_tie_parameter(fsdp_module_child(root, "output"), "weight",
                                   fsdp_module_child(root, "tok_embeddings"), "weight", NULL);
+    return root;
+}
+
+struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
+{
+    struct fsdp_module *root = tiny_tree(tiny);
+
     if (tiny->frozen)
         freeze(root);
     if ((tiny->tensor == NULL || split_tiny(root, tiny->tensor, err) == FSDP_OK) &&

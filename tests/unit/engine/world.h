@@ -20,6 +20,8 @@ struct tiny {
     size_t layers, dim, heads, vocab, seq, hidden;
     float dropout;
     bool causal;
+    int visits;        /* times each block is called; 0: once */
+    const char *skips; /* path of a block whose feed_forward this rank goes past; NULL: of none */
     enum fsdp_reshard reshard;
     int reshard_size;
     bool one_group; /* only the root is a unit */
@@ -38,7 +40,11 @@ struct tiny {
 /** layers 2, dim 12, heads 3, vocab 19, seq 6, hidden 20, causal: nothing divides evenly. */
 extern const struct tiny tiny_defaults;
 
-/** A transformer as in the job file's kind: transformer, sharded. Destroyed with fsdp_module_destroy(). */
+/** A transformer as in the job file's kind: transformer, not sharded nor split yet; `tiny` outlives it. Destroyed with
+ * fsdp_module_destroy(). */
+struct fsdp_module *tiny_tree(const struct tiny *tiny);
+
+/** The same, sharded. NULL: err says why. */
 struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err);
 
 /** A text of 40 tokens, over and over: the tokens and targets of samples first ... first + batch - 1. */
