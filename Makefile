@@ -212,9 +212,9 @@ EMULATED_HOST := $(patsubst %.c,$(BUILD)/obj/%.emulated.o,$(call src,shard_runti
 $(BUILD)/obj/%.emulated.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(ALL_CFLAGS) -MMD -MP -c $< -o $@
-$(EMULATED_CUDA)/libcudart_emulated.so: tests/emulation/cuda/runtime.c tests/emulation/cuda/runtime.h
+$(EMULATED_CUDA)/libcudart_emulated.so: $(addprefix tests/emulation/cuda/,runtime.c trace.c runtime.h trace.h)
 	@mkdir -p $(@D)
-	$(CC) -I. -Itests/emulation/cuda/include $(CFLAGS) -fPIC -shared $< -o $@ $(LDFLAGS)
+	$(CC) -I. -Itests/emulation/cuda/include $(CFLAGS) -fPIC -shared $(filter %.c,$^) -o $@ $(LDFLAGS)
 $(EMULATED_CUDA)/libfsdp_cuda.so: $(EMULATED_HOST) $(KERNEL_SRC:%.cu=$(BUILD)/obj/%.host.o) \
   $(call obj,tests/emulation/emulate.c tests/emulation/fiber.c) $(call obj,$(call src,shard_runtime/core)) \
   $(EMULATED_CUDA)/libcudart_emulated.so

@@ -70,6 +70,7 @@ struct unit_policy {
     int reduce_buffers;           /* in flight; 0 counts as 1 */
     bool separate_reduces;
     enum fsdp_offload offload;
+    bool pin_memory; /* of what is offloaded */
 };
 
 /* Of a module that tensor parallelism splits: the tensor group's mesh, of one dimension; NULL: it does not. */

@@ -10,9 +10,10 @@
 
 enum { MAX_MESHES = 16, MAX_SPANS = 256 };
 
-/* Spans on the way to a sum of their powers, in their order. */
+/* Spans of one place on the way to a sum of their powers, in their order. */
 struct measure {
     const struct fsdp_model *model;
+    enum shard_place place;
     double norm_type, sum;
     struct numerics_span spans[MAX_SPANS];
     size_t n_spans;
@@ -23,8 +24,8 @@ static void add_up(struct measure *m)
     struct fsdp_context *context = m->model->context;
     double sums[MAX_SPANS];
 
-    numerics_sum_powers(&context->numerics, context->streams[PLAN_COMPUTE], m->spans, m->n_spans,
-                        m->norm_type, sums);
+    numerics_sum_powers(place_numerics(context, m->place), context->streams[PLAN_COMPUTE], m->spans,
+                        m->n_spans, m->norm_type, sums);
     for (size_t i = 0; i < m->n_spans; i++)
         m->sum = !isinf(m->norm_type)                 ? m->sum + sums[i]
                  : sums[i] > m->sum || isnan(sums[i]) ? sums[i]
@@ -32,20 +33,22 @@ static void add_up(struct measure *m)
     m->n_spans = 0;
 }
 
-static void take(struct measure *m, const float *gradients, size_t n_elems)
+static void take(struct measure *m, enum shard_place place, const float *gradients, size_t n_elems)
 {
-    if (m->n_spans == MAX_SPANS)
+    if (m->n_spans == MAX_SPANS || place != m->place)
         add_up(m);
+    m->place = place;
     m->spans[m->n_spans++] = (struct numerics_span){ .x = gradients, .n_elems = n_elems };
 }
 
-/* Of the groups over one mesh. Where nothing is split that is, with one mesh, one piece of memory. */
+/* Of the groups over one mesh. Where nothing is split that is, with one mesh, one piece of memory in each place. */
 static double measure_mesh(const struct fsdp_model *model, const struct model_mesh *mesh, double norm_type)
 {
     struct measure m = { .model = model, .norm_type = norm_type };
 
-    if (model->n_meshes == 1 && model->T == 1)
-        take(&m, model->gradients, model->reduced_elems);
+    for (int p = 0; p < N_PLACES && model->n_meshes == 1 && model->T == 1; p++)
+        if (model->memory[p].reduced_elems > 0)
+            take(&m, (enum shard_place)p, model->memory[p].gradients, model->memory[p].reduced_elems);
     for (int i = 0; i < model->layout.n_params && (model->n_meshes > 1 || model->T > 1); i++) {
         const struct plan_param *param = &model->layout.params[i];
         const bool counts = param->parameter->split.n_parts > 1 || model->tensor_rank == 0;
@@ -56,7 +59,7 @@ static double measure_mesh(const struct fsdp_model *model, const struct model_me
             model_mesh(model, param->group) != mesh)
             continue;
         gradient = model_shard(model, FSDP_GRADIENT, i, &n_elems);
-        take(&m, gradient, n_elems);
+        take(&m, model_place(model, param->group), gradient, n_elems);
     }
     add_up(&m);
     return m.sum;
@@ -65,7 +68,7 @@ static double measure_mesh(const struct fsdp_model *model, const struct model_me
 static enum fsdp_status check(const struct fsdp_model *model, double max_norm, double norm_type,
                               struct fsdp_err *err)
 {
-    if (model->gradients == NULL)
+    if (!model_has_gradients(model))
         return fsdp_fail(err, FSDP_ERR_ARG, "the model was made for evaluation only");
     if (!(max_norm >= 0) || !(norm_type >= 1))
         return fsdp_fail(err, FSDP_ERR_ARG,

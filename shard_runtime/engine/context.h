@@ -22,6 +22,10 @@ struct fsdp_context {
     struct device_comms comms;   /* what the groups for device memory share */
     struct device_stream *streams[PLAN_N_STREAMS];
     struct numerics numerics;
+    struct device
+        host; /* beside a device with memory of its own, once something offloads: the cpu's, and what computes on
+                           what is in host memory */
+    struct numerics host_numerics;
     struct fsdp_progress *progress; /* of the link */
     int rank, W, threads;
     unsigned

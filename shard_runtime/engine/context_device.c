@@ -8,7 +8,7 @@
 #include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/comm/device_collectives.h"
 #include "shard_runtime/device/plugin.h"
-#include "shard_runtime/engine/context.h"
+#include "shard_runtime/engine/place.h"
 
 /* What was asked for; "auto" may be decided by the environment. */
 static const char *wanted(const char *option, const char *variable)
@@ -131,6 +131,7 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
 
 void context_close_device(struct fsdp_context *context)
 {
+    place_close_host(context);
     numerics_close(&context->numerics);
     if (context->device.ops != NULL && device_is_separate(&context->device))
         context->device.ops->set_watch(&context->device, NULL, NULL);

@@ -39,8 +39,8 @@ enum fsdp_status device_rows_use(struct device_rows *rows, struct fsdp_context *
     if (rows->rows == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a list of tensors: out of memory");
     for (size_t i = 0; i < n_tensors; i++) {
-        if (tensors[i].store != NULL)
-            continue;
+        if (tensors[i].store != NULL || !context->device.ops->owns(&context->device, tensors[i].rows))
+            continue; /* in a file, or in host memory: used where it is */
         rows->rows[i] = tensors[i].rows;
         tensors[i].rows = NULL;
         tensors[i].store = &rows->store;

@@ -4,10 +4,27 @@
  */
 #include <fsdp/forecast.h>
 
+#include <string.h>
+
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/optim/optim.h"
 #include "shard_runtime/plan/traffic.h"
+
+/* A device with memory of its own, of which nothing is used but that. */
+static bool owns_nothing(const struct device *device, const void *memory)
+{
+    (void)device;
+    (void)memory;
+    return false;
+}
+
+static const struct device_ops planned_cuda = { .name = "cuda", .owns = owns_nothing };
+
+static bool is_apart(const struct fsdp_forecast_world *world)
+{
+    return world->device != NULL && strcmp(world->device, "cuda") == 0;
+}
 
 static void forecast_optimizer(struct fsdp_forecast *forecast, const struct fsdp_model *model,
                                const struct fsdp_optimizer_options *options)
@@ -62,10 +79,8 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
     if (optimizer != NULL && optim_check(optimizer, err) != FSDP_OK)
         return FSDP_ERR_ARG;
     status = fsdp_module_check(root, err);
-    if (status == FSDP_OK && world->device != NULL)
-        status = model_check_offload(root, world->device, err);
-    if (status == FSDP_OK && world->device != NULL && optimizer != NULL)
-        status = optimizer_check_offload(optimizer, world->device, err);
+    if (status == FSDP_OK && optimizer != NULL)
+        status = optimizer_check_offload(optimizer, root, is_apart(world), err);
     return status;
 }
 
@@ -77,7 +92,9 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
     const struct numerics_config config = { .threads = world->threads,
                                             .name = "auto",
                                             .precision = world->matmul_precision };
-    struct fsdp_context context = { .W = world->size, .threads = world->threads };
+    struct fsdp_context context = { .W = world->size,
+                                    .threads = world->threads,
+                                    .device = { .ops = is_apart(world) ? &planned_cuda : &device_cpu_ops } };
     struct fsdp_model model = { .context = &context, .root = root, .options = *options };
     enum fsdp_status status = check(root, options, optimizer, world, err);
 

@@ -38,6 +38,7 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
                                   .gradient_sync = model->options.gradient_sync,
                                   .prefetch = 1,
                                   .keeps_cheap = model->options.recompute == FSDP_RECOMPUTE_NOTHING,
+                                  .host_apart = device_is_separate(&model->context->device),
                                   .chunk_rows = layout_chunk };
 }
 
@@ -83,75 +84,83 @@ static size_t aligned(size_t n_elems)
     return (n_elems + ALIGN_ELEMS - 1) / ALIGN_ELEMS * ALIGN_ELEMS;
 }
 
-static enum fsdp_status alloc_zeroed(struct fsdp_model *model, size_t size_bytes, float **out,
-                                     struct fsdp_err *err)
+enum shard_place model_place(const struct fsdp_model *model, int group)
 {
-    struct device *device = &model->context->device;
-    void *memory = NULL;
-    enum fsdp_status status = device->ops->alloc(device, size_bytes, &memory, err);
+    const struct plan_group *g = &model->layout.groups[group];
 
-    if (status != FSDP_OK) {
-        fsdp_wrap(err, "%zu bytes for this rank's shards", size_bytes);
-        return status;
-    }
-    if (size_bytes > 0)
-        device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, size_bytes);
-    *out = memory;
-    return FSDP_OK;
+    return !g->offloads ? PLACE_DEVICE : g->unit->policy.pin_memory ? PLACE_PINNED : PLACE_PAGED;
 }
 
-/* Bytes of the shards of all groups, and of their gradients. */
-static enum fsdp_status measure_state(struct fsdp_model *model, struct fsdp_err *err)
+bool model_has_gradients(const struct fsdp_model *model)
+{
+    for (int p = 0; p < N_PLACES; p++)
+        if (model->memory[p].gradients != NULL)
+            return true;
+    return false;
+}
+
+/* Bytes of the shards of all groups, and of their gradients, in each place. */
+enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err)
 {
     for (int g = 0; g < model->layout.n_groups; g++) {
         const struct plan_group *group = &model->layout.groups[g];
+        struct model_memory *memory = &model->memory[model_place(model, g)];
 
-        if (!checked_add(model->parameter_bytes, aligned(group->row_elems) * sizeof(float),
-                         &model->parameter_bytes) ||
-            !checked_add(model->gradient_bytes, aligned(group->grad_row_elems) * sizeof(float),
-                         &model->gradient_bytes))
+        if (!checked_add(memory->parameter_bytes, aligned(group->row_elems) * sizeof(float),
+                         &memory->parameter_bytes) ||
+            !checked_add(memory->gradient_bytes, aligned(group->grad_row_elems) * sizeof(float),
+                         &memory->gradient_bytes))
             return fsdp_fail(err, FSDP_ERR_NOMEM, "the parameters do not fit an address space");
         if (!group->local)
-            model->reduced_elems = model->gradient_bytes / sizeof(float);
+            memory->reduced_elems = memory->gradient_bytes / sizeof(float);
     }
     return FSDP_OK;
+}
+
+static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place place, bool trains,
+                                    struct fsdp_err *err)
+{
+    struct model_memory *memory = &model->memory[place];
+    enum fsdp_status status = FSDP_OK;
+
+    if (place != PLACE_DEVICE && memory->parameter_bytes > 0)
+        status = place_open_host(model->context, err);
+    if (status == FSDP_OK)
+        status = place_alloc(model->context, place, memory->parameter_bytes, &memory->parameters, err);
+    if (status == FSDP_OK && trains)
+        status = place_alloc(model->context, place, memory->gradient_bytes, &memory->gradients, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%zu bytes for this rank's shards", memory->parameter_bytes);
+    return status;
 }
 
 static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *err)
 {
     const bool trains = model->options.batch > 0;
-    size_t offset = 0, grad_offset = 0;
+    size_t offset[N_PLACES] = { 0 }, grad_offset[N_PLACES] = { 0 };
     enum fsdp_status status;
 
     model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
     if (model->groups == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    status = measure_state(model, err);
-    if (status == FSDP_OK)
-        status = alloc_zeroed(model, model->parameter_bytes, &model->parameters, err);
-    if (status == FSDP_OK && trains)
-        status = alloc_zeroed(model, model->gradient_bytes, &model->gradients, err);
+    status = model_measure_memory(model, err);
+    for (int p = 0; p < N_PLACES && status == FSDP_OK; p++)
+        status = alloc_place(model, (enum shard_place)p, trains, err);
     if (status != FSDP_OK)
         return status;
     for (int g = 0; g < model->layout.n_groups; g++) {
-        model->groups[g] = (struct param_group){ .layout = &model->layout,
-                                                 .index = g,
-                                                 .shards = model->parameters + offset,
-                                                 .grads = trains ? model->gradients + grad_offset : NULL };
-        offset += aligned(model->layout.groups[g].row_elems);
-        grad_offset += aligned(model->layout.groups[g].grad_row_elems);
-    }
-    return FSDP_OK;
-}
+        const enum shard_place p = model_place(model, g);
+        const struct model_memory *memory = &model->memory[p];
 
-enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device, struct fsdp_err *err)
-{
-    if (strcmp(device, "cpu") == 0)
-        return FSDP_OK;
-    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m))
-        if (m->sharded && m->policy.offload == FSDP_OFFLOAD_CPU)
-            return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                             "offload of shards to host memory is not supported on %s", device);
+        model->groups[g] = (struct param_group){
+            .layout = &model->layout,
+            .index = g,
+            .shards = memory->parameters + offset[p],
+            .grads = trains ? memory->gradients + grad_offset[p] : NULL,
+        };
+        offset[p] += aligned(model->layout.groups[g].row_elems);
+        grad_offset[p] += aligned(model->layout.groups[g].grad_row_elems);
+    }
     return FSDP_OK;
 }
 
@@ -170,9 +179,6 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         return fsdp_fail(err, FSDP_ERR_ARG,
                          options->seq == 0 ? "a model needs a seq of at least 1"
                                            : "a model is made of the root of a tree");
-    status = model_check_offload(root, fsdp_context_device(context), err);
-    if (status != FSDP_OK)
-        return status;
     model = alloc_array(1, sizeof *model);
     if (model == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
@@ -203,18 +209,17 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
 
 void fsdp_model_destroy(struct fsdp_model *model)
 {
-    struct device *device;
-
     if (model == NULL)
         return;
-    device = &model->context->device;
     unshard_destroy(model); /* before the thread that may be at it */
     program_destroy(&model->training);
     program_destroy(&model->evaluation);
-    if (model->parameters != NULL)
-        device->ops->free(device, model->parameters, model->parameter_bytes);
-    if (model->gradients != NULL)
-        device->ops->free(device, model->gradients, model->gradient_bytes);
+    for (int p = 0; p < N_PLACES; p++) {
+        struct model_memory *memory = &model->memory[p];
+
+        place_free(model->context, (enum shard_place)p, memory->parameters, memory->parameter_bytes);
+        place_free(model->context, (enum shard_place)p, memory->gradients, memory->gradient_bytes);
+    }
     free(model->groups);
     model_close_comms(model);
     model_drop_layout(model);
@@ -239,15 +244,22 @@ enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struc
 void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory)
 {
     const struct plan *plan = &model->training.plan;
-    size_t shards = 0, gradients = 0;
+    const bool trains = model->options.batch > 0;
+    size_t shards = 0, gradients = 0, host_shards = 0, host_gradients = 0;
 
     for (int g = 0; g < model->layout.n_groups; g++) {
-        shards += model->layout.groups[g].row_elems * sizeof(float);
-        gradients += model->layout.groups[g].grad_row_elems * sizeof(float);
+        const struct plan_group *group = &model->layout.groups[g];
+
+        shards += group->row_elems * sizeof(float);
+        gradients += group->grad_row_elems * sizeof(float);
+        host_shards += group->offloads ? group->row_elems * sizeof(float) : 0;
+        host_gradients += group->offloads ? group->grad_row_elems * sizeof(float) : 0;
     }
     *memory = (struct fsdp_memory){
         .parameters = shards,
-        .gradients = model->options.batch > 0 ? gradients : 0,
+        .gradients = trains ? gradients : 0,
+        .host_parameters = host_shards,
+        .host_gradients = trains ? host_gradients : 0,
         .gather = plan->class_bytes[PLAN_GATHERED],
         .reduce = plan->class_bytes[PLAN_REDUCED],
         .activations = plan->class_bytes[PLAN_ACTIVATIONS],

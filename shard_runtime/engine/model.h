@@ -7,7 +7,7 @@
 
 #include <fsdp/model.h>
 
-#include "shard_runtime/engine/context.h"
+#include "shard_runtime/engine/place.h"
 #include "shard_runtime/nn/nn.h"
 #include "shard_runtime/plan/plan.h"
 #include "shard_runtime/shard/param_group.h"
@@ -57,6 +57,13 @@ struct program {
     void *observer;
 };
 
+/** The shards of those groups that have them in one place, one group's after the other's. */
+struct model_memory {
+    float *parameters, *gradients; /* gradients NULL without training */
+    size_t parameter_bytes, gradient_bytes;
+    size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
+};
+
 struct fsdp_model {
     struct fsdp_context *context;
     struct fsdp_module *root;
@@ -73,9 +80,7 @@ struct fsdp_model {
     struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;
     struct param_group *groups;
-    float *parameters, *gradients; /* the groups' rows one after the other; gradients NULL without training */
-    size_t parameter_bytes, gradient_bytes;
-    size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
+    struct model_memory memory[N_PLACES];
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */
     bool more_to_come; /* the next call is not the step's last */
@@ -110,6 +115,8 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
                                 bool training, size_t seq, struct fsdp_err *err);
 void program_destroy(struct program *program);
 
+/** The bytes of a batch on the device, where it needs room for one; fills in the sizes of program->io. */
+size_t program_io_measure(struct program *program);
 /** Room for a batch, where the device needs it. */
 enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err);
 void program_io_destroy(struct program *program);
@@ -129,9 +136,10 @@ int program_calls(const struct program *program);
 /** Back to its beginning. */
 void program_rewind(struct program *program);
 
-/** FSDP_OK, or FSDP_ERR_UNSUPPORTED: a unit asks for FSDP_OFFLOAD_CPU, which `device` has no way to do. */
-enum fsdp_status model_check_offload(const struct fsdp_module *root, const char *device,
-                                     struct fsdp_err *err);
+/** Where the shards of a group of the layout are. */
+enum shard_place model_place(const struct fsdp_model *model, int group);
+/** Was it made for training, with something to train? */
+bool model_has_gradients(const struct fsdp_model *model);
 
 /** Where every parameter stands: what plans of training and evaluation have in common. */
 enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err);
@@ -156,8 +164,14 @@ struct fsdp_comm *model_tensor_comm(const struct fsdp_model *model, const struct
 void model_list_shards(const struct fsdp_model *model, const struct model_mesh *mesh, int *ranks);
 /** Does a unit ask for reductions in a group of their own? */
 bool model_wants_separate_reduces(const struct fsdp_model *model);
-/** What the process groups of the model keep on each rank to move data through, once they were used. */
+/** What a group of `n` ascending ranks keeps on each of them. */
+typedef size_t (*model_group_bytes_fn)(const int *ranks, int n, int ranks_per_host);
+/** The sum of it over the process groups of the model that this rank is in. */
+size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn bytes_of, int ranks_per_host);
+/** What they keep to move data through host memory, once they were used. */
 size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host);
+/** Fill in the sizes of model->memory, for the layout that is there. */
+enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err);
 
 /** All-reduce over the ranks that compute on samples of their own, or over these and the tensor group: all that share the
  * model. Collective over them; nothing happens where there is one alone. */

@@ -11,12 +11,25 @@
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/unshard.h"
 
-enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options, const char *device,
-                                         struct fsdp_err *err)
+/* Updates are computed where the shards are; a window of a file is the host's. */
+enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options,
+                                         const struct fsdp_module *root, bool apart, struct fsdp_err *err)
 {
-    if (options->offload_dir == NULL || strcmp(device, "cpu") == 0)
+    if (options->offload_dir == NULL || !apart)
         return FSDP_OK;
-    return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "optimizer state in a file is not supported on %s", device);
+    for (const struct fsdp_module *m = root; m != NULL; m = module_next(root, m)) {
+        if (m->sharded && m->policy.offload != FSDP_OFFLOAD_CPU)
+            return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                             "optimizer state in a file needs shards in host memory: \"%s\" does not offload",
+                             m->path);
+        for (size_t i = 0; i < m->n_parameters; i++)
+            if (m->parameters[i]->ignored && !m->parameters[i]->frozen)
+                return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                                 "optimizer state in a file needs shards in host memory: \"%s\" is not "
+                                 "sharded, and stays on the device",
+                                 m->parameters[i]->name);
+    }
+    return FSDP_OK;
 }
 
 static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
@@ -33,40 +46,47 @@ static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fs
         return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < optimizer->n_tensors; i++)
         n_elems[i] = optimizer->tensors[i].n_elems;
-    status = offload_create(&optimizer->offload, &context->device, n_elems, optimizer->n_tensors,
+    status = offload_create(&optimizer->offload, place_host_device(context), n_elems, optimizer->n_tensors,
                             optimizer->n_states, &options, err);
     free(n_elems);
     return status;
 }
 
+static int group_of(const struct fsdp_optimizer *optimizer, int i)
+{
+    return optimizer->model->layout.params[optimizer->params[i]].group;
+}
+
+static enum shard_place place_of(const struct fsdp_optimizer *optimizer, int i)
+{
+    return model_place(optimizer->model, group_of(optimizer, i));
+}
+
 static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
-    struct fsdp_model *model = optimizer->model;
-    struct device *device = &model->context->device;
-    size_t total = 0, offset = 0;
-    enum fsdp_status status;
-    void *memory = NULL;
+    size_t offset[N_PLACES] = { 0 };
+    enum fsdp_status status = FSDP_OK;
 
     if (optimizer->options.offload_dir != NULL && optimizer->n_states > 0)
         return make_offload(optimizer, err);
     for (int i = 0; i < optimizer->n_tensors; i++)
-        total += optimizer->tensors[i].n_elems * (size_t)optimizer->n_states;
-    optimizer->state_bytes = total * sizeof(float);
-    if (total == 0)
-        return FSDP_OK;
-    status = device->ops->alloc(device, optimizer->state_bytes, &memory, err);
-    if (status != FSDP_OK) {
-        fsdp_wrap(err, "%zu bytes of optimizer state", optimizer->state_bytes);
-        return status;
+        optimizer->state_bytes[place_of(optimizer, i)] +=
+            optimizer->tensors[i].n_elems * (size_t)optimizer->n_states * sizeof(float);
+    for (int p = 0; p < N_PLACES && status == FSDP_OK; p++) {
+        status = place_alloc(optimizer->model->context, (enum shard_place)p, optimizer->state_bytes[p],
+                             &optimizer->state[p], err);
+        if (status != FSDP_OK)
+            fsdp_wrap(err, "%zu bytes of optimizer state", optimizer->state_bytes[p]);
     }
-    device->ops->fill_zero(model->context->streams[PLAN_COMPUTE], memory, optimizer->state_bytes);
-    optimizer->state = memory;
-    for (int i = 0; i < optimizer->n_tensors; i++)
+    for (int i = 0; i < optimizer->n_tensors && status == FSDP_OK; i++)
         for (int s = 0; s < optimizer->n_states; s++) {
-            optimizer->tensors[i].state[s] = optimizer->state + offset;
-            offset += optimizer->tensors[i].n_elems;
+            const enum shard_place p = place_of(optimizer, i);
+
+            if (optimizer->state[p] != NULL)
+                optimizer->tensors[i].state[s] = optimizer->state[p] + offset[p];
+            offset[p] += optimizer->tensors[i].n_elems;
         }
-    return FSDP_OK;
+    return status;
 }
 
 /* The options of a parameter: those of the first group whose pattern its name matches, in place of the general. */
@@ -162,10 +182,11 @@ enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_
     *out = NULL;
     status = optim_check(options, err);
     if (status == FSDP_OK)
-        status = optimizer_check_offload(options, fsdp_context_device(model->context), err);
+        status =
+            optimizer_check_offload(options, model->root, device_is_separate(&model->context->device), err);
     if (status != FSDP_OK)
         return status;
-    if (model->gradients == NULL)
+    if (!model_has_gradients(model))
         return fsdp_fail(err, FSDP_ERR_ARG, "an optimizer for a model that was made for evaluation only");
     optimizer = alloc_array(1, sizeof *optimizer);
     if (optimizer == NULL)
@@ -191,9 +212,9 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
 {
     if (optimizer == NULL)
         return;
-    if (optimizer->state != NULL)
-        optimizer->model->context->device.ops->free(&optimizer->model->context->device, optimizer->state,
-                                                    optimizer->state_bytes);
+    for (int p = 0; p < N_PLACES; p++)
+        place_free(optimizer->model->context, (enum shard_place)p, optimizer->state[p],
+                   optimizer->state_bytes[p]);
     offload_destroy(optimizer->offload);
     for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
         free(optimizer->names[i]);
@@ -204,11 +225,6 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     free(optimizer->updates);
     free(optimizer->tensors);
     free(optimizer);
-}
-
-static int group_of(const struct fsdp_optimizer *optimizer, int i)
-{
-    return optimizer->model->layout.params[optimizer->params[i]].group;
 }
 
 /* `rows` are those of tensor i, or some of them. */
@@ -228,13 +244,14 @@ static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, 
     };
 }
 
-static void update(struct fsdp_optimizer *optimizer, const struct numerics_update *updates, size_t n_updates)
+static void update(struct fsdp_optimizer *optimizer, enum shard_place place,
+                   const struct numerics_update *updates, size_t n_updates)
 {
     struct fsdp_context *context = optimizer->model->context;
 
     if (n_updates > 0)
-        optimizer->ops->update(&context->numerics, context->streams[PLAN_COMPUTE], &optimizer->options,
-                               updates, n_updates, optimizer->step + 1);
+        optimizer->ops->update(place_numerics(context, place), context->streams[PLAN_COMPUTE],
+                               &optimizer->options, updates, n_updates, optimizer->step + 1);
 }
 
 /* The tensors of one group, or (-1) of all that this step has not updated yet. */
@@ -266,10 +283,26 @@ static enum fsdp_status update_part(void *user, int i, size_t first, size_t n_el
     for (int s = 0; s < optimizer->n_states; s++)
         part.state[s] = state[s];
     rows = update_of(optimizer, i, &part);
-    update(optimizer, &rows, n_elems > 0);
+    update(optimizer, place_of(optimizer, i), &rows, n_elems > 0);
     context_alive(context);
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE],
                                             err); /* then it is written back */
+}
+
+/* What is selected and in one place: on the device as one list, on the host, which takes its time, one by one. */
+static void update_place(struct fsdp_optimizer *optimizer, enum shard_place place,
+                         struct selection *selection)
+{
+    size_t n_updates = 0, n;
+
+    for (int i = 0; i < optimizer->n_tensors; i++)
+        if (is_selected(selection, i) && place_of(optimizer, i) == place && optimizer->tensors[i].n_elems > 0)
+            optimizer->updates[n_updates++] = update_of(optimizer, i, &optimizer->tensors[i]);
+    for (size_t done = 0; done < n_updates; done += n) {
+        n = place == PLACE_DEVICE ? n_updates : 1;
+        update(optimizer, place, optimizer->updates + done, n);
+        context_alive(optimizer->model->context);
+    }
 }
 
 static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
@@ -279,14 +312,11 @@ static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int gr
     const struct offload_visitor visitor = { .user = &selection,
                                              .wants = is_selected,
                                              .update = update_part };
-    size_t n_updates = 0;
 
     if (optimizer->offload != NULL)
         return offload_run(optimizer->offload, &visitor, err);
-    for (int i = 0; i < optimizer->n_tensors; i++)
-        if (is_selected(&selection, i) && optimizer->tensors[i].n_elems > 0)
-            optimizer->updates[n_updates++] = update_of(optimizer, i, &optimizer->tensors[i]);
-    update(optimizer, optimizer->updates, n_updates);
+    for (int p = 0; p < N_PLACES; p++)
+        update_place(optimizer, (enum shard_place)p, &selection);
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
 }
 

@@ -22,8 +22,8 @@ struct fsdp_optimizer {
     char **names;                      /* (tensors, states) */
     bool *updated;                     /* each group: in this step already */
     int n_tensors, n_states;
-    float *state;
-    size_t state_bytes;
+    float *state[N_PLACES]; /* beside the shards that it is of */
+    size_t state_bytes[N_PLACES];
     struct offload *offload; /* keeps the state in a file; NULL: it is in `state` */
     uint64_t step;
 };
@@ -31,9 +31,10 @@ struct fsdp_optimizer {
 /** Who keeps the states, numbered as fsdp_optimizer_state() lists them; NULL: they are in memory. */
 const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer);
 
-/** FSDP_OK, or FSDP_ERR_UNSUPPORTED where `device` has no way to keep the state in a file. */
-enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options, const char *device,
-                                         struct fsdp_err *err);
+/** FSDP_OK, or FSDP_ERR_UNSUPPORTED: the state is to be in a file, and parameters of `root` that are trained are not in host
+ * memory, on a device with memory of its own (`apart`). */
+enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *options,
+                                         const struct fsdp_module *root, bool apart, struct fsdp_err *err);
 
 /** Bytes of memory, and of the file, that the states of n_elems elements take with these options. */
 void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,

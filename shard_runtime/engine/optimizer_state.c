@@ -24,7 +24,11 @@ void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems
 
 size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
 {
-    return optimizer->offload != NULL ? offload_memory_bytes(optimizer->offload) : optimizer->state_bytes;
+    size_t total = 0;
+
+    for (int p = 0; p < N_PLACES; p++)
+        total += optimizer->state_bytes[p];
+    return optimizer->offload != NULL ? offload_memory_bytes(optimizer->offload) : total;
 }
 
 uint64_t fsdp_optimizer_offloaded_bytes(const struct fsdp_optimizer *optimizer)
@@ -48,6 +52,13 @@ static enum fsdp_status check_range(const struct fsdp_optimizer *optimizer, size
     return FSDP_OK;
 }
 
+static enum shard_place place_of(const struct fsdp_optimizer *optimizer, size_t index)
+{
+    const int param = optimizer->params[index / (size_t)optimizer->n_states];
+
+    return model_place(optimizer->model, optimizer->model->layout.params[param].group);
+}
+
 static float *state_rows(const struct fsdp_optimizer *optimizer, size_t index)
 {
     return optimizer->tensors[index / (size_t)optimizer->n_states].state[index % (size_t)optimizer->n_states];
@@ -65,8 +76,8 @@ enum fsdp_status fsdp_optimizer_read_state(struct fsdp_optimizer *optimizer, siz
         return status;
     if (store != NULL)
         return store->read(store->user, index, first * sizeof(float), out, n_elems * sizeof(float), err);
-    context->device.ops->copy(stream, out, state_rows(optimizer, index) + first, n_elems * sizeof(float),
-                              DEVICE_COPY_FROM);
+    place_read(context, place_of(optimizer, index), out, state_rows(optimizer, index) + first,
+               n_elems * sizeof(float));
     return context->device.ops->synchronize(stream, err);
 }
 
@@ -82,8 +93,8 @@ enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, si
         return status;
     if (store != NULL)
         return store->write(store->user, index, first * sizeof(float), values, n_elems * sizeof(float), err);
-    context->device.ops->copy(stream, state_rows(optimizer, index) + first, values, n_elems * sizeof(float),
-                              DEVICE_COPY_TO);
+    place_write(context, place_of(optimizer, index), state_rows(optimizer, index) + first, values,
+                n_elems * sizeof(float));
     return context->device.ops->synchronize(stream, err);
 }
 

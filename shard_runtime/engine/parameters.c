@@ -80,6 +80,7 @@ static enum fsdp_status initialise(struct fsdp_model *model, int index, float *s
 {
     const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    const enum shard_place place = model_place(model, model->layout.params[index].group);
     struct layout_walk walk = own_walk(model, index);
     char *purpose = alloc_printf("init:%s", parameter->name);
     enum fsdp_status status = FSDP_OK;
@@ -97,8 +98,7 @@ static enum fsdp_status initialise(struct fsdp_model *model, int index, float *s
             const size_t left = run.n_elems - done, n = left < STAGE_ELEMS ? left : STAGE_ELEMS;
 
             fill_stage(parameter, key, (uint64_t)run.whole_at + done, stage, n);
-            model->context->device.ops->copy(stream, shard + run.shard_at + done, stage, n * sizeof(float),
-                                             DEVICE_COPY_TO);
+            place_write(model->context, place, shard + run.shard_at + done, stage, n * sizeof(float));
             status = model->context->device.ops->synchronize(stream, err); /* the stage is filled again */
         }
     return status;
@@ -175,7 +175,7 @@ static int find_parameter(const struct fsdp_model *model, const char *name, size
 static void assemble(struct fsdp_model *model, int index, int part, const float *gathered, float *out)
 {
     const struct plan_param *param = &model->layout.params[index];
-    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
+    const enum shard_place place = model_place(model, param->group);
     int rank;
     const int W = model_cut(model, index, &rank);
 
@@ -184,13 +184,14 @@ static void assemble(struct fsdp_model *model, int index, int part, const float 
         struct layout_piece run;
 
         while (layout_walk_next(&walk, &run))
-            model->context->device.ops->copy(stream, out + run.whole_at,
-                                             gathered + param->chunk_elems * (size_t)rank + run.shard_at,
-                                             run.n_elems * sizeof(float), DEVICE_COPY_FROM);
+            place_read(model->context, place, out + run.whole_at,
+                       gathered + param->chunk_elems * (size_t)rank + run.shard_at,
+                       run.n_elems * sizeof(float));
     }
 }
 
-/* Every rank's shard of every part into `all`, (n_parts, W, chunk): over the ranks that shard, then over the tensor group. */
+/* Every rank's shard of every part into `all`, (n_parts, W, chunk), which is where the shards are: over the ranks that shard,
+ * then over the tensor group. */
 static enum fsdp_status gather_parts(struct fsdp_model *model, int index, const float *shard, float *all,
                                      struct fsdp_err *err)
 {
@@ -206,8 +207,10 @@ static enum fsdp_status gather_parts(struct fsdp_model *model, int index, const 
     if (W > 1)
         status = fsdp_all_gather(model_mesh(model, param->group)->shards, shard, own, param->chunk_elems,
                                  FSDP_F32, stream, err);
-    else
+    else if (model_place(model, param->group) == PLACE_DEVICE)
         model->context->device.ops->copy(stream, own, shard, part_elems * sizeof(float), DEVICE_COPY_WITHIN);
+    else
+        memcpy(own, shard, part_elems * sizeof(float));
     return status == FSDP_OK && split->n_parts > 1
                ? fsdp_all_gather(model->tensor, own, all, part_elems, FSDP_F32, stream, err)
                : status;
@@ -222,20 +225,20 @@ static void scale_all(float *values, size_t n, float scale)
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
                                        float *out, size_t n_elems, struct fsdp_err *err)
 {
-    struct device *device = &model->context->device;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     const int index = find_parameter(model, name, n_elems, err);
     size_t part_elems, n_own, gathered_bytes;
     enum fsdp_status status = FSDP_OK;
-    void *gathered = NULL;
+    float *gathered = NULL;
     const float *shard;
+    enum shard_place place; /* ordinary memory for what is in the host's: nothing goes to the device */
     int rank, W, n_parts;
 
     if (index < 0)
         return FSDP_ERR_ARG;
-    if (which == FSDP_GRADIENT && (model->gradients == NULL || !model->layout.params[index].trains))
+    if (which == FSDP_GRADIENT && (!model_has_gradients(model) || !model->layout.params[index].trains))
         return fsdp_fail(err, FSDP_ERR_ARG,
-                         model->gradients == NULL
+                         !model_has_gradients(model)
                              ? "the model was made for evaluation only: it has no gradients"
                              : "\"%s\" is frozen or not used: it has no gradient",
                          name);
@@ -244,19 +247,19 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     part_elems = model->layout.params[index].chunk_elems * (size_t)W;
     gathered_bytes = part_elems * (size_t)n_parts * sizeof(float);
     shard = model_shard(model, which, index, &n_own);
+    place =
+        model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;
     status = unshard_settle(model, err);
     if (status == FSDP_OK && (W > 1 || n_parts > 1)) {
-        status = device->ops->alloc(device, gathered_bytes, &gathered, err);
+        status = place_alloc(model->context, place, gathered_bytes, &gathered, err);
         if (status == FSDP_OK)
             status = gather_parts(model, index, shard, gathered, err);
     }
     for (int part = 0; part < n_parts && status == FSDP_OK; part++)
-        assemble(model, index, part,
-                 gathered != NULL ? (const float *)gathered + part_elems * (size_t)part : shard, out);
+        assemble(model, index, part, gathered != NULL ? gathered + part_elems * (size_t)part : shard, out);
     if (status == FSDP_OK)
-        status = device->ops->synchronize(stream, err);
-    if (gathered != NULL)
-        device->ops->free(device, gathered, gathered_bytes);
+        status = model->context->device.ops->synchronize(stream, err);
+    place_free(model->context, place, gathered, gathered_bytes);
     if (status == FSDP_OK && which == FSDP_GRADIENT)
         scale_all(out, n_elems, (float)model_gradient_scale(model, model->layout.params[index].group));
     return status;
@@ -278,8 +281,8 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
     walk = own_walk(model, index);
     while (layout_walk_next(&walk, &run))
-        model->context->device.ops->copy(stream, shard + run.shard_at, values + run.whole_at,
-                                         run.n_elems * sizeof(float), DEVICE_COPY_TO);
+        place_write(model->context, model_place(model, model->layout.params[index].group),
+                    shard + run.shard_at, values + run.whole_at, run.n_elems * sizeof(float));
     return model->context->device.ops->synchronize(stream, err);
 }
 

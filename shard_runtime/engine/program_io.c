@@ -8,20 +8,30 @@
 
 enum { ALIGN_BYTES = 256 };
 
-enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err)
+size_t program_io_measure(struct program *program)
 {
-    struct device *device = &program->context->device;
     const struct fsdp_value *input = program->graph.input;
     struct program_io *io = &program->io;
-    enum fsdp_status status;
 
-    if (!device_is_separate(device))
-        return FSDP_OK;
+    if (!device_is_separate(&program->context->device))
+        return 0;
     io->input_bytes = graph_value_elems(input) * fsdp_dtype_size(input->dtype);
     io->targets_at = (io->input_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     io->inputs_bytes = io->targets_at + nn_rows(program->graph.result) * sizeof(int32_t);
     io->inputs_bytes = (io->inputs_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    status = device->ops->alloc(device, io->inputs_bytes * program->graph.n_forwards, &io->inputs, err);
+    return io->inputs_bytes * program->graph.n_forwards;
+}
+
+enum fsdp_status program_io_create(struct program *program, struct fsdp_err *err)
+{
+    struct device *device = &program->context->device;
+    struct program_io *io = &program->io;
+    const size_t size_bytes = program_io_measure(program);
+    enum fsdp_status status;
+
+    if (size_bytes == 0)
+        return FSDP_OK;
+    status = device->ops->alloc(device, size_bytes, &io->inputs, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "the batch on the device");
     return status;

@@ -168,6 +168,33 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
                      at(r, e->packed), stream_of(r, e));
 }
 
+/* This rank's row of the group on the device: its shards, or what was copied in of them. */
+static float *device_row(const struct runner *r, const struct plan_entry *e)
+{
+    const struct param_group *group = &r->model->groups[e->index];
+
+    if (!r->program->plan.groups[e->index].offloads)
+        return group->shards;
+    return e->shard >= 0
+               ? at(r, e->shard)
+               : param_group_gathered_row(group, model_mesh(r->model, e->index)->shards, at(r, e->gathered));
+}
+
+/* Queued, as all copies between host and device: who needs what arrives waits for the event behind it. */
+static void run_copy_in(const struct runner *r, const struct plan_entry *e)
+{
+    const struct param_group *group = &r->model->groups[e->index];
+    const struct plan_group *layout = &r->program->plan.groups[e->index];
+    const struct device_ops *device = r->context->device.ops;
+
+    if (e->sum >= 0 && micro_of(r, e) > 0)
+        device->copy(stream_of(r, e), at(r, e->sum), group->grads, layout->grad_row_elems * sizeof(float),
+                     DEVICE_COPY_TO);
+    else if (e->sum < 0 && unshard_whole(r->model, e->index) == NULL)
+        device->copy(stream_of(r, e), device_row(r, e), group->shards, layout->row_elems * sizeof(float),
+                     DEVICE_COPY_TO);
+}
+
 static enum fsdp_status run_gather(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
 {
     const struct param_group *group = &r->model->groups[e->index];
@@ -178,8 +205,8 @@ static enum fsdp_status run_gather(const struct runner *r, const struct plan_ent
     if (e->slice >= 0)
         return param_group_gather_slices(group, model_part(r->model, mesh, e->k), at(r, e->slice),
                                          at(r, e->gathered), stream_of(r, e), err);
-    return param_group_gather(group, &r->context->device, mesh->shards, at(r, e->gathered), stream_of(r, e),
-                              err);
+    return param_group_gather(group, &r->context->device, mesh->shards, device_row(r, e), at(r, e->gathered),
+                              stream_of(r, e), err);
 }
 
 static void run_slice(const struct runner *r, const struct plan_entry *e)
@@ -203,8 +230,8 @@ static void run_unpack(const struct runner *r, const struct plan_entry *e)
     const char *by_hand = gathered_by_hand(r, e);
 
     if (by_hand == NULL) {
-        param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k, whole,
-                           stream_of(r, e));
+        param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k,
+                           e->gathered < 0 ? device_row(r, e) : NULL, whole, stream_of(r, e));
         return;
     }
     for (int part = 0; part < PLAN_N_PARTS; part++)
@@ -224,12 +251,18 @@ static enum fsdp_status run_reduce(const struct runner *r, const struct plan_ent
                               e->into_shards, stream_of(r, e), err);
 }
 
-/* The row that a reduction left in the packed buffer; NULL: it is in the shards. */
+/* The row that a reduction left in the packed buffer; NULL: the entry has none. */
 static void *row_of(const struct runner *r, const struct plan_entry *e)
 {
     return e->packed < 0 ? NULL
                          : param_group_own_row(&r->model->groups[e->index],
                                                model_mesh(r->model, e->index)->shards, at(r, e->packed));
+}
+
+/* Where gradients add up: on the device, in the shards or in what they are to be. */
+static float *sum_of(const struct runner *r, const struct plan_entry *e)
+{
+    return e->sum >= 0 ? at(r, e->sum) : r->model->groups[e->index].grads;
 }
 
 static enum fsdp_status call_hook(const struct runner *r, const struct plan_entry *e, void *row,
@@ -245,10 +278,12 @@ static enum fsdp_status run_all_reduce(const struct runner *r, const struct plan
                                        struct fsdp_err *err)
 {
     const struct param_group *group = &r->model->groups[e->index];
-    enum fsdp_status status = param_group_all_reduce(group, model_mesh(r->model, e->index)->replicas,
-                                                     row_of(r, e), stream_of(r, e), err);
+    void *row = row_of(r, e);
+    enum fsdp_status status = param_group_all_reduce(
+        group, model_mesh(r->model, e->index)->replicas, row != NULL ? row : sum_of(r, e),
+        row != NULL ? r->program->plan.groups[e->index].reduce_dtype : FSDP_F32, stream_of(r, e), err);
 
-    return status == FSDP_OK && e->calls_hook && !r->failed ? call_hook(r, e, group->grads, FSDP_F32, err)
+    return status == FSDP_OK && e->calls_hook && !r->failed ? call_hook(r, e, sum_of(r, e), FSDP_F32, err)
                                                             : status;
 }
 
@@ -260,9 +295,16 @@ static enum fsdp_status run_store(const struct runner *r, const struct plan_entr
     if (e->calls_hook)
         status = call_hook(r, e, row, r->program->plan.groups[e->index].reduce_dtype, err);
     if (status == FSDP_OK)
-        param_group_store(&r->model->groups[e->index], &r->context->device, row,
+        param_group_store(&r->model->groups[e->index], &r->context->device, row, sum_of(r, e),
                           e->adds && micro_of(r, e) > 0, stream_of(r, e));
     return status;
+}
+
+static void run_copy_out(const struct runner *r, const struct plan_entry *e)
+{
+    r->context->device.ops->copy(
+        stream_of(r, e), r->model->groups[e->index].grads, e->sum >= 0 ? at(r, e->sum) : row_of(r, e),
+        r->program->plan.groups[e->index].grad_row_elems * sizeof(float), DEVICE_COPY_FROM);
 }
 
 static enum fsdp_status run_complete(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -306,6 +348,12 @@ static enum fsdp_status run_entry(const struct runner *r, const struct plan_entr
         return run_all_reduce(r, e, err);
     case PLAN_STORE:
         return run_store(r, e, err);
+    case PLAN_COPY_IN:
+        run_copy_in(r, e);
+        return FSDP_OK;
+    case PLAN_COPY_OUT:
+        run_copy_out(r, e);
+        return FSDP_OK;
     case PLAN_COMPLETE:
         return run_complete(r, e, err);
     }

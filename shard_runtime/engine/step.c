@@ -314,9 +314,10 @@ enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fs
     unshard_drop_all(model);
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
-    if (model->gradients != NULL && model->gradient_bytes > 0)
-        context->device.ops->fill_zero(context->streams[PLAN_COMPUTE], model->gradients,
-                                       model->gradient_bytes);
+    for (int p = 0; p < N_PLACES; p++)
+        if (model->memory[p].gradients != NULL)
+            place_fill_zero(context, (enum shard_place)p, model->memory[p].gradients,
+                            model->memory[p].gradient_bytes);
     model->grad_scale = model->loss_scale = 1.0;
     model->n_micro_done = 0;
     model->step_targets = 0;

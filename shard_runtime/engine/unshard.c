@@ -10,6 +10,7 @@ struct fsdp_unshard_handle {
     struct fsdp_model *model;
     int group;
     void *gathered, *whole; /* (W, row_elems) while under way; whole parameters as the plan has them */
+    void *row;              /* while under way, of a group that offloads: its shards on the device */
     bool under_way;         /* the second thread gathers */
     bool taken;             /* by the forward that runs */
     bool no_room;           /* on this rank, for the two above */
@@ -30,6 +31,11 @@ static size_t gathered_bytes(const struct plan_group *group)
     return group->W > 1 ? group->row_elems * (size_t)group->W * fsdp_dtype_size(group->param_dtype) : 0;
 }
 
+static const float *row_of(const struct fsdp_unshard_handle *h)
+{
+    return h->row != NULL ? h->row : h->model->groups[h->group].shards;
+}
+
 enum fsdp_status unshard_create(struct fsdp_model *model, struct fsdp_err *err)
 {
     model->unsharded = alloc_array((size_t)model->layout.n_groups, sizeof *model->unsharded);
@@ -40,11 +46,18 @@ enum fsdp_status unshard_create(struct fsdp_model *model, struct fsdp_err *err)
     return FSDP_OK;
 }
 
+static size_t row_bytes(const struct plan_group *group)
+{
+    return group->offloads ? group->row_elems * sizeof(float) : 0;
+}
+
 static void free_gathered(struct fsdp_unshard_handle *h)
 {
     if (h->gathered != NULL)
         device_of(h)->ops->free(device_of(h), h->gathered, gathered_bytes(layout_of(h)));
-    h->gathered = NULL;
+    if (h->row != NULL)
+        device_of(h)->ops->free(device_of(h), h->row, row_bytes(layout_of(h)));
+    h->gathered = h->row = NULL;
 }
 
 static void drop(struct fsdp_unshard_handle *h)
@@ -80,18 +93,22 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
 {
     const struct fsdp_unshard_handle *h = user;
     const struct fsdp_context *context = h->model->context;
-    enum fsdp_status status;
+    struct device_stream *stream = context->streams[PLAN_GATHERS];
+    enum fsdp_status status = FSDP_OK;
 
     (void)entry;
-    if (layout_of(h)->W == 1)
-        return h->no_room ? FSDP_ERR_NOMEM : FSDP_OK; /* unpacking reads the shards */
-    status = agree_on_room(h, err);
-    if (status != FSDP_OK)
-        return status;
-    status =
-        param_group_gather(&h->model->groups[h->group], device_of(h), model_mesh(h->model, h->group)->shards,
-                           h->gathered, context->streams[PLAN_GATHERS], err);
-    return status == FSDP_OK ? context->device.ops->synchronize(context->streams[PLAN_GATHERS], err) : status;
+    if (layout_of(h)->W == 1 && h->no_room)
+        return FSDP_ERR_NOMEM;
+    if (layout_of(h)->W > 1)
+        status = agree_on_room(h, err);
+    if (status == FSDP_OK && h->row != NULL)
+        context->device.ops->copy(stream, h->row, h->model->groups[h->group].shards, row_bytes(layout_of(h)),
+                                  DEVICE_COPY_TO);
+    if (status == FSDP_OK && layout_of(h)->W > 1) /* in a world of one unpacking reads the row */
+        status =
+            param_group_gather(&h->model->groups[h->group], device_of(h),
+                               model_mesh(h->model, h->group)->shards, row_of(h), h->gathered, stream, err);
+    return status == FSDP_OK ? context->device.ops->synchronize(stream, err) : status;
 }
 
 /* The rows are there: make whole parameters of them. */
@@ -103,8 +120,8 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
     if (status == FSDP_OK) {
         void *const whole[] = { h->whole, (char *)h->whole + plan_part_offset(layout_of(h), PLAN_BOTH_WAYS) };
 
-        param_group_unpack(&h->model->groups[h->group], device_of(h), h->gathered, layout_of(h)->W, whole,
-                           stream);
+        param_group_unpack(&h->model->groups[h->group], device_of(h), h->gathered, layout_of(h)->W, row_of(h),
+                           whole, stream);
         status = device_of(h)->ops->synchronize(stream, err);
     }
     if (status == FSDP_OK)
@@ -181,6 +198,8 @@ static enum fsdp_status make_room(struct fsdp_unshard_handle *h, struct fsdp_err
 
     if (status == FSDP_OK && group->W > 1)
         status = device->ops->alloc(device, gathered_bytes(group), &h->gathered, err);
+    if (status == FSDP_OK)
+        status = device->ops->alloc(device, row_bytes(group), &h->row, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "unsharding \"%s\"", group->unit->path);
         drop(h);

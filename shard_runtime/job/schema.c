@@ -167,7 +167,7 @@ const struct job_key job_schema[] = {
       .example = "true", .help = "Cast a group's input to param_dtype." },
     { "parallel", "offload", JOB_CHOICE, AT(parallel.offload), .choices = "none|cpu|nvme", .fallback = "none",
       .example = "none",
-      .help = "cpu: shards, gradients and optimizer state in host memory, where they are on the cpu device anyway; nvme: optimizer state in a file, a window of it in memory." },
+      .help = "cpu: shards, gradients and optimizer state in host memory, where they are on the cpu device anyway; nvme: optimizer state in a file, a window of it in memory, and the rest as with cpu." },
     { "parallel", "offload_dir", JOB_TEXT, AT(parallel.offload_dir), .is_path = true, .zero = "null",
       .fallback = "null", .example = "null",
       .help = "Where offload: nvme keeps its files, which have no names and end with the job; null: offload in the run directory. A path as data.path." },

@@ -80,12 +80,25 @@ static void list_pack(struct lister *l, const struct plan_entry *e)
     add(l, e->packed, false, true);
 }
 
+/* Was this rank's row of `gathered` copied in before? */
+static bool gathers_in_place(const struct lister *l, const struct plan_entry *e)
+{
+    return l->plan->groups[e->index].offloads && e->shard < 0 && e->slice < 0;
+}
+
 static void list_entry(struct lister *l, const struct plan_entry *e)
 {
     switch (e->kind) {
+    case PLAN_COPY_IN:
+        add(l, e->shard, false, true);
+        add(l, e->gathered, false, true);
+        add(l, e->sum, false, true);
+        add(l, e->behind, false, true);
+        break;
     case PLAN_GATHER:
         add(l, e->slice, true, false);
-        add(l, e->gathered, false, true);
+        add(l, e->shard, true, false);
+        add(l, e->gathered, gathers_in_place(l, e), true);
         break;
     case PLAN_SLICE:
         add(l, e->whole[PLAN_FORWARD_ONLY], true, false);
@@ -93,6 +106,7 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         add(l, e->slice, false, true);
         break;
     case PLAN_UNPACK:
+        add(l, e->shard, true, false);
         add(l, e->gathered, true, false);
         add(l, e->whole[PLAN_FORWARD_ONLY], false, true);
         add(l, e->whole[PLAN_BOTH_WAYS], false, true);
@@ -116,9 +130,15 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
     case PLAN_REDUCE:
     case PLAN_ALL_REDUCE:
         add(l, e->packed, true, true);
+        add(l, e->sum, true, true);
         add(l, e->behind, false, true);
         break;
     case PLAN_STORE:
+        add(l, e->packed, true, false);
+        add(l, e->sum, e->adds, true);
+        break;
+    case PLAN_COPY_OUT:
+        add(l, e->sum, true, false);
         add(l, e->packed, true, false);
         break;
     case PLAN_COMPLETE:

@@ -117,7 +117,8 @@ struct graph_op {
 struct graph_visit {
     const struct fsdp_module *unit;
     int forward;
-    const struct fsdp_value *input, *output; /* of the unit's call; NULL: its parameters are used without one */
+    const struct fsdp_value *input,
+        *output; /* of the unit's call; NULL: its parameters are used without one */
 };
 
 /** One call of the root's forward. Its visits, operations and events come before those of the next one. */

@@ -180,13 +180,20 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     const struct unit_policy *policy = &group->unit->policy;
     const bool widest = group->param_dtype == FSDP_F32 || group->reduce_dtype == FSDP_F32;
 
-    group->gathers = group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32);
+    bool changes; /* is what is reduced another than what backward gave? */
+
+    group->offloads = plan->options.host_apart && policy->offload == FSDP_OFFLOAD_CPU && !group->local;
+    group->gathers =
+        group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32 || group->offloads);
     group->division = plan_divide(group->W, group->R, policy->divide_factor, policy->force_sum);
-    group->reduces = group->grad_row_elems > 0 && !group->local &&
-                     (group->W > 1 || group->R > 1 || policy->hook != NULL ||
-                      group->division.before * group->division.after != 1.0f);
+    changes = group->W > 1 || group->R > 1 || policy->hook != NULL ||
+              group->division.before * group->division.after != 1.0f;
+    group->reduces = group->grad_row_elems > 0 && !group->local && (changes || group->offloads);
     group->accumulates_whole = plan->options.accumulates && !syncs_every(plan, policy);
     group->grad_dtype = group->accumulates_whole ? (widest ? FSDP_F32 : FSDP_BF16) : group->param_dtype;
+    if (!changes &&
+        group->offloads) /* they only travel: as float32, which they would be in shards on the device */
+        group->grad_dtype = group->reduce_dtype = FSDP_F32;
 }
 
 /* Slices of 1 are no freeing at all, slices of W the shards that are there anyway. */

@@ -41,6 +41,25 @@ bool life_stays(const struct writer *w, int group)
     return w->plan->groups[group].keep_after_backward && w->plan->options.accumulates;
 }
 
+/* Of a group that offloads: its shards from host memory, to where they are gathered or unpacked from. */
+static void copy_shards_in(struct writer *w, int group)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct group_life *life = &w->life[group];
+    const bool in_place = g->W > 1 && g->param_dtype == FSDP_F32; /* the row needs no conversion */
+    struct plan_entry *entry;
+
+    if (!in_place)
+        life->shard =
+            writer_add_buffer(w, PLAN_SHARD_ROW, (size_t)group, PLAN_GATHERED, g->row_elems * sizeof(float));
+    entry = writer_add_entry(w, PLAN_COPY_IN, group, PLAN_COPIES_IN);
+    if (entry == NULL)
+        return;
+    entry->shard = life->shard;
+    entry->gathered = in_place ? life->gathered : -1;
+    entry->when = when_gathered(w, group);
+}
+
 void life_issue_gather(struct writer *w, int group)
 {
     const struct plan_group *g = &w->plan->groups[group];
@@ -50,18 +69,21 @@ void life_issue_gather(struct writer *w, int group)
     if (!g->gathers || life->state != SHARDED)
         return;
     life->state = PENDING;
-    life->gathered = -1;
-    life->k = 1;
-    if (g->W == 1)
-        return; /* its shards are all there is: unpacking reads them where they lie */
+    life->gathered = life->shard = -1;
     life->k = life->slice >= 0 ? g->k : g->W;
-    life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
-                                       (life->slice >= 0 ? g->slice_row_elems : g->row_elems) *
-                                           (size_t)life->k * fsdp_dtype_size(g->param_dtype));
+    if (g->W > 1)
+        life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
+                                           (life->slice >= 0 ? g->slice_row_elems : g->row_elems) *
+                                               (size_t)life->k * fsdp_dtype_size(g->param_dtype));
+    if (g->offloads && life->slice < 0)
+        copy_shards_in(w, group);
+    if (g->W == 1)
+        return; /* its shards are all there is: unpacking reads them where they lie, or their copy */
     entry = writer_add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
     if (entry == NULL)
         return;
     entry->gathered = life->gathered;
+    entry->shard = life->shard;
     entry->slice = life->slice;
     entry->k = life->k;
     life->slice = -1;
@@ -82,6 +104,7 @@ void life_need_whole(struct writer *w, int group)
     if (entry == NULL)
         return;
     entry->gathered = life->gathered;
+    entry->shard = life->gathered < 0 ? life->shard : -1;
     entry->k = life->k;
     memcpy(entry->whole, life->whole, sizeof entry->whole);
     entry->when = when_gathered(w, group);
@@ -163,10 +186,43 @@ static struct plan_entry *reduction_entry(struct writer *w, enum plan_entry_kind
     return entry;
 }
 
+/* Room for a sum of gradients, where the row of `packed` is not what the gradient shards in host memory are to be; else -1.
+ * Where it is added to what earlier micro-steps left there, that is copied in. */
+static int sum_buffer(struct writer *w, int group, bool adds)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct plan_entry *entry;
+    int sum;
+
+    if (!g->offloads ||
+        (g->reduce_dtype == FSDP_F32 && !adds && g->division.after == 1.0f && g->unit->policy.hook == NULL))
+        return -1;
+    sum = writer_add_buffer(w, PLAN_SUM_ROW, (size_t)group, PLAN_REDUCED, g->grad_row_elems * sizeof(float));
+    entry = adds ? reduction_entry(w, PLAN_COPY_IN, group, -1, PLAN_COPIES_IN) : NULL;
+    if (entry != NULL) {
+        entry->sum = sum;
+        entry->behind = w->life[group].copied_out;
+    }
+    return sum;
+}
+
+/* The gradient shards are in host memory: what they are to be goes there. Returns the buffer it comes from. */
+static int copy_out(struct writer *w, int group, int packed, int sum)
+{
+    struct plan_entry *entry =
+        reduction_entry(w, PLAN_COPY_OUT, group, sum >= 0 ? -1 : packed, PLAN_COPIES_OUT);
+
+    if (entry != NULL)
+        entry->sum = sum;
+    w->life[group].copied_out = sum >= 0 ? sum : packed;
+    return w->life[group].copied_out;
+}
+
 /*
  * Pack; reduce-scatter over the ranks that shard; all-reduce over those that replicate; and where the result is not
  * what the gradient shards hold, or is added to them, store. An all-reduce that is left to the last of several
- * micro-steps is one of the shards, in which their sums are by then.
+ * micro-steps is one of the shards, in which their sums are by then. Returns the buffer whose last use leaves the gradient
+ * shards final.
  */
 static int reduce(struct writer *w, int group)
 {
@@ -176,12 +232,14 @@ static int reduce(struct writer *w, int group)
     const bool adds = plan->options.accumulates && !g->accumulates_whole;
     const bool replicates = g->R > 1, defers = replicates && adds && policy->defers_all_reduce;
     const bool into_shards = g->reduce_dtype == FSDP_F32 && !adds && g->W > 1 && !replicates &&
-                             g->division.after == 1.0f && policy->hook == NULL;
+                             g->division.after == 1.0f && policy->hook == NULL && !g->offloads;
     const int packed = writer_add_buffer(w, PLAN_PACK_ROWS, (size_t)group, PLAN_REDUCED,
                                          g->grad_row_elems * (size_t)g->W * fsdp_dtype_size(g->reduce_dtype));
     struct plan_entry *entry;
+    int sum;
 
     (void)reduction_entry(w, PLAN_PACK, group, packed, PLAN_COMPUTE);
+    sum = sum_buffer(w, group, adds);
     if (g->W > 1) {
         entry = reduction_entry(w, PLAN_REDUCE, group, packed, PLAN_REDUCES);
         if (entry != NULL)
@@ -189,10 +247,11 @@ static int reduce(struct writer *w, int group)
     }
     if (replicates && !defers)
         (void)reduction_entry(w, PLAN_ALL_REDUCE, group, packed, PLAN_ALL_REDUCES);
-    if (!into_shards) {
+    if (!into_shards && (!g->offloads || sum >= 0)) {
         entry = reduction_entry(w, PLAN_STORE, group, packed, replicates ? PLAN_ALL_REDUCES : PLAN_REDUCES);
         if (entry != NULL) {
             entry->adds = adds;
+            entry->sum = sum;
             entry->calls_hook = policy->hook != NULL && !defers;
         }
     }
@@ -200,11 +259,12 @@ static int reduce(struct writer *w, int group)
         entry = reduction_entry(w, PLAN_ALL_REDUCE, group, -1, PLAN_ALL_REDUCES);
         if (entry != NULL) {
             entry->behind = packed;
+            entry->sum = sum;
             entry->when = PLAN_LAST;
             entry->calls_hook = policy->hook != NULL;
         }
     }
-    return packed;
+    return g->offloads ? copy_out(w, group, packed, sum) : packed;
 }
 
 /* Behind whatever made the shards final, where the optimizer computes. */

@@ -245,7 +245,9 @@ static void number_visits(struct writer *w)
     int n_enters = 0, n_leaves = 0;
 
     for (int g = 0; g < w->plan->n_groups; g++)
-        w->life[g] = (struct group_life){ .gathered = -1, .slice = -1, .first_visit = -1 };
+        w->life[g] = (struct group_life){
+            .gathered = -1, .shard = -1, .copied_out = -1, .slice = -1, .first_visit = -1
+        };
     for (size_t e = 0; e < w->graph->n_events; e++) {
         const int visit = w->graph->events[e].index;
 

@@ -5,10 +5,11 @@
 const char *plan_entry_name(enum plan_entry_kind kind)
 {
     static const char *const names[] = {
-        [PLAN_GATHER] = "gather",         [PLAN_UNPACK] = "unpack",   [PLAN_SLICE] = "slice",
-        [PLAN_RESHARD] = "reshard",       [PLAN_FORWARD] = "forward", [PLAN_LOSS] = "loss",
-        [PLAN_BACKWARD] = "backward",     [PLAN_PACK] = "pack",       [PLAN_REDUCE] = "reduce",
-        [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_STORE] = "store",     [PLAN_COMPLETE] = "complete",
+        [PLAN_GATHER] = "gather",         [PLAN_UNPACK] = "unpack",     [PLAN_SLICE] = "slice",
+        [PLAN_RESHARD] = "reshard",       [PLAN_FORWARD] = "forward",   [PLAN_LOSS] = "loss",
+        [PLAN_BACKWARD] = "backward",     [PLAN_PACK] = "pack",         [PLAN_REDUCE] = "reduce",
+        [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_STORE] = "store",       [PLAN_COMPLETE] = "complete",
+        [PLAN_COPY_IN] = "copy_in",       [PLAN_COPY_OUT] = "copy_out",
     };
 
     return names[kind];
@@ -18,7 +19,8 @@ const char *plan_stream_name(enum plan_stream stream)
 {
     static const char *const names[] = {
         [PLAN_COMPUTE] = "compute",         [PLAN_GATHERS] = "gathers", [PLAN_REDUCES] = "reduces",
-        [PLAN_ALL_REDUCES] = "all_reduces", [PLAN_TENSOR] = "tensor",
+        [PLAN_ALL_REDUCES] = "all_reduces", [PLAN_TENSOR] = "tensor",   [PLAN_COPIES_IN] = "copies_in",
+        [PLAN_COPIES_OUT] = "copies_out",
     };
 
     return names[stream];

@@ -12,6 +12,9 @@
  * each. A program is run call by call: each forward is one, and each backward. With a world of one there is nothing to gather
  * or reduce, and no entry for it; parameters of another dtype than their shards are still unpacked.
  *
+ * Where a unit offloads, on a device with memory of its own, its shards are in host memory: they are copied in ahead of the
+ * gather, gradients out behind the reduction, each on a stream of its own. Nothing else of the order changes.
+ *
  * Shards of parameters and gradients are float32. In between: param_dtype gathered and whole, grad_dtype whole
  * gradients, reduce_dtype packed ones; every conversion is part of the copy that is made anyway.
  *
@@ -33,11 +36,15 @@ enum plan_stream {
     PLAN_GATHERS,
     PLAN_REDUCES,
     PLAN_ALL_REDUCES,
-    PLAN_TENSOR, /* operations that are collectives of a tensor group */
+    PLAN_TENSOR,     /* operations that are collectives of a tensor group */
+    PLAN_COPIES_IN,  /* shards on their way from host memory */
+    PLAN_COPIES_OUT, /* gradients on theirs to it */
     PLAN_N_STREAMS
 };
 
 enum plan_entry_kind {
+    PLAN_COPY_IN, /* from host memory: the group's shards into `shard`, or (-1) this rank's row of `gathered`; or, where
+                     `sum` is set, its gradient shards into that: what earlier micro-steps of the step left */
     PLAN_GATHER, /* all-gather of the group's shards into `gathered`, (W, row_elems) */
     PLAN_UNPACK, /* `gathered` into `whole`: each parameter contiguous */
     PLAN_SLICE,  /* this rank's part of `whole`, cut over k ranks, into `slice`: what backward gathers from */
@@ -49,6 +56,7 @@ enum plan_entry_kind {
     PLAN_REDUCE, /* reduce-scatter of `packed` into the group's gradient shards, or this rank's row of it */
     PLAN_ALL_REDUCE, /* that row over the replicas, or the gradient shards when `packed` is -1 */
     PLAN_STORE,      /* that row into the gradient shards, which are float32: converted, or added */
+    PLAN_COPY_OUT,   /* `sum`, or (-1) that row, into the gradient shards, which are in host memory */
     PLAN_COMPLETE,   /* the gradient shards are final: the unit's hook is called */
 };
 
@@ -64,10 +72,12 @@ enum plan_what {
     PLAN_SAVED,      /* by operation `index`, from forward to backward */
     PLAN_WORK,       /* scratch of operation `index` */
     PLAN_TEMPORARY,  /* a gradient on its way to be added, of value `index` */
+    PLAN_SHARD_ROW,  /* of group `index`, as the three below */
     PLAN_GATHER_ROWS,
     PLAN_SLICE_ROW,
     PLAN_WHOLE_PARAMS,
-    PLAN_PACK_ROWS,  /* of group `index` */
+    PLAN_PACK_ROWS, /* of group `index`, as the one below */
+    PLAN_SUM_ROW,
     PLAN_WHOLE_GRAD, /* of parameter `index` */
 };
 
@@ -96,6 +106,10 @@ struct plan_entry {
 
     int gathered, packed; /* of a group's entry; gathered -1: unpacked from the shards themselves */
     int whole[PLAN_N_PARTS];
+    int shard; /* of a group that offloads: this rank's row on the device, (row_elems) float32; -1: its row of
+                  `gathered` is that already */
+    int sum; /* the same: what its gradient shards are to be, (grad_row_elems) float32 on the device; -1: the row of
+                  `packed` is that already */
     int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
     int slice;  /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
     int k;      /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
@@ -157,8 +171,9 @@ struct plan_group {
     enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */
     enum fsdp_dtype grad_dtype;   /* of whole gradients */
-    bool gathers; /* its whole parameters are not its shards: other ranks hold some, or another dtype */
-    bool reduces; /* its gradients pass through a reduction */
+    bool gathers;  /* its whole parameters are not its shards: other ranks hold some, or another dtype */
+    bool reduces;  /* its gradients pass through a reduction */
+    bool offloads; /* its shards are in host memory, which is not the device's */
     struct plan_division division;
     bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
     bool reshard_after_forward, keep_after_backward;
@@ -176,6 +191,7 @@ struct plan_options {
     enum fsdp_gradient_sync gradient_sync;
     int prefetch;     /* units gathered ahead: 0 or 1 */
     bool keeps_cheap; /* what cheap operations gave is kept for backward, not made again */
+    bool host_apart;  /* device memory is not the host's: units may offload */
     size_t (*chunk_rows)(size_t D, int W);
 };
 

@@ -45,6 +45,8 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
                                   .slice = -1,
                                   .behind = -1,
                                   .packed = -1,
+                                  .shard = -1,
+                                  .sum = -1,
                                   .output = -1,
                                   .scratch = -1,
                                   .d_output = -1 };

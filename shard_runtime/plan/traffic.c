@@ -63,6 +63,8 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
         case PLAN_BACKWARD:
             count_operation(&traffic->all_reduce, plan, entry, times(entry, n_micro));
             break;
+        case PLAN_COPY_IN:
+        case PLAN_COPY_OUT:
         case PLAN_UNPACK:
         case PLAN_SLICE:
         case PLAN_RESHARD:

@@ -115,6 +115,7 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
         policy.reshard_size = options->reshard_size;
         policy.mesh = options->mesh;
         policy.offload = options->offload_policy;
+        policy.pin_memory = options->pin_memory;
         if (options->mp_policy != NULL)
             policy.precision = *options->mp_policy;
     }

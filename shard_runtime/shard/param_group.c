@@ -40,18 +40,24 @@ static enum fsdp_status all_gather(const struct plan_group *layout, struct fsdp_
                : fsdp_all_gather(comm, send, recv, n_elems, layout->param_dtype, stream, err);
 }
 
-enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
-                                    struct fsdp_comm *comm, void *gathered, struct device_stream *stream,
-                                    struct fsdp_err *err)
+void *param_group_gathered_row(const struct param_group *group, const struct fsdp_comm *comm, void *gathered)
 {
     const struct plan_group *layout = layout_of(group);
-    const void *send = group->shards;
+
+    return elem(gathered, layout->param_dtype, layout->row_elems * (size_t)fsdp_comm_rank(comm));
+}
+
+enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
+                                    struct fsdp_comm *comm, const float *row, void *gathered,
+                                    struct device_stream *stream, struct fsdp_err *err)
+{
+    const struct plan_group *layout = layout_of(group);
+    const void *send = row;
 
     if (layout->param_dtype != FSDP_F32) {
-        void *own = elem(gathered, layout->param_dtype, layout->row_elems * (size_t)fsdp_comm_rank(comm));
+        void *own = param_group_gathered_row(group, comm, gathered);
 
-        device->ops->cast(stream, own, layout->param_dtype, group->shards, FSDP_F32, layout->row_elems, 1.0f,
-                          false);
+        device->ops->cast(stream, own, layout->param_dtype, row, FSDP_F32, layout->row_elems, 1.0f, false);
         send = own;
     }
     return all_gather(layout, comm, send, gathered, layout->row_elems, stream, err);
@@ -144,11 +150,12 @@ void param_group_slice(const struct param_group *group, struct device *device,
 }
 
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        int n_rows, void *const whole[PLAN_N_PARTS], struct device_stream *stream)
+                        int n_rows, const float *row, void *const whole[PLAN_N_PARTS],
+                        struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
     const enum fsdp_dtype from = gathered != NULL ? layout->param_dtype : FSDP_F32;
-    const void *rows = gathered != NULL ? gathered : group->shards;
+    const void *rows = gathered != NULL ? gathered : row;
     const bool slices = n_rows != layout->W;
     const size_t row_elems = slices ? layout->slice_row_elems : layout->row_elems;
     struct copies copies;
@@ -227,20 +234,20 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
 }
 
 enum fsdp_status param_group_all_reduce(const struct param_group *group, struct fsdp_comm *replicas,
-                                        void *row, struct device_stream *stream, struct fsdp_err *err)
+                                        void *row, enum fsdp_dtype dtype, struct device_stream *stream,
+                                        struct fsdp_err *err)
 {
     const struct plan_group *layout = layout_of(group);
 
-    return fsdp_all_reduce(replicas, row != NULL ? row : group->grads, layout->grad_row_elems,
-                           row != NULL ? layout->reduce_dtype : FSDP_F32, layout->division.all_reduce, stream,
+    return fsdp_all_reduce(replicas, row, layout->grad_row_elems, dtype, layout->division.all_reduce, stream,
                            err);
 }
 
-void param_group_store(const struct param_group *group, struct device *device, const void *row, bool add,
-                       struct device_stream *stream)
+void param_group_store(const struct param_group *group, struct device *device, const void *row, float *sum,
+                       bool add, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
 
-    device->ops->cast(stream, group->grads, FSDP_F32, row, layout->reduce_dtype, layout->grad_row_elems,
+    device->ops->cast(stream, sum, FSDP_F32, row, layout->reduce_dtype, layout->grad_row_elems,
                       layout->division.after, add);
 }

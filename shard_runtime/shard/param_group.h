@@ -8,6 +8,9 @@
  * than 0 has no padding, and as many pieces in a rank's part as lie apart in the whole.) Rows of gradients have the
  * same form, with the parameters that train alone: grad_offset, grad_row_elems.
  *
+ * A group that offloads has its shards in host memory. `row` below is what the device works on: this rank's shards where they
+ * lie, or the copy of them that was made on the device.
+ *
  * Shards are float32; gathered and whole parameters are the group's param_dtype, whole gradients its grad_dtype,
  * packed ones its reduce_dtype. The copies convert.
  */
@@ -25,14 +28,17 @@
 struct param_group {
     const struct plan *layout; /* where each parameter stands; borrowed */
     int index;                 /* of the group in the layout */
-    /* (row_elems) and (grad_row_elems) in device memory; grads NULL where nothing is trained. Borrowed. */
+    /* (row_elems) and (grad_row_elems), in device memory unless the group offloads; grads NULL where nothing is trained.
+     * Borrowed. */
     float *shards, *grads;
 };
 
-/** Gather the shards of all ranks into `gathered`, (W, row_elems). */
+/** Gather the shards of all ranks into `gathered`, (W, row_elems). `row` may be this rank's row of it. */
 enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
-                                    struct fsdp_comm *comm, void *gathered, struct device_stream *stream,
-                                    struct fsdp_err *err);
+                                    struct fsdp_comm *comm, const float *row, void *gathered,
+                                    struct device_stream *stream, struct fsdp_err *err);
+/** This rank's row of `gathered`, of the group's param_dtype. */
+void *param_group_gathered_row(const struct param_group *group, const struct fsdp_comm *comm, void *gathered);
 
 /** The same from slices of whole parameters, over the group's k ranks: `gathered` is (k, slice_row_elems). */
 enum fsdp_status param_group_gather_slices(const struct param_group *group, struct fsdp_comm *part,
@@ -44,9 +50,10 @@ void param_group_slice(const struct param_group *group, struct device *device,
                        void *const whole[PLAN_N_PARTS], int rank, void *slice, struct device_stream *stream);
 
 /** Copy `gathered`, of n_rows rows (W, or k where it is of slices), into `whole`, in whose part parameter i is contiguous at
- * its whole_offset. NULL: this rank's shards are all of the group (a world of one), and are converted. */
+ * its whole_offset. NULL: `row` is all of the group (a world of one), and is converted. */
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        int n_rows, void *const whole[PLAN_N_PARTS], struct device_stream *stream);
+                        int n_rows, const float *row, void *const whole[PLAN_N_PARTS],
+                        struct device_stream *stream);
 
 /** Copy whole gradients into `packed`, (W, grad_row_elems); grads[i] belongs to the group's i-th parameter, NULL:
  * zeros. */
@@ -63,12 +70,14 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
 /** This rank's row of `packed`, (grad_row_elems) of the group's reduce_dtype. */
 void *param_group_own_row(const struct param_group *group, const struct fsdp_comm *comm, void *packed);
 
-/** The same over the replicas: of a row, or (row NULL) of the gradient shards. */
+/** The same over the replicas: of a row, or of what gradient shards are to be, of `dtype`. */
 enum fsdp_status param_group_all_reduce(const struct param_group *group, struct fsdp_comm *replicas,
-                                        void *row, struct device_stream *stream, struct fsdp_err *err);
+                                        void *row, enum fsdp_dtype dtype, struct device_stream *stream,
+                                        struct fsdp_err *err);
 
-/** A row, reduced, into the gradient shards, or added to them; scaled by what is left of the division. */
-void param_group_store(const struct param_group *group, struct device *device, const void *row, bool add,
-                       struct device_stream *stream);
+/** A row, reduced, into `sum`, the gradient shards or what they are to be, or added to it; scaled by what is left of the
+ * division. */
+void param_group_store(const struct param_group *group, struct device *device, const void *row, float *sum,
+                       bool add, struct device_stream *stream);
 
 #endif

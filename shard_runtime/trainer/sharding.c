@@ -142,7 +142,9 @@ static enum fsdp_status shard_group(const struct group *group, struct fsdp_devic
         .mesh = mesh,
         .shard_placement_fn = job->parallel.placement == NULL ? NULL : place,
         .placement_user = job->parallel.placement,
-        .offload_policy = job->parallel.offload == JOB_OFFLOAD_CPU ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE,
+        /* An optimizer with its state in a file updates what is in host memory. */
+        .offload_policy = job->parallel.offload != JOB_OFFLOAD_NONE ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE,
+        .pin_memory = true,
     };
     const char **ignored;
     enum fsdp_status status = list_ignored(group, &ignored, &options.n_ignored_params, err);

@@ -38,13 +38,7 @@ check "one of the cpu on cuda" go_on cpu-first cpu-to-cuda 4 cuda
 check_match "from its last step" 'step 5/6' "$(cat cpu-to-cuda.out)"
 same "the two end alike" cuda-to-cpu cpu-to-cuda
 check "text from a checkpoint of cuda" env FSDP_DEVICE=cuda "$BIN/fsdp-train" --sample cuda2-late/run --tokens 8
-# What is not built is refused.
-refused() { # OFFLOAD LINE
-  train "offload-$1" cuda 1 --set "parallel.offload=$1"
-  check_match "parallel.offload: $1" "$2" "$(cat "offload-$1.out")"
-}
-refused cpu 'offload of shards to host memory is not supported on cuda'
-refused nvme 'optimizer state in a file is not supported on cuda'
+
 # Memory that is not there is told in words.
 FSDP_EMULATED_MEMORY=200000 train nomem cuda 1
 check_match "out of memory, with the call, rank and device" 'cudaMalloc.*out of memory.*device.c:[0-9]+, rank 0, device 0 \(emulated\)' "$(cat nomem.out)"

@@ -16,14 +16,6 @@ plan() { "$BIN/fsdprun" plan --json "$WORK/job.yaml" "$@"; }
 check_status "a plan needs no data, no run directory and no device" 0 "$BIN/fsdprun" plan "$WORK/job.yaml" --set data.path=/nowhere
 check_match "it says the parameters, the memory and the traffic" 'parameters on 2 ranks' "$(cat "$WORK/out")"
 check "nothing was made" test ! -e "$WORK/runs"
-# refused SETTING LINE: what training refuses on cuda, the plan does with the same line.
-refused() {
-  check_status "$1 on cuda is refused" 78 "$BIN/fsdprun" plan "$WORK/job.yaml" --set run.device=cuda --set "$1"
-  check_match "in words" "$2" "$(cat "$WORK/err" "$WORK/out")"
-}
-refused parallel.offload=cpu 'offload of shards to host memory is not supported on cuda'
-refused parallel.offload=nvme 'optimizer state in a file is not supported on cuda'
-check "and not on the cpu" "$BIN/fsdprun" plan "$WORK/job.yaml" --set run.device=cpu --set parallel.offload=cpu
 plan > "$WORK/plan.json"
 check "the JSON is JSON" "$TOY/json_check" "$WORK/plan.json"
 check_match "without a size nobody says whether it fits" '"fits": null' "$(cat "$WORK/plan.json")"

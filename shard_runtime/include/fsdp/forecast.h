@@ -19,7 +19,7 @@ struct fsdp_forecast_world {
     int threads;        /* compute threads of a rank: scratch depends on it */
     enum fsdp_matmul_precision matmul_precision;
     uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
-    const char *device; /* "cpu", or "cuda": refused is what that refuses; NULL: "cpu" */
+    const char *device; /* "cpu", or "cuda", whose memory is not the host's; NULL: "cpu" */
 };
 
 struct fsdp_forecast_collectives {
@@ -40,7 +40,7 @@ struct fsdp_forecast {
  * Plan the training of `root`, sharded up to its root, as fsdp_model_create() with the same options would.
  * `optimizer` NULL: none. What the process itself holds (code, its libraries' caches) is not in it.
  *   FSDP_ERR_ARG  a tree that does not compute what it should, or a world that makes no sense
- *   FSDP_ERR_UNSUPPORTED  an offload that world->device has not
+ *   FSDP_ERR_UNSUPPORTED  an offload that world->device does not take
  */
 FSDP_API enum fsdp_status fsdp_model_forecast(struct fsdp_module *root,
                                               const struct fsdp_model_options *options,

@@ -27,8 +27,12 @@ enum fsdp_reshard {
     FSDP_RESHARD_TO,    /* to a slice of 1 / reshard_size: backward gathers over so many ranks */
 };
 
-/** Where shards, their gradients and optimizer state live: with the device, or in host memory. On the cpu device that is
- * one place, and the second changes nothing; on any other fsdp_model_create() refuses it (FSDP_ERR_UNSUPPORTED). */
+/**
+ * Where shards, their gradients and optimizer state live: with the device, or in host memory. On the cpu device that is one
+ * place, and the second changes nothing. Elsewhere shards are copied to the device ahead of each gather and gradients to the
+ * host behind each reduction, both beside what computes; updates and norms are computed by the host. Ignored parameters stay
+ * with the device.
+ */
 enum fsdp_offload { FSDP_OFFLOAD_NONE, FSDP_OFFLOAD_CPU };
 
 enum { FSDP_DTYPE_NONE = -1 }; /* PyTorch's None where a dtype may stand */
@@ -68,7 +72,8 @@ struct fsdp_fully_shard_options {
     int (*shard_placement_fn)(const char *name, int n_dims, const size_t *shape, void *user);
     void *placement_user;
     enum fsdp_offload offload_policy; /* OffloadPolicy() or CPUOffloadPolicy() */
-    bool pin_memory; /* of the second; without effect on the cpu device, the only one that takes it */
+    bool
+        pin_memory; /* of the second: page-locked, or copies wait for each other; without effect on the cpu device */
 };
 
 /**

@@ -226,10 +226,12 @@ FSDP_API void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shar
  * once. */
 struct fsdp_memory {
     size_t parameters, gradients; /* shards, padded to equal rows */
-    size_t gather;                /* gathered parameters: all-gather buffers and whole parameters */
-    size_t reduce;                /* whole gradients and reduce-scatter buffers */
-    size_t activations;           /* what forward keeps, and gradients of activations */
-    size_t scratch;               /* beside products and norms */
+    size_t host_parameters,
+        host_gradients; /* of these what units offload: it is in host memory, not the device's */
+    size_t gather;      /* gathered parameters: all-gather buffers and whole parameters */
+    size_t reduce;      /* whole gradients and reduce-scatter buffers */
+    size_t activations; /* what forward keeps, and gradients of activations */
+    size_t scratch;     /* beside products and norms */
     size_t arena; /* what is allocated for the four above together: they are not at their most at once */
 };
 

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "runtime.h"
+#include "trace.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ struct operation {
 
 struct CUstream_st {
     struct operation *first, *last;
+    int number;
 };
 
 struct CUevent_st {
@@ -57,7 +59,7 @@ static size_t n_tallies;
 static struct range ranges[MAX_RANGES];
 static size_t n_ranges, used_bytes;
 static struct CUstream_st *streams[MAX_STREAMS];
-static int n_streams;
+static int n_streams, n_made;
 static bool open_now;
 static int current_device;
 static uint64_t random_state;
@@ -256,6 +258,8 @@ static cudaError_t map(void **out, size_t size_bytes, bool device)
     if ((!device || open_now) && mprotect(memory, whole - PAGE, PROT_READ | PROT_WRITE) != 0)
         die("mprotect failed");
     used_bytes += device ? size_bytes : 0;
+    if (device)
+        emulated_trace_memory("alloc", size_bytes);
     ranges[n_ranges++] = (struct range){ memory, size_bytes, whole, device };
     *out = memory;
     return cudaSuccess;
@@ -273,6 +277,8 @@ static cudaError_t unmap(void *memory, bool device)
     if (cudaDeviceSynchronize() != cudaSuccess)
         return cudaErrorUnknown;
     used_bytes -= device ? range->size_bytes : 0;
+    if (device)
+        emulated_trace_memory("free", range->size_bytes);
     (void)munmap(range->begin, range->mapped_bytes);
     *range = ranges[--n_ranges];
     return cudaSuccess;
@@ -333,8 +339,12 @@ static cudaError_t append(cudaStream_t stream, struct operation operation, const
     return cudaSuccess;
 }
 
+static bool run_copy(void *closure);
+
 cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const void *closure, size_t size_bytes)
 {
+    if (stream != NULL && work != run_copy)
+        emulated_trace_work(stream->number);
     return append(stream, (struct operation){ .kind = WORK, .work = work }, closure, size_bytes);
 }
 
@@ -456,6 +466,7 @@ static void pause_for_others(void)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    emulated_trace_wait(stream->number);
     while (stream->first != NULL)
         if (!advance(stream))
             pause_for_others();
@@ -467,6 +478,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     bool moved = true;
 
+    emulated_trace_wait(stream->number);
     for (int i = 0; i < QUERY_STEPS && moved && stream->first != NULL; i++)
         moved = advance(stream);
     set_access(false);
@@ -492,6 +504,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int 
     *out = calloc(1, sizeof **out);
     if (*out == NULL)
         return cudaErrorMemoryAllocation;
+    (*out)->number = n_made++;
     streams[n_streams++] = *out;
     return cudaSuccess;
 }
@@ -573,6 +586,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum 
         !lies_in(from, size_bytes, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))
         return cudaErrorInvalidValue;
     emulated_tally("copy");
+    if (stream != NULL)
+        emulated_trace_copy(stream->number, kind, size_bytes,
+                            range_of(kind == cudaMemcpyHostToDevice ? from : to) != NULL);
     return emulated_queue(stream, run_copy, &copy, sizeof copy);
 }
 

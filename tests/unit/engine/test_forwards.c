@@ -145,8 +145,8 @@ static void run_halves(struct fsdp_model *model, const struct way *way, struct d
 /* What is reduced, and the scale that its readers apply. */
 static void copy_gradients(const struct fsdp_model *model, float *out)
 {
-    for (size_t i = 0; i < model->gradient_bytes / sizeof(float); i++)
-        out[i] = model->gradients[i] * (float)model->loss_scale;
+    for (size_t i = 0; i < model->memory[PLACE_DEVICE].gradient_bytes / sizeof(float); i++)
+        out[i] = model->memory[PLACE_DEVICE].gradients[i] * (float)model->loss_scale;
 }
 
 static void compare(struct fsdp_context *context, void *user)
@@ -171,7 +171,7 @@ static void compare(struct fsdp_context *context, void *user)
                 &(struct fsdp_model_options){ .forwards = way->n, .backwards = FSDP_BACKWARD_OF_EACH });
     cr_assert(fsdp_model_prepare_evaluation(sum, BATCH, 6, &err) == FSDP_OK &&
               fsdp_model_prepare_evaluation(each, BATCH, 6, &err) == FSDP_OK);
-    n = micro->gradient_bytes / sizeof(float);
+    n = micro->memory[PLACE_DEVICE].gradient_bytes / sizeof(float);
     want = malloc(n * sizeof *want);
     got = malloc(n * sizeof *got);
     for (size_t m = 0; m < way->n; m++) {

@@ -115,8 +115,8 @@ static size_t gradients(struct fsdp_model *model, const struct way *way, float *
 
     cr_assert(step(model, way, 1, &err) == FSDP_OK, "%s", err.message);
     if (out != NULL)
-        memcpy(out, model->gradients, model->gradient_bytes);
-    return model->gradient_bytes;
+        memcpy(out, model->memory[PLACE_DEVICE].gradients, model->memory[PLACE_DEVICE].gradient_bytes);
+    return model->memory[PLACE_DEVICE].gradient_bytes;
 }
 
 static void expect_words(enum fsdp_status status, const struct fsdp_err *err, const struct way *way, int rank,

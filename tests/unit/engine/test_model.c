@@ -247,37 +247,6 @@ Test(model, forwards_that_make_no_sense_are_refused_with_their_reason)
     world_run(1, broken_models, NULL);
 }
 
-/* The device answers to another name: what a second kind would be asked. */
-static void offloaded_elsewhere(struct fsdp_context *context, void *user)
-{
-    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny_defaults.seq };
-    const struct fsdp_fully_shard_options offloads = { .offload_policy = FSDP_OFFLOAD_CPU,
-                                                       .pin_memory = true };
-    const struct device_ops *const own = context->device.ops;
-    struct device_ops other = *own;
-    struct fsdp_module *root = fsdp_module_create(broken_forward, NULL);
-    struct fsdp_err err = { 0 };
-    struct fsdp_model *model;
-
-    (void)user;
-    fsdp_linear(root, "linear", 4, 11, true);
-    cr_assert(fsdp_fully_shard(root, &offloads, &err) == FSDP_OK, "%s", err.message);
-    other.name = "tape";
-    context->device.ops = &other;
-    cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_UNSUPPORTED);
-    context->device.ops = own;
-    cr_expect(model == NULL &&
-                  strcmp(err.message, "offload of shards to host memory is not supported on tape") == 0,
-              "%s", err.message);
-    cr_expect(model_check_offload(root, "cpu", &err) == FSDP_OK, "the cpu's shards are in host memory");
-    fsdp_module_destroy(root);
-}
-
-Test(model, offload_to_host_memory_is_refused_where_there_is_none)
-{
-    world_run(1, offloaded_elsewhere, NULL);
-}
-
 /* --- evaluation
  * ------------------------------------------------------------------------------------------------ */
 

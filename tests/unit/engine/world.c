@@ -315,15 +315,20 @@ static int last_dimension(const char *name, int n_dims, const size_t *shape, voi
 
 static enum fsdp_status shard_tiny(struct fsdp_module *root, const struct tiny *tiny, struct fsdp_err *err)
 {
+    const enum fsdp_offload offload = tiny->offloads ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE;
     const struct fsdp_fully_shard_options options = { .reshard_after_forward = tiny->reshard,
                                                       .reshard_size = tiny->reshard_size,
                                                       .mp_policy = tiny->mp_policy,
                                                       .mesh = tiny->mesh,
                                                       .shard_placement_fn =
-                                                          tiny->columns ? last_dimension : NULL };
+                                                          tiny->columns ? last_dimension : NULL,
+                                                      .offload_policy = offload,
+                                                      .pin_memory = !tiny->unpinned };
     const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = tiny->reshard,
                                                       .reshard_size = tiny->reshard_size,
-                                                      .mesh = tiny->mesh };
+                                                      .mesh = tiny->mesh,
+                                                      .offload_policy = offload,
+                                                      .pin_memory = !tiny->unpinned };
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
     enum fsdp_status status = FSDP_OK;
 

@@ -35,6 +35,7 @@ struct tiny {
     bool frozen;      /* of each block the attention, but for wo, and ffn_norm.bias; and the positions */
     bool columns;     /* matrices are cut along dimension 1 */
     bool root_in_f32; /* the root does without it */
+    bool offloads, unpinned; /* all units; the second: to memory that is not page-locked */
 };
 
 /** layers 2, dim 12, heads 3, vocab 19, seq 6, hidden 20, causal: nothing divides evenly. */

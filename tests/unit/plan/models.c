@@ -27,13 +27,16 @@ static struct fsdp_value *root_forward(struct fsdp_module *self, struct fsdp_val
 
 struct fsdp_module *blocks_build(struct blocks *blocks)
 {
+    const enum fsdp_offload offload = blocks->offloads ? FSDP_OFFLOAD_CPU : FSDP_OFFLOAD_NONE;
     const struct fsdp_fully_shard_options of_blocks = { .reshard_after_forward = blocks->reshard_blocks,
                                                         .reshard_size = blocks->reshard_size,
-                                                        .mp_policy = blocks->mp_policy };
+                                                        .mp_policy = blocks->mp_policy,
+                                                        .offload_policy = offload };
     const struct fsdp_fully_shard_options of_root = { .reshard_after_forward = blocks->reshard_root,
                                                       .reshard_size = blocks->reshard_size,
                                                       .mp_policy =
-                                                          blocks->root_in_f32 ? NULL : blocks->mp_policy };
+                                                          blocks->root_in_f32 ? NULL : blocks->mp_policy,
+                                                      .offload_policy = offload };
     struct fsdp_module *root = fsdp_module_create(root_forward, blocks);
     struct fsdp_module *layers = fsdp_module_add(root, "layers", NULL, NULL);
 

@@ -21,6 +21,7 @@ struct blocks {
     const struct fsdp_mixed_precision_policy *mp_policy; /* NULL: none */
     bool root_in_f32;                                    /* the root does without it */
     int visits;                                          /* times that each block is called; 0 counts as 1 */
+    bool offloads;                                       /* all units, to host memory */
 };
 
 /** Root: embedding, blocks of two linears with a residual, output. */

@@ -97,7 +97,9 @@ static struct fsdp_module *random_model(struct dice *dice)
 
     for (int i = 0; i < dice->n_units; i++) {
         const struct fsdp_fully_shard_options options = { .reshard_after_forward =
-                                                              (enum fsdp_reshard)roll(dice, 3) };
+                                                              (enum fsdp_reshard)roll(dice, 3),
+                                                          .offload_policy =
+                                                              (enum fsdp_offload)roll(dice, 2) };
         struct fsdp_module *unit =
             fsdp_module_add(root, (char[]){ (char)('a' + i), '\0' }, unit_forward, dice);
 
@@ -326,6 +328,7 @@ Test(plan_memory, random_models_find_what_they_wrote, .timeout = 240)
         options.accumulates = training && seed % 2 == 0;
         options.gradient_sync = seed % 7 < 4 ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
         options.prefetch = seed % 11 != 0;
+        options.host_apart = seed / 3 % 2 == 0;
         options.backwards = seed % 13 < 7 ? FSDP_BACKWARD_OF_SUM : FSDP_BACKWARD_OF_EACH;
         if (n_forwards > 1 && options.backwards == FSDP_BACKWARD_OF_EACH)
             options.accumulates = training;

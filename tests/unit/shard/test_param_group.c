@@ -113,7 +113,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     }
 
     memset(whole, 0x5a, sizeof whole);
-    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W,
+    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W, shards,
                        (void *const[]){ whole, whole + plan_part_offset(g, PLAN_BOTH_WAYS) }, stream);
 
     for (int p = 0; p < l.plan.n_params; p++) {
