@@ -55,6 +55,7 @@ static const char man_fsdprun_head[] =
     ".I ./plan\nor\n.IR \"\\-\\- plan\" .\n"
     ".B fsdprun plan\nprints what a job needs of a rank and sends in a step, and with\n.B \\-\\-memory\n"
     "whether that fits and what would change it.\n"
+    "With run.device: cuda that is device memory, and host memory is listed beside it; no GPU is needed.\n"
     ".SH OPTIONS\n"
     "Names may be written with underscores and cut where no other begins the same.\n"
     "The command line wins over the variable FSDPRUN_<NAME>, that over PET_<NAME> where it is listed, that "

@@ -1,6 +1,6 @@
 /*
- * Products by cuBLASLt. Its matrices are stored by columns, ours by rows: what is computed is C^T = B^T A^T, for which
- * nothing moves. Sums are of float32; TF32 is off unless asked for.
+ * Products by cuBLASLt, all on the stream that computes: they share one workspace. Its matrices are stored by columns, ours by
+ * rows: what is computed is C^T = B^T A^T, for which nothing moves. Sums are of float32; TF32 is off unless asked for.
  *
  * The algorithm is chosen once, by cuBLASLt's heuristic, for operands aligned to 16 bytes and for such that are not (rows of a
  * shard begin anywhere); the choice is a function of shapes, library and GPU, so that the same run has the same bits. Where it
@@ -17,7 +17,7 @@
 
 #include "shard_runtime/cuda/numerics_state.h"
 
-enum { WORKSPACE_BYTES = 32 << 20, WIDE_ALIGNMENT = 16 };
+enum { WIDE_ALIGNMENT = 16 };
 
 /* Operands in the order in which cuBLASLt has them: its first is our b. */
 enum { LT_A, LT_B, LT_C, LT_N_OPERANDS };
@@ -53,9 +53,10 @@ static enum fsdp_status lt_status(const struct cuda_numerics *state, cublasStatu
 
 enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *err)
 {
-    const size_t workspace = WORKSPACE_BYTES;
+    const size_t workspace = CUDA_PLAN_WORKSPACE_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const char *tf32 = getenv("FSDP_CUDA_TF32"), *epilogues = getenv("FSDP_CUDA_EPILOGUES");
+    struct device *device = state->device;
     enum fsdp_status status = LT_TRY(state, cublasLtCreate(&state->lt), err);
 
     state->tf32 = tf32 != NULL && tf32[0] == '1';
@@ -74,11 +75,13 @@ enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *
                                                              CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                                              &reductions, sizeof reductions),
                         err);
-    return status;
+    return status == FSDP_OK ? device->ops->alloc(device, workspace, &state->workspace, err) : status;
 }
 
 void cuda_matmul_close(struct cuda_numerics *state)
 {
+    state->device->ops->free(state->device, state->workspace, CUDA_PLAN_WORKSPACE_BYTES);
+    state->workspace = NULL;
     if (state->preference != NULL)
         (void)cublasLtMatmulPreferenceDestroy(state->preference);
     if (state->lt != NULL)
@@ -324,7 +327,6 @@ enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matm
         cuda_matmul_destroy(m);
         return status;
     }
-    *scratch_bytes = m->wide_bytes > m->narrow_bytes ? m->wide_bytes : m->narrow_bytes;
     *out = m;
     return FSDP_OK;
 }
@@ -382,12 +384,14 @@ static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream,
 {
     const struct matmul_desc *d = &matmul->desc;
     const bool wide = matmul->has_wide && (!matmul->has_narrow || all_wide(matmul, a, b, c, bias, beside));
+    void *const workspace = matmul->state->workspace;
     const cublasLtMatmulAlgo_t *algo = wide ? &matmul->wide : &matmul->narrow;
-    const size_t workspace = wide ? matmul->wide_bytes : matmul->narrow_bytes;
+    const size_t workspace_bytes = wide ? matmul->wide_bytes : matmul->narrow_bytes;
     const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
     const float alpha = d->alpha, beta = d->accumulate ? 1.0f : 0.0f;
     enum fsdp_status status = FSDP_OK;
 
+    (void)scratch;
     if (touches_nothing(d))
         return FSDP_OK;
     if (d->k == 0)
@@ -401,7 +405,7 @@ static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream,
                                        (const char *)b + i * matmul->skip[LT_A] * size, matmul->layouts[LT_A],
                                        (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B],
                                        &beta, result, matmul->layouts[LT_C], result, matmul->layouts[LT_C],
-                                       algo, scratch, workspace, stream->cuda),
+                                       algo, workspace, workspace_bytes, stream->cuda),
                         err);
     }
     return status;

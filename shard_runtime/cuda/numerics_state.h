@@ -6,7 +6,7 @@
 
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/state.h"
-#include "shard_runtime/numerics/numerics.h"
+#include "shard_runtime/numerics/cuda_plan.h"
 
 enum { CUDA_MAX_SUMS = 512 }; /* of one wait */
 
@@ -16,13 +16,15 @@ struct cuda_results {
     uint64_t n_targets;
     double sums[CUDA_MAX_SUMS];
 };
+_Static_assert(sizeof(struct cuda_results) <= CUDA_PLAN_RESULTS_BYTES, "plans say so");
 
 struct cuda_numerics {
     struct device *device;
     cublasLtHandle_t lt;
     cublasLtMatmulPreference_t preference;
-    bool tf32;      /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
-    bool bias_only; /* FSDP_CUDA_EPILOGUES=bias: no product leaves anything beside it */
+    bool tf32;       /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
+    bool bias_only;  /* FSDP_CUDA_EPILOGUES=bias: no product leaves anything beside it */
+    void *workspace; /* of products, CUDA_PLAN_WORKSPACE_BYTES */
     struct cuda_results *on_device, *on_host;
     /* For operations whose callers carve no scratch: grows at their first use, never in a step after the first. */
     void *scratch;

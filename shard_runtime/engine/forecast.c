@@ -6,20 +6,11 @@
 
 #include <string.h>
 
-#include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/forecast_apart.h"
 #include "shard_runtime/engine/optimizer.h"
+#include "shard_runtime/numerics/cuda_plan.h"
 #include "shard_runtime/optim/optim.h"
 #include "shard_runtime/plan/traffic.h"
-
-/* A device with memory of its own, of which nothing is used but that. */
-static bool owns_nothing(const struct device *device, const void *memory)
-{
-    (void)device;
-    (void)memory;
-    return false;
-}
-
-static const struct device_ops planned_cuda = { .name = "cuda", .owns = owns_nothing };
 
 static bool is_apart(const struct fsdp_forecast_world *world)
 {
@@ -39,6 +30,15 @@ static void forecast_optimizer(struct fsdp_forecast *forecast, const struct fsdp
     }
     if (options != NULL)
         optimizer_need(options, elems, &forecast->optimizer, &forecast->offloaded);
+}
+
+/* What numerics and the device would be: the plan rests on them. The row of a GPU needs none to be asked for its bytes. */
+static struct numerics_config numerics_of(const struct fsdp_forecast_world *world)
+{
+    return (struct numerics_config){ .threads = world->threads,
+                                     .name = "auto",
+                                     .precision = world->matmul_precision,
+                                     .row = is_apart(world) ? &numerics_cuda_plan_ops : NULL };
 }
 
 static struct fsdp_forecast_collectives collectives_of(const struct plan_collectives *counted)
@@ -89,12 +89,11 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
                                      const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
                                      struct fsdp_err *err)
 {
-    const struct numerics_config config = { .threads = world->threads,
-                                            .name = "auto",
-                                            .precision = world->matmul_precision };
+    const struct numerics_config config = numerics_of(world);
     struct fsdp_context context = { .W = world->size,
                                     .threads = world->threads,
-                                    .device = { .ops = is_apart(world) ? &planned_cuda : &device_cpu_ops } };
+                                    .device = { .ops = is_apart(world) ? &forecast_cuda_ops
+                                                                       : &device_cpu_ops } };
     struct fsdp_model model = { .context = &context, .root = root, .options = *options };
     enum fsdp_status status = check(root, options, optimizer, world, err);
 
@@ -105,9 +104,13 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
         return status;
     status = model_make_layout(&model, err);
     if (status == FSDP_OK)
+        status = model_measure_memory(&model, err);
+    if (status == FSDP_OK)
         status = program_plan(&model.training, &model, options->batch, true, options->seq, err);
     if (status == FSDP_OK)
         fill(forecast, &model, optimizer, world);
+    if (status == FSDP_OK && is_apart(world))
+        forecast_apart(forecast, &model, optimizer, world->staged, world->ranks_per_host);
     program_destroy(&model.training);
     model_drop_layout(&model);
     numerics_close(&context.numerics);

@@ -33,6 +33,7 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
     const char *device = strcmp(job->run.device, "auto") == 0 ? "cpu" : job->run.device;
     const struct fsdp_forecast_world world = { .size = forecast->W,
                                                .device = device,
+                                               .staged = strcmp(job->run.collectives, "cpu") == 0,
                                                .ranks_per_host = forecast->ranks_per_host,
                                                .threads = threads_of(job),
                                                .matmul_precision = trainer_matmul_precision(job),
@@ -46,9 +47,26 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
     return status == FSDP_ERR_ARG ? fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message) : status;
 }
 
-enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
+static void add_up(struct forecast *forecast)
 {
     const struct fsdp_forecast *need = &forecast->need;
+    const struct fsdp_forecast_apart *apart = &need->apart;
+    const size_t process = memory_now(); /* libraries are loaded and their products made, as in a worker */
+
+    forecast->baseline = process;
+    forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
+                      need->memory.arena + need->staging + process;
+    if (!forecast->on_device)
+        return;
+    forecast->baseline = apart->context;
+    forecast->total = apart->allocated + apart->collectives + apart->context;
+    forecast->host_baseline = process;
+    forecast->host_total = apart->host_parameters + apart->host_gradients + apart->host_optimizer +
+                           apart->host_staging + need->staging + process;
+}
+
+enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
+{
     struct sharding_meshes meshes = { 0 };
     struct fsdp_module *tree = NULL;
     enum fsdp_status status;
@@ -71,9 +89,8 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
     sharding_meshes_close(&meshes);
     if (status != FSDP_OK)
         return status;
-    forecast->baseline = memory_now(); /* libraries are loaded and their products made, as in a worker */
-    forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
-                      need->memory.arena + need->staging + forecast->baseline;
+    forecast->on_device = strcmp(job->run.device, "cuda") == 0;
+    add_up(forecast);
     return FSDP_OK;
 }
 

@@ -4,6 +4,7 @@
 #ifndef TRAINER_FORECAST_H
 #define TRAINER_FORECAST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,8 +17,12 @@ struct forecast {
     uint64_t batch, n_micro; /* sequences of a rank and micro-step; micro-steps a step */
     size_t n_parameters;     /* elements of the whole model */
     struct fsdp_forecast need;
-    size_t baseline; /* RssAnon + RssShmem of a process that is ready to train and has touched no arena */
-    size_t total;    /* all of a rank, comparable with memory_bytes of metrics.jsonl */
+    bool on_device;  /* the two below are of device memory: a plan for cuda */
+    size_t baseline; /* of a process that is ready to train and has touched no arena */
+    size_t total;    /* all of a rank: what must fit */
+    /* Of a plan for cuda, in host memory; 0 elsewhere. */
+    size_t host_baseline; /* RssAnon + RssShmem, but for what the driver takes */
+    size_t host_total;
 };
 
 /** FSDP_ERR_CONFIG, FSDP_ERR_UNSUPPORTED: a job that could not be run; the message says why. */

@@ -36,6 +36,48 @@ static void put_lines(FILE *out, const struct line *lines, size_t n)
         fprintf(out, "  %-12s %10s   %s\n", lines[i].name, human(size, lines[i].bytes), lines[i].what);
 }
 
+/* On cuda: a rank's device memory, and what it has in the host's. */
+static void put_device_memory(FILE *out, const struct forecast *f)
+{
+    const struct fsdp_memory *memory = &f->need.memory;
+    const struct fsdp_forecast_apart *apart = &f->need.apart;
+    const struct line offloaded = { "offloaded", "on a disk, of each rank: all of its optimizer state",
+                                    f->need.offloaded };
+    const struct line device[] = {
+        { "parameters", "this rank's rows, padded to equal shards", apart->parameters },
+        { "gradients", "the same of gradients", apart->gradients },
+        { "optimizer", "its state of these rows", apart->optimizer },
+        { "arena", "for what follows, which is not at its most at once:", memory->arena },
+        { "  gather", "gathered parameters", memory->gather },
+        { "  reduce", "whole gradients, until they are reduced", memory->reduce },
+        { "  activations", "what forward keeps, and their gradients", memory->activations },
+        { "  scratch", "beside norms and attention", memory->scratch },
+        { "inputs", "a batch", apart->inputs },
+        { "workspace", "of cuBLASLt", apart->workspace },
+        { "kernels", "scratch outside the arena", apart->kernels },
+        { "allocated", "all of that: comparable with memory_bytes of metrics.jsonl", apart->allocated },
+        { "collectives", "NCCL's buffers: an estimate", apart->collectives },
+        { "baseline", "the CUDA context and code: a constant, not measured", f->baseline },
+        { "total", "", f->total },
+    };
+    const struct line host[] = {
+        { "parameters", "offloaded, page-locked", apart->host_parameters },
+        { "gradients", "the same", apart->host_gradients },
+        { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "the same",
+          apart->host_optimizer },
+        { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging },
+        { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline },
+        { "total", "", f->host_total },
+    };
+
+    fprintf(out, "device memory of a rank\n");
+    put_lines(out, device, sizeof device / sizeof *device);
+    fprintf(out, "\nhost memory of a rank\n");
+    put_lines(out, host, sizeof host / sizeof *host);
+    if (f->need.offloaded > 0)
+        put_lines(out, &offloaded, 1);
+}
+
 static void put_memory(FILE *out, const struct forecast *f)
 {
     const struct line offloaded = { "offloaded", "on a disk, of each rank: all of its optimizer state",
@@ -102,7 +144,10 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
             "%s: %zu parameters on %d ranks, %d a node; %" PRIu64 " micro-steps of %" PRIu64 " x %" PRIu64
             " tokens a rank\n\n",
             job->run.name, f->n_parameters, f->W, f->ranks_per_host, f->n_micro, f->batch, job->model.seq);
-    put_memory(out, f);
+    if (f->on_device)
+        put_device_memory(out, f);
+    else
+        put_memory(out, f);
     put_traffic(out, f);
     if (limit == 0)
         return;
@@ -132,18 +177,49 @@ static void put_advice_json(FILE *out, const char *name, const struct advice *ad
     fputs("]", out);
 }
 
-void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const struct advice_list *advice)
+static void put_device_memory_json(FILE *out, const struct forecast *f)
+{
+    const struct fsdp_memory *memory = &f->need.memory;
+    const struct fsdp_forecast_apart *apart = &f->need.apart;
+
+    fprintf(
+        out,
+        "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
+        "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"inputs\": %zu, "
+        "\"workspace\": %zu, \"kernels\": %zu, \"allocated\": %zu, \"collectives\": %zu, \"snapshot\": 0, "
+        "\"shared\": 0, \"offloaded\": %" PRIu64 ", \"staging\": 0, \"baseline\": %zu, \"total\": %zu}, ",
+        apart->parameters, apart->gradients, apart->optimizer, memory->gather, memory->reduce,
+        memory->activations, memory->scratch, memory->arena, apart->inputs, apart->workspace, apart->kernels,
+        apart->allocated, apart->collectives, f->need.offloaded, f->baseline, f->total);
+    fprintf(
+        out,
+        "\"per_rank_host\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"snapshot\": 0, "
+        "\"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
+        apart->host_parameters, apart->host_gradients, apart->host_optimizer,
+        apart->host_staging + f->need.staging, f->host_baseline, f->host_total);
+}
+
+static void put_memory_json(FILE *out, const struct forecast *f)
 {
     const struct fsdp_memory *memory = &f->need.memory;
 
     fprintf(out,
-            "{\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
+            "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
             "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"snapshot\": 0, "
             "\"shared\": 0, \"offloaded\": %" PRIu64
             ", \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
             memory->parameters, memory->gradients, f->need.optimizer, memory->gather, memory->reduce,
             memory->activations, memory->scratch, memory->arena, f->need.offloaded, f->need.staging,
             f->baseline, f->total);
+}
+
+void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const struct advice_list *advice)
+{
+    fputs("{", out);
+    if (f->on_device)
+        put_device_memory_json(out, f);
+    else
+        put_memory_json(out, f);
     fprintf(out,
             "\"traffic_per_step\": {\"all_gather\": %" PRIu64 ", \"reduce_scatter\": %" PRIu64
             ", \"all_reduce\": %" PRIu64 "}, \"world_size\": %d, \"n_parameters\": %zu, \"fits\": %s",

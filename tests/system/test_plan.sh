@@ -39,6 +39,26 @@ check_match "and with activation checkpointing" '^close' "$(measured recompute p
 check_match "and with both, parameters kept after forward, and micro-steps" '^close' \
   "$(measured all parallel.param_dtype=bfloat16 parallel.activation_checkpoint=selective parallel.reshard_after_forward=false train.batch=8 train.grad_accumulation=2)"
 
+# On cuda, planned where there is none: what a rank has of the GPU and of the host are two lists. (What runs there is held against it
+# by test_cuda_emulated.sh.)
+on_cuda() { plan --set run.device=cuda "$@"; }
+on_cuda > "$WORK/cuda.json"; on_cuda --set parallel.offload=cpu > "$WORK/offload.json"
+check "the JSON is JSON" "$TOY/json_check" "$WORK/cuda.json"
+of() { sed -n "s/.*\"$2\": {[^}]*\"$3\": \([0-9]*\).*/\1/p" "$WORK/$1.json"; }
+check_eq "the device's total is its parts" "$(of cuda per_rank total)" \
+  $(($(of cuda per_rank allocated) + $(of cuda per_rank collectives) + $(of cuda per_rank baseline)))
+check_eq "and what is allocated its own" "$(of cuda per_rank allocated)" "$(($(of cuda per_rank parameters) + $(of cuda per_rank gradients) +
+  $(of cuda per_rank optimizer) + $(of cuda per_rank arena) + $(of cuda per_rank inputs) + $(of cuda per_rank workspace) + $(of cuda per_rank kernels)))"
+check_eq "no shard is in host memory" 0 $(($(of cuda per_rank_host parameters) + $(of cuda per_rank_host gradients) + $(of cuda per_rank_host optimizer)))
+for class in parameters gradients optimizer; do
+  check_eq "offloaded, $class are, all of them" "$(of cuda per_rank $class) 0" "$(of offload per_rank_host $class) $(of offload per_rank $class)"
+done
+check "which saves the device that" test "$(of offload per_rank allocated)" -lt "$(of cuda per_rank allocated)"
+check "nvme keeps a window of the optimizer's state" test "$(on_cuda --set parallel.offload=nvme | sed -n 's/.*"per_rank_host": {[^}]*"optimizer": \([0-9]*\).*/\1/p')" -lt "$(of cuda per_rank optimizer)"
+check_match "one rank needs no collectives" '"collectives": 0,' "$(on_cuda --nproc-per-node 1)"
+check_match "ranks that share a GPU stage through the host" '"collectives": 0,.*"staging": [1-9]' "$(on_cuda --set run.collectives=cpu)"
+check_match "for people too" 'host memory of a rank' "$("$BIN/fsdprun" plan "$WORK/job.yaml" --set run.device=cuda)"
+
 total=$(number total < "$WORK/plan.json")
 check_match "it fits where there is room" '"fits": true' "$(plan --memory 80G)"
 check_match "it does not where there is not" '"fits": false' "$(plan --memory "$((total - 16777216))B")"

@@ -20,6 +20,24 @@ struct fsdp_forecast_world {
     enum fsdp_matmul_precision matmul_precision;
     uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
     const char *device; /* "cpu", or "cuda", whose memory is not the host's; NULL: "cpu" */
+    bool staged;        /* on such a device: collectives by way of the host, not NCCL's */
+};
+
+/**
+ * On a device with memory of its own: what is there, and what is in the host's. All of it zero on the cpu. In bytes, as they
+ * are allocated, but for two that nobody who plans can know: an estimate and a constant.
+ */
+struct fsdp_forecast_apart {
+    size_t parameters, gradients, optimizer; /* in device memory */
+    size_t inputs;                           /* a batch */
+    size_t workspace;                        /* of the library of products */
+    size_t kernels;     /* scratch outside the arena, and numbers on their way to the host */
+    size_t allocated;   /* the six above and the arena: what fsdp_context_device_memory() comes to */
+    size_t collectives; /* NCCL's buffers: an estimate */
+    size_t context;     /* what a process takes of a GPU before it asks for anything: a constant */
+    size_t host_parameters, host_gradients; /* page-locked */
+    size_t host_optimizer;                  /* the same, or its window of a file */
+    size_t host_staging;                    /* page-locked, for collectives by way of the host */
 };
 
 struct fsdp_forecast_collectives {
@@ -33,6 +51,7 @@ struct fsdp_forecast {
     size_t optimizer;          /* its state for rank 0's rows, or its window of it; 0 without an optimizer */
     uint64_t offloaded;        /* bytes of the file that holds its state; 0: it is in memory */
     size_t staging; /* what the transport keeps for itself, shared with the ranks of the host or not */
+    struct fsdp_forecast_apart apart;
     struct fsdp_forecast_collectives all_gather, reduce_scatter, all_reduce;
 };
 

@@ -1,0 +1,111 @@
+#include "shard_runtime/engine/forecast_apart.h"
+
+#include <string.h>
+
+#include "shard_runtime/engine/staging.h"
+#include "shard_runtime/numerics/cuda_plan.h"
+#include "shard_runtime/optim/optim.h"
+
+/*
+ * Not ours to count, and never measured by us. A communicator of NCCL takes buffers by channels and connections: 544 MiB
+ * of two ranks and 688 MiB of more, on four A100 with NVLink (NVIDIA/nccl issue 964); NCCL_BUFFSIZE and NCCL_MAX_NCHANNELS
+ * change it. A process takes of a GPU what the driver, the kernels that are loaded and cuBLASLt need: 484 MiB on an RTX 3090
+ * with CUDA 13.0 (NVIDIA/nccl pull request 2366), rounded up.
+ */
+#define NCCL_PAIR_BYTES ((size_t)544 << 20)
+#define NCCL_RING_BYTES ((size_t)688 << 20)
+#define CONTEXT_BYTES   ((size_t)512 << 20)
+
+static bool owns_nothing(const struct device *device, const void *memory)
+{
+    (void)device;
+    (void)memory;
+    return false;
+}
+
+const struct device_ops forecast_cuda_ops = { .name = "cuda", .owns = owns_nothing };
+
+static size_t nccl_bytes(const int *ranks, int n, int ranks_per_host)
+{
+    (void)ranks;
+    (void)ranks_per_host;
+    return n < 2 ? 0 : n == 2 ? NCCL_PAIR_BYTES : NCCL_RING_BYTES;
+}
+
+static size_t staged_bytes(const int *ranks, int n, int ranks_per_host)
+{
+    (void)ranks;
+    (void)ranks_per_host;
+    return n < 2 ? 0 : STAGING_BYTES;
+}
+
+static void take_larger(size_t *most, size_t bytes)
+{
+    if (bytes > *most)
+        *most = bytes;
+}
+
+/* The largest scratch that an operation asks of the row, which keeps it; and numbers on their way to the host. */
+static size_t kernel_bytes(const struct fsdp_model *model)
+{
+    const struct graph *graph = &model->training.graph;
+    size_t most = cuda_plan_cross_entropy_bytes(nn_rows(graph->result));
+
+    for (size_t i = 0; i < graph->n_ops; i++) {
+        const struct graph_op *op = graph->ops[i];
+
+        if (strcmp(op->kind->name, "embedding") == 0)
+            take_larger(&most, cuda_plan_embedding_backward_bytes(nn_rows(op->output)));
+        if (strcmp(op->kind->name, "linear") == 0 && op->n_params > 1)
+            take_larger(&most, cuda_plan_column_sum_bytes(nn_rows(op->output), op->output->features));
+    }
+    take_larger(&most,
+                cuda_plan_sum_powers_bytes(model->memory[PLACE_DEVICE].reduced_elems) +
+                    sizeof(double) * (size_t)model->layout.n_params); /* one by one, each has a chunk more */
+    return most + CUDA_PLAN_RESULTS_BYTES;
+}
+
+/* Of rank 0's elements, those beside shards of one kind of place. */
+static size_t optimizer_bytes(const struct fsdp_model *model, const struct fsdp_optimizer_options *options,
+                              bool on_host)
+{
+    const size_t n_states = (size_t)optim_find(options->kind)->n_states(options);
+    size_t bytes = 0;
+
+    for (int i = 0; i < model->layout.n_params; i++) {
+        size_t n_elems;
+
+        if (model_shard_elems(model, FSDP_GRADIENT, i, &n_elems) &&
+            (model_place(model, model->layout.params[i].group) != PLACE_DEVICE) == on_host)
+            bytes += n_elems * n_states * sizeof(float);
+    }
+    return bytes;
+}
+
+void forecast_apart(struct fsdp_forecast *forecast, struct fsdp_model *model,
+                    const struct fsdp_optimizer_options *optimizer, bool staged, int ranks_per_host)
+{
+    struct fsdp_forecast_apart *apart = &forecast->apart;
+    const bool in_file = optimizer != NULL && optimizer->offload_dir != NULL;
+
+    *apart = (struct fsdp_forecast_apart){
+        .parameters = model->memory[PLACE_DEVICE].parameter_bytes,
+        .gradients = model->memory[PLACE_DEVICE].gradient_bytes,
+        .optimizer = optimizer != NULL && !in_file ? optimizer_bytes(model, optimizer, false) : 0,
+        .inputs = program_io_measure(&model->training),
+        .workspace = CUDA_PLAN_WORKSPACE_BYTES,
+        .kernels = kernel_bytes(model),
+        .collectives = staged ? 0 : model_group_bytes(model, nccl_bytes, ranks_per_host),
+        .context = CONTEXT_BYTES,
+        .host_staging = staged ? model_group_bytes(model, staged_bytes, ranks_per_host) : 0,
+        .host_optimizer = optimizer == NULL ? 0
+                          : in_file         ? forecast->optimizer
+                                            : optimizer_bytes(model, optimizer, true),
+    };
+    for (int p = PLACE_DEVICE + 1; p < N_PLACES; p++) {
+        apart->host_parameters += model->memory[p].parameter_bytes;
+        apart->host_gradients += model->memory[p].gradient_bytes;
+    }
+    apart->allocated = apart->parameters + apart->gradients + apart->optimizer + forecast->memory.arena +
+                       apart->inputs + apart->workspace + apart->kernels;
+}

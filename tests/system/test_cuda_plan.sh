@@ -1,0 +1,36 @@
+# fsdprun plan for cuda, held against the emulated device.
+. tests/support/harness.sh
+export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6
+cd "$WORK" || exit 1
+cat > job.yaml <<JOB
+run: {name: run, seed: 7, log_every: 1}
+data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
+model: {kind: transformer, layers: 2, dim: 32, heads: 2, vocab: 256, seq: 16, dropout: 0.0, causal: true}
+train: {steps: 4, batch: 2, clip_norm: 1.0}
+checkpoint: {every: 2}
+launch: {max_restarts: 0}
+JOB
+# Memory is what the plan says, which is made without a device: each class is one allocation of its bytes, and the most that was
+# allocated at once is what the plan comes to, but for sums that an operation may not need (and metrics.jsonl has it so).
+class() { sed -n "s/.*\"per_rank\": {[^}]*\"$2\": \([0-9]*\).*/\1/p" "$1.plan"; }
+planned() { # TITLE NAME RANKS OPTIONS...
+  local title=$1 name=$2 n=$3 what; shift 3
+  FSDP_CUDA_DRIVER='' "$BIN/fsdprun" plan --json --nproc-per-node "$n" job.yaml --set run.device=cuda --set run.collectives=cpu --set checkpoint.every=0 "$@" > "$name.plan" 2>&1
+  check "$title: planned, and run" env FSDP_EMULATED_TRACE="$WORK/$name.trace" FSDP_DEVICE=cuda FSDP_COLLECTIVES=cpu timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" job.yaml --set checkpoint.every=0 "$@"
+  for what in parameters gradients optimizer arena inputs workspace; do
+    [ "$(class "$name" $what)" = 0 ] || check "$title: $what, to the byte" grep -qx "alloc $(class "$name" $what)" "$name.trace.0"
+  done
+  most=$(awk '$1 == "alloc" { n += $2 } $1 == "free" { n -= $2 } n > m { m = n } END { print m }' "$name.trace.0")
+  check "$title: at most what is planned" test "$most" -le "$(class "$name" allocated)"
+  check "$title: and hardly less" test "$most" -ge $(($(class "$name" allocated) - 16384))
+  check_eq "$title: as it is measured" "$most" "$(sed -n 's/.*"memory_bytes": \([0-9]*\).*/\1/p' "$name/run/metrics.jsonl" | tail -n 1)"
+}
+planned "a plan, 1 rank" plan1 1
+planned "2 ranks" plan2 2 --set model.seq=64
+planned "bfloat16, 4 ranks" plan4 4 --set parallel.param_dtype=bfloat16 --set model.seq=64
+planned "recomputing, micro-steps" plan-ac 2 --set parallel.activation_checkpoint=full --set train.grad_accumulation=2
+planned "GPT-2, whose products leave more beside them" plan-gpt2 2 --set model.kind=gpt2 --set model.seq=64 --set parallel.param_dtype=bfloat16
+planned "offloaded" plan-off 2 --set parallel.offload=cpu
+planned "offloaded in bfloat16, each micro-step reduced" plan-off16 2 --set parallel.offload=cpu --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=bfloat16 --set train.grad_accumulation=2 --set parallel.gradient_sync=every
+check_match "which leaves no shard on the device" '"per_rank": \{"parameters": 0, "gradients": 0, "optimizer": 0,.*"per_rank_host": \{"parameters": [1-9][0-9]*, "gradients": [1-9][0-9]*, "optimizer": [1-9]' "$(cat plan-off.plan)"
+[ "$n_failed" -eq 0 ]
