@@ -232,8 +232,10 @@ static void refuse(struct fsdp_context *context, void *user)
     struct fsdp_model *model;
     struct fsdp_loss loss;
     struct fsdp_err err = { 0 };
+    const float *logits;
 
     cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_model_prepare_evaluation(model, BATCH, 6, &err) == FSDP_OK, "%s", err.message);
     for (int round = 0; round < 3; round++) {
         tiny_samples(&tiny_defaults, (uint64_t)(rank * BATCH), BATCH, tokens, targets);
         cr_assert(fsdp_model_forward_backward(model, &batch, 1, &loss, &err) == FSDP_OK, "%s", err.message);
@@ -241,6 +243,19 @@ static void refuse(struct fsdp_context *context, void *user)
         cr_expect(fsdp_model_forward_backward(model, &batch, 1, &loss, &err) == FSDP_ERR_ARG);
         cr_expect_not_null(strstr(err.message, "token 19 of sample 0"), "%s", err.message);
         cr_expect((strstr(err.message, "rank 1: ") != NULL) == (rank != victim), "%s", err.message);
+        /* Evaluations know of each other's tokens as little, and end together too. */
+        cr_expect(fsdp_model_evaluate(model, tokens, NULL, &logits, NULL, &err) == FSDP_ERR_ARG);
+        cr_expect_not_null(strstr(err.message, "token 19 is not in the embedding"), "%s", err.message);
+        cr_expect((strstr(err.message, "rank 1: ") != NULL) == (rank != victim), "%s", err.message);
+        tokens[3] = 1;
+        cr_expect(fsdp_model_evaluate(model, tokens, targets, &logits, &loss, &err) == FSDP_OK, "%s",
+                  err.message);
+        /* Nor is there anything to give where data cannot be had. */
+        cr_expect(fsdp_model_forward_backward(
+                      model,
+                      &(struct fsdp_batch){ .input = rank == victim ? NULL : tokens, .targets = targets }, 1,
+                      &loss, &err) == FSDP_ERR_ARG);
+        cr_expect_not_null(strstr(err.message, "a batch has no input"), "%s", err.message);
     }
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
