@@ -119,7 +119,10 @@ $(BUILD)/obj/%.o: %.c
 	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 # The sums of the collectives and the conversions: plain loops that are to be vectorised.
-$(BUILD)/obj/shard_runtime/comm/reduce.o $(BUILD)/obj/shard_runtime/device/cpu_cast.o: CFLAGS += -O3
+$(BUILD)/obj/shard_runtime/comm/reduce.o $(BUILD)/obj/shard_runtime/device/cpu_cast.o \
+  $(BUILD)/obj/shard_runtime/device/cpu_float8.o: CFLAGS += -O3
+# Nobody asks which exceptions a conversion raised: without that promise its choices need no branches.
+$(BUILD)/obj/shard_runtime/device/cpu_float8.o: CFLAGS += -fno-trapping-math
 
 $(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC)) $(NODE_OBJ)
 	@mkdir -p $(@D)

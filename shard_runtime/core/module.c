@@ -288,6 +288,7 @@ enum fsdp_status fsdp_module_tie_parameter(struct fsdp_module *module, const cha
         free(copy);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "tying \"%s\": out of memory", replaced->name);
     }
+    kept->is_factor = kept->is_factor && replaced->is_factor;
     drop_parameter(module, replaced);
     module->aliases[module->n_aliases++] = (struct module_alias){ .name = copy, .parameter = kept };
     return FSDP_OK;
@@ -358,6 +359,19 @@ enum fsdp_dtype group_reduce_dtype(const struct fsdp_module *group)
 enum fsdp_dtype parameter_dtype(const struct fsdp_parameter *parameter)
 {
     return parameter->ignored ? FSDP_F32 : group_param_dtype(module_group(parameter->owner));
+}
+
+bool parameter_is_coded(const struct fsdp_parameter *parameter)
+{
+    const struct fsdp_module *group = module_group(parameter->owner);
+
+    return parameter->is_factor && !parameter->ignored && group != NULL &&
+           group->policy.precision.float8_gather;
+}
+
+void module_mark_factor(struct fsdp_module *module, const char *name)
+{
+    own_parameter(module, name)->is_factor = true;
 }
 
 enum fsdp_status module_check_ties(const struct fsdp_module *root, struct fsdp_err *err)

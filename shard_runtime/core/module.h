@@ -30,9 +30,10 @@ struct fsdp_parameter {
     enum fsdp_init init;
     float init_std; /* of FSDP_INIT_NORMAL */
     const struct fsdp_module *owner;
-    bool frozen;   /* requires_grad false */
-    bool ignored;  /* by sharding: every rank holds all of it, nobody reduces its gradient */
-    int shard_dim; /* the dimension it is cut along */
+    bool frozen;    /* requires_grad false */
+    bool ignored;   /* by sharding: every rank holds all of it, nobody reduces its gradient */
+    bool is_factor; /* read by products alone: the weight of a linear, which may be gathered in float8 */
+    int shard_dim;  /* the dimension it is cut along */
 };
 
 /* A parameter under a name in a second module: shared, or tied. */
@@ -123,6 +124,11 @@ enum fsdp_dtype parameter_dtype(const struct fsdp_parameter *parameter);
 /** What a group computes with and reduces in. */
 enum fsdp_dtype group_param_dtype(const struct fsdp_module *group);
 enum fsdp_dtype group_reduce_dtype(const struct fsdp_module *group);
+
+/** Is it gathered in float8, with a scale of its own? */
+bool parameter_is_coded(const struct fsdp_parameter *parameter);
+/** Let the parameter `name` of `module`, which made it, be one that products alone read. */
+void module_mark_factor(struct fsdp_module *module, const char *name);
 
 /** FSDP_OK, or the first parameter that modules of two groups share, with the names of both. */
 enum fsdp_status module_check_ties(const struct fsdp_module *root, struct fsdp_err *err);

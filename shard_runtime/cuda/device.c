@@ -390,6 +390,37 @@ static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to
         cuda_cast_list(stream, &cast, 1, scale, accumulate);
 }
 
+static void cuda_amax(struct device_stream *stream, float *amax, const float *from, size_t n_elems)
+{
+    CUDA_NOTE(cuda_state(stream->device),
+              (cudaError_t)kernel_fp8_amax(stream->cuda, from, n_elems, FSDP_F32, amax));
+}
+
+static void cuda_encode(struct device_stream *stream, uint8_t *to, const void *from,
+                        enum fsdp_dtype from_dtype, size_t n_elems, const float *amax)
+{
+    CUDA_NOTE(cuda_state(stream->device),
+              (cudaError_t)kernel_fp8_quantise(stream->cuda, from, n_elems, from_dtype, amax, to));
+}
+
+static void cuda_decode(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
+                        size_t n_elems, const float *amax)
+{
+    CUDA_NOTE(cuda_state(stream->device),
+              (cudaError_t)kernel_fp8_dequantise(stream->cuda, from, n_elems, amax, to, to_dtype));
+}
+
+static enum fsdp_status cuda_check_float8(const struct device *device, struct fsdp_err *err)
+{
+    const struct cuda_device *state = cuda_state(device);
+
+    return state->major > 8 || (state->major == 8 && state->minor >= 9)
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                           "device %d (%s) has compute capability %d.%d: float8 needs at least 8.9",
+                           state->index, state->name, state->major, state->minor);
+}
+
 const struct device_ops device_cuda_ops = {
     .name = "cuda",
     .open = cuda_open,
@@ -407,6 +438,10 @@ const struct device_ops device_cuda_ops = {
     .fill_zero = cuda_fill_zero,
     .cast = cuda_cast,
     .cast_list = cuda_cast_list,
+    .amax = cuda_amax,
+    .encode = cuda_encode,
+    .decode = cuda_decode,
+    .check_float8 = cuda_check_float8,
     .owns = cuda_owns,
     .alloc_host = cuda_alloc_host,
     .free_host = cuda_free_host,

@@ -15,6 +15,7 @@
 
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/device/cpu_cast.h"
+#include "shard_runtime/device/cpu_float8.h"
 
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -190,6 +191,26 @@ static void cpu_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_
     stream->n_done++;
 }
 
+static void cpu_amax(struct device_stream *stream, float *amax, const float *from, size_t n_elems)
+{
+    cpu_float8_amax(amax, from, n_elems);
+    stream->n_done++;
+}
+
+static void cpu_encode(struct device_stream *stream, uint8_t *to, const void *from,
+                       enum fsdp_dtype from_dtype, size_t n_elems, const float *amax)
+{
+    cpu_float8_encode(to, from, from_dtype, n_elems, amax);
+    stream->n_done++;
+}
+
+static void cpu_decode(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
+                       size_t n_elems, const float *amax)
+{
+    cpu_float8_decode(to, to_dtype, from, n_elems, amax);
+    stream->n_done++;
+}
+
 const struct device_ops device_cpu_ops = {
     .name = "cpu",
     .open = cpu_open,
@@ -206,4 +227,7 @@ const struct device_ops device_cpu_ops = {
     .copy = cpu_copy,
     .fill_zero = cpu_fill_zero,
     .cast = cpu_cast,
+    .amax = cpu_amax,
+    .encode = cpu_encode,
+    .decode = cpu_decode,
 };

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <fsdp/dtype.h>
 #include <fsdp/status.h>
@@ -75,6 +76,20 @@ struct device_ops {
      */
     void (*cast_list)(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
                       float scale, bool accumulate);
+
+    /* Tensors in float8 e4m3, with the scale that the largest size in each gives (core/e4m3.h); *amax is in device memory.
+     * The same bits on every device. */
+
+    /** *amax = max(*amax, |from[i]|); numbers that are not finite count as infinity. */
+    void (*amax)(struct device_stream *stream, float *amax, const float *from, size_t n_elems);
+    /** to[i] = e4m3(from[i] / scale), to nearest even, clamped; of float32 or bfloat16. */
+    void (*encode)(struct device_stream *stream, uint8_t *to, const void *from, enum fsdp_dtype from_dtype,
+                   size_t n_elems, const float *amax);
+    /** to[i] = from[i] * scale, rounded once to float32 or bfloat16; NaN throughout where *amax is not finite. */
+    void (*decode)(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
+                   size_t n_elems, const float *amax);
+    /** FSDP_ERR_UNSUPPORTED: too old for float8, with its name. NULL: no device of the kind is. */
+    enum fsdp_status (*check_float8)(const struct device *device, struct fsdp_err *err);
 
     /* What follows is for devices whose memory is not the host's, where all of it is there; NULL: host and device
      * memory are one. */

@@ -164,6 +164,19 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
     return FSDP_OK;
 }
 
+/* The layout is there. */
+static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp_err *err)
+{
+    const struct device *device = &model->context->device;
+
+    for (int g = 0; g < model->layout.n_groups && device->ops->check_float8 != NULL; g++)
+        if (model->layout.groups[g].n_coded > 0 && device->ops->check_float8(device, err) != FSDP_OK) {
+            fsdp_wrap(err, "gathering \"%s\" in float8", model->layout.groups[g].unit->path);
+            return FSDP_ERR_UNSUPPORTED;
+        }
+    return FSDP_OK;
+}
+
 enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
                                    struct fsdp_module *root, const struct fsdp_model_options *options,
                                    struct fsdp_err *err)
@@ -188,6 +201,8 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     model->loaded_step = -1;
     model->grad_scale = model->loss_scale = 1.0;
     status = model_make_layout(model, err);
+    if (status == FSDP_OK)
+        status = check_float8(model, err);
     if (status == FSDP_OK)
         status = model_open_comms(model, err);
     if (status == FSDP_OK)

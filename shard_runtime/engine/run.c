@@ -190,9 +190,16 @@ static void run_copy_in(const struct runner *r, const struct plan_entry *e)
     if (e->sum >= 0 && micro_of(r, e) > 0)
         device->copy(stream_of(r, e), at(r, e->sum), group->grads, layout->grad_row_elems * sizeof(float),
                      DEVICE_COPY_TO);
-    else if (e->sum < 0 && unshard_whole(r->model, e->index) == NULL)
+    else if (e->sum < 0 && (unshard_whole(r->model, e->index) == NULL || layout->n_coded > 0))
         device->copy(stream_of(r, e), device_row(r, e), group->shards, layout->row_elems * sizeof(float),
                      DEVICE_COPY_TO);
+}
+
+static enum fsdp_status run_amax(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    return param_group_find_amax(&r->model->groups[e->index], &r->context->device,
+                                 model_mesh(r->model, e->index)->shards, r->model->tensor, device_row(r, e),
+                                 at(r, e->amax), stream_of(r, e), err);
 }
 
 static enum fsdp_status run_gather(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -205,8 +212,8 @@ static enum fsdp_status run_gather(const struct runner *r, const struct plan_ent
     if (e->slice >= 0)
         return param_group_gather_slices(group, model_part(r->model, mesh, e->k), at(r, e->slice),
                                          at(r, e->gathered), stream_of(r, e), err);
-    return param_group_gather(group, &r->context->device, mesh->shards, device_row(r, e), at(r, e->gathered),
-                              stream_of(r, e), err);
+    return param_group_gather(group, &r->context->device, mesh->shards, device_row(r, e), at(r, e->amax),
+                              at(r, e->gathered), stream_of(r, e), err);
 }
 
 static void run_slice(const struct runner *r, const struct plan_entry *e)
@@ -215,7 +222,7 @@ static void run_slice(const struct runner *r, const struct plan_entry *e)
 
     param_group_slice(&r->model->groups[e->index], &r->context->device, whole,
                       model_mesh(r->model, e->index)->shard_rank % r->program->plan.groups[e->index].k,
-                      at(r, e->slice), stream_of(r, e));
+                      at(r, e->amax), at(r, e->slice), stream_of(r, e));
 }
 
 static const void *gathered_by_hand(const struct runner *r, const struct plan_entry *e)
@@ -231,7 +238,7 @@ static void run_unpack(const struct runner *r, const struct plan_entry *e)
 
     if (by_hand == NULL) {
         param_group_unpack(&r->model->groups[e->index], &r->context->device, at(r, e->gathered), e->k,
-                           e->gathered < 0 ? device_row(r, e) : NULL, whole, stream_of(r, e));
+                           e->gathered < 0 ? device_row(r, e) : NULL, at(r, e->amax), whole, stream_of(r, e));
         return;
     }
     for (int part = 0; part < PLAN_N_PARTS; part++)
@@ -322,6 +329,8 @@ static enum fsdp_status run_complete(const struct runner *r, const struct plan_e
 static enum fsdp_status run_entry(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
 {
     switch (e->kind) {
+    case PLAN_AMAX:
+        return run_amax(r, e, err);
     case PLAN_GATHER:
         return run_gather(r, e, err);
     case PLAN_UNPACK:

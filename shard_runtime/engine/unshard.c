@@ -9,8 +9,9 @@
 struct fsdp_unshard_handle {
     struct fsdp_model *model;
     int group;
-    void *gathered, *whole; /* (W, row_elems) while under way; whole parameters as the plan has them */
+    void *gathered, *whole; /* rows while under way; whole parameters as the plan has them */
     void *row;              /* while under way, of a group that offloads: its shards on the device */
+    void *amax;             /* beside the rows, of coded parameters */
     bool under_way;         /* the second thread gathers */
     bool taken;             /* by the forward that runs */
     bool no_room;           /* on this rank, for the two above */
@@ -28,7 +29,12 @@ static struct device *device_of(const struct fsdp_unshard_handle *h)
 
 static size_t gathered_bytes(const struct plan_group *group)
 {
-    return group->W > 1 ? group->row_elems * (size_t)group->W * fsdp_dtype_size(group->param_dtype) : 0;
+    return group->W > 1 || group->n_coded > 0 ? group->gather_row_bytes * (size_t)group->W : 0;
+}
+
+static size_t amax_bytes(const struct plan_group *group)
+{
+    return (size_t)group->n_coded * sizeof(float);
 }
 
 static const float *row_of(const struct fsdp_unshard_handle *h)
@@ -57,7 +63,9 @@ static void free_gathered(struct fsdp_unshard_handle *h)
         device_of(h)->ops->free(device_of(h), h->gathered, gathered_bytes(layout_of(h)));
     if (h->row != NULL)
         device_of(h)->ops->free(device_of(h), h->row, row_bytes(layout_of(h)));
-    h->gathered = h->row = NULL;
+    if (h->amax != NULL)
+        device_of(h)->ops->free(device_of(h), h->amax, amax_bytes(layout_of(h)));
+    h->gathered = h->row = h->amax = NULL;
 }
 
 static void drop(struct fsdp_unshard_handle *h)
@@ -79,10 +87,15 @@ static struct overlap *second_thread(const struct fsdp_model *model)
 static enum fsdp_status agree_on_room(const struct fsdp_unshard_handle *h, struct fsdp_err *err)
 {
     const struct fsdp_context *context = h->model->context;
+    struct device_stream *stream = context->streams[PLAN_GATHERS];
     int64_t lowest = h->no_room ? context->W - context->rank : 0;
-    const enum fsdp_status status = fsdp_all_reduce(model_mesh(h->model, h->group)->shards, &lowest, 1,
-                                                    FSDP_I64, FSDP_MAX, context->streams[PLAN_GATHERS], err);
+    enum fsdp_status status = FSDP_OK;
 
+    if (layout_of(h)->W > 1)
+        status = fsdp_all_reduce(model_mesh(h->model, h->group)->shards, &lowest, 1, FSDP_I64, FSDP_MAX,
+                                 stream, err);
+    if (status == FSDP_OK && layout_of(h)->amax_parts > 1) /* they agree on a scale, too */
+        status = fsdp_all_reduce(h->model->tensor, &lowest, 1, FSDP_I64, FSDP_MAX, stream, err);
     return status != FSDP_OK || lowest == 0
                ? status
                : fsdp_fail(err, FSDP_ERR_NOMEM, "unsharding \"%s\": rank %d has no memory for it",
@@ -93,21 +106,23 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
 {
     const struct fsdp_unshard_handle *h = user;
     const struct fsdp_context *context = h->model->context;
+    const struct param_group *group = &h->model->groups[h->group];
     struct device_stream *stream = context->streams[PLAN_GATHERS];
-    enum fsdp_status status = FSDP_OK;
+    struct fsdp_comm *shards = model_mesh(h->model, h->group)->shards;
+    enum fsdp_status status;
 
     (void)entry;
-    if (layout_of(h)->W == 1 && h->no_room)
+    if (h->no_room && layout_of(h)->W == 1 && layout_of(h)->amax_parts == 1)
         return FSDP_ERR_NOMEM;
-    if (layout_of(h)->W > 1)
-        status = agree_on_room(h, err);
+    status = agree_on_room(h, err);
     if (status == FSDP_OK && h->row != NULL)
-        context->device.ops->copy(stream, h->row, h->model->groups[h->group].shards, row_bytes(layout_of(h)),
-                                  DEVICE_COPY_TO);
-    if (status == FSDP_OK && layout_of(h)->W > 1) /* in a world of one unpacking reads the row */
+        context->device.ops->copy(stream, h->row, group->shards, row_bytes(layout_of(h)), DEVICE_COPY_TO);
+    if (status == FSDP_OK && h->amax != NULL)
+        status = param_group_find_amax(group, device_of(h), shards, h->model->tensor, row_of(h), h->amax,
+                                       stream, err);
+    if (status == FSDP_OK && h->gathered != NULL) /* else unpacking reads the row */
         status =
-            param_group_gather(&h->model->groups[h->group], device_of(h),
-                               model_mesh(h->model, h->group)->shards, row_of(h), h->gathered, stream, err);
+            param_group_gather(group, device_of(h), shards, row_of(h), h->amax, h->gathered, stream, err);
     return status == FSDP_OK ? context->device.ops->synchronize(stream, err) : status;
 }
 
@@ -121,7 +136,7 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
         void *const whole[] = { h->whole, (char *)h->whole + plan_part_offset(layout_of(h), PLAN_BOTH_WAYS) };
 
         param_group_unpack(&h->model->groups[h->group], device_of(h), h->gathered, layout_of(h)->W, row_of(h),
-                           whole, stream);
+                           h->amax, whole, stream);
         status = device_of(h)->ops->synchronize(stream, err);
     }
     if (status == FSDP_OK)
@@ -196,10 +211,12 @@ static enum fsdp_status make_room(struct fsdp_unshard_handle *h, struct fsdp_err
     struct device *device = device_of(h);
     enum fsdp_status status = device->ops->alloc(device, plan_whole_bytes(group), &h->whole, err);
 
-    if (status == FSDP_OK && group->W > 1)
+    if (status == FSDP_OK && gathered_bytes(group) > 0)
         status = device->ops->alloc(device, gathered_bytes(group), &h->gathered, err);
     if (status == FSDP_OK)
         status = device->ops->alloc(device, row_bytes(group), &h->row, err);
+    if (status == FSDP_OK)
+        status = device->ops->alloc(device, amax_bytes(group), &h->amax, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "unsharding \"%s\"", group->unit->path);
         drop(h);

@@ -38,6 +38,7 @@ static const struct {
     { "parallel.groups", "param_dtype" },
     { "parallel.groups", "reduce_dtype" },
     { "parallel.groups", "output_dtype" },
+    { "parallel.groups", "float8_gather" },
     { "parallel.groups", "cast_forward_inputs" },
     { "parallel.groups", "gradient_sync" },
     { "parallel.groups", "all_reduce" },

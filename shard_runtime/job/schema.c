@@ -163,6 +163,8 @@ const struct job_key job_schema[] = {
     { "parallel", "output_dtype", JOB_CHOICE, AT(parallel.output_dtype), .choices = "null|float32|bfloat16",
       NO_FLOAT16, .fallback = "null", .example = "null",
       .help = "Type that a group's output is cast to; null: as computed. Logits are float32 whatever it says." },
+    { "parallel", "float8_gather", JOB_BOOL, AT(parallel.float8_gather), .fallback = "false", .example = "false",
+      .help = "Gather the weights of linear layers in float8 e4m3, a byte each, one scale a tensor; all else stays param_dtype." },
     { "parallel", "cast_forward_inputs", JOB_BOOL, AT(parallel.cast_forward_inputs), .fallback = "true",
       .example = "true", .help = "Cast a group's input to param_dtype." },
     { "parallel", "offload", JOB_CHOICE, AT(parallel.offload), .choices = "none|cpu|nvme", .fallback = "none",

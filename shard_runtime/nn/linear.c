@@ -331,6 +331,7 @@ static struct fsdp_module *create(struct fsdp_module *parent, const char *name, 
         return NULL;
     if (fsdp_module_add_parameter(module, "weight", 2, shape, FSDP_INIT_NORMAL, NULL) != FSDP_OK)
         return NULL;
+    module_mark_factor(module, "weight");
     if (bias && fsdp_module_add_parameter(module, "bias", 1, &out_features, FSDP_INIT_ZEROS, NULL) != FSDP_OK)
         return NULL;
     return module;

@@ -95,18 +95,25 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         add(l, e->sum, false, true);
         add(l, e->behind, false, true);
         break;
+    case PLAN_AMAX:
+        add(l, e->shard, true, false);
+        add(l, e->amax, false, true);
+        break;
     case PLAN_GATHER:
+        add(l, e->amax, true, false);
         add(l, e->slice, true, false);
         add(l, e->shard, true, false);
         add(l, e->gathered, gathers_in_place(l, e), true);
         break;
     case PLAN_SLICE:
+        add(l, e->amax, true, false);
         add(l, e->whole[PLAN_FORWARD_ONLY], true, false);
         add(l, e->whole[PLAN_BOTH_WAYS], true, false);
         add(l, e->slice, false, true);
         break;
     case PLAN_UNPACK:
         add(l, e->shard, true, false);
+        add(l, e->amax, true, false);
         add(l, e->gathered, true, false);
         add(l, e->whole[PLAN_FORWARD_ONLY], false, true);
         add(l, e->whole[PLAN_BOTH_WAYS], false, true);

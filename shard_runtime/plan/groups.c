@@ -10,6 +10,7 @@
 #include "shard_runtime/plan/plan.h"
 
 enum { ALIGN_BYTES = 64 }; /* of a parameter in the whole buffer */
+enum { ROW_BYTES = 16 };   /* what a gathered row with codes in it is a multiple of */
 
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter)
 {
@@ -58,6 +59,7 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         .reshard_after_forward = reshard == FSDP_RESHARD_TRUE || reshard == FSDP_RESHARD_TO ||
                                  (reshard == FSDP_RESHARD_AUTO && group != root),
         .keep_after_backward = group->policy.keep_after_backward,
+        .amax_parts = 1,
         .kept = -1,
         .param_dtype = local ? FSDP_F32 : group_param_dtype(group),
         .reduce_dtype = local ? FSDP_F32 : group_reduce_dtype(group),
@@ -94,11 +96,12 @@ static size_t count_params(const struct fsdp_module *root)
     return n;
 }
 
-/* Is the parameter read by forward alone? One that stays from one micro-step to the next is not given up on the way. */
+/* Is the parameter read by forward alone? One that stays from one micro-step to the next is not given up on the way; nor in
+ * the plan of an evaluation, which has none, and the same parts. */
 static bool is_forward_only(const struct plan *plan, const struct plan_group *group,
                             const struct fsdp_parameter *parameter)
 {
-    if (group->keep_after_backward && plan->options.accumulates)
+    if (group->keep_after_backward)
         return false;
     for (size_t o = 0; o < plan->graph->n_ops; o++)
         for (int i = 0; i < plan->graph->ops[o]->n_params; i++)
@@ -132,14 +135,38 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
     param->whole_offset = whole_elems;
     whole_elems += (p->n_elems + whole_align - 1) / whole_align * whole_align;
     group->whole_bytes[param->part] = whole_elems * fsdp_dtype_size(group->param_dtype);
-    if (group->k > 0) {
+    if (group->k > 0)
         param->slice_chunk = plan->options.chunk_rows(p->shape[p->shard_dim], group->k) *
                              (p->n_elems / p->shape[p->shard_dim]);
-        param->slice_offset = group->slice_row_elems;
-        group->slice_row_elems += param->slice_chunk;
-    }
+    param->coded = parameter_is_coded(p) ? group->n_coded++ : -1;
+    if (param->coded >= 0 && p->split.n_parts > group->amax_parts)
+        group->amax_parts = p->split.n_parts;
     group->params[group->n_params++] = index;
     return FSDP_OK;
+}
+
+/*
+ * Where each part stands in a row that is gathered: what is param_dtype in the tree's order, then the codes, so that all
+ * of it is aligned; with codes a row ends on 16 bytes.
+ */
+static void place_rows(const struct plan *plan, struct plan_group *group)
+{
+    size_t *const ends[2] = { &group->gather_row_bytes, &group->slice_row_bytes };
+
+    for (int coded = 0; coded < 2; coded++)
+        for (int i = 0; i < group->n_params; i++) {
+            struct plan_param *param = &plan->params[group->params[i]];
+            const size_t size = coded ? 1 : fsdp_dtype_size(group->param_dtype);
+
+            if ((param->coded >= 0) != (coded == 1))
+                continue;
+            param->gather_at = *ends[0];
+            param->slice_at = *ends[1];
+            *ends[0] += param->chunk_elems * size;
+            *ends[1] += param->slice_chunk * size;
+        }
+    for (int row = 0; row < 2 && group->n_coded > 0; row++)
+        *ends[row] = (*ends[row] + ROW_BYTES - 1) / ROW_BYTES * ROW_BYTES;
 }
 
 /* Gradients that are there have rows of their own: frozen and unused parameters take part in gathers alone. */
@@ -183,8 +210,8 @@ static void decide_travel(const struct plan *plan, struct plan_group *group)
     bool changes; /* is what is reduced another than what backward gave? */
 
     group->offloads = plan->options.host_apart && policy->offload == FSDP_OFFLOAD_CPU && !group->local;
-    group->gathers =
-        group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32 || group->offloads);
+    group->gathers = group->n_params > 0 && (group->W > 1 || group->param_dtype != FSDP_F32 ||
+                                             group->offloads || group->n_coded > 0);
     group->division = plan_divide(group->W, group->R, policy->divide_factor, policy->force_sum);
     changes = group->W > 1 || group->R > 1 || policy->hook != NULL ||
               group->division.before * group->division.after != 1.0f;
@@ -244,6 +271,7 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
         return FSDP_ERR_NOMEM;
     plan->reduce_buffers = 1;
     for (int g = 0; g < plan->n_groups; g++) {
+        place_rows(plan, &plan->groups[g]);
         decide_travel(plan, &plan->groups[g]);
         if (plan->groups[g].unit->policy.reduce_buffers > plan->reduce_buffers)
             plan->reduce_buffers = plan->groups[g].unit->policy.reduce_buffers;

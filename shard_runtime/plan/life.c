@@ -46,7 +46,8 @@ static void copy_shards_in(struct writer *w, int group)
 {
     const struct plan_group *g = &w->plan->groups[group];
     struct group_life *life = &w->life[group];
-    const bool in_place = g->W > 1 && g->param_dtype == FSDP_F32; /* the row needs no conversion */
+    const bool in_place =
+        g->W > 1 && g->param_dtype == FSDP_F32 && g->n_coded == 0; /* the row needs no conversion */
     struct plan_entry *entry;
 
     if (!in_place)
@@ -57,6 +58,27 @@ static void copy_shards_in(struct writer *w, int group)
         return;
     entry->shard = life->shard;
     entry->gathered = in_place ? life->gathered : -1;
+    entry->when = when_gathered(w, group);
+}
+
+/* The largest sizes that the group's codes are made and read by, once: shards do not change before it is finished. Their
+ * buffer is theirs for the whole program: a few bytes, for which no gather should have to wait. */
+static void find_amax(struct writer *w, int group)
+{
+    const struct plan_group *g = &w->plan->groups[group];
+    struct plan_entry *entry;
+    int amax;
+
+    if (g->n_coded == 0 || w->life[group].amax >= 0)
+        return;
+    amax = writer_add_buffer(w, PLAN_AMAX_LIST, (size_t)group, PLAN_GATHERED,
+                             (size_t)g->n_coded * sizeof(float));
+    entry = writer_add_entry(w, PLAN_AMAX, group, PLAN_GATHERS);
+    if (entry == NULL)
+        return;
+    w->plan->buffers[amax].step_long = true;
+    entry->shard = w->life[group].shard;
+    entry->amax = w->life[group].amax = amax;
     entry->when = when_gathered(w, group);
 }
 
@@ -71,20 +93,22 @@ void life_issue_gather(struct writer *w, int group)
     life->state = PENDING;
     life->gathered = life->shard = -1;
     life->k = life->slice >= 0 ? g->k : g->W;
-    if (g->W > 1)
+    if (g->W > 1 || g->n_coded > 0)
         life->gathered = writer_add_buffer(w, PLAN_GATHER_ROWS, (size_t)group, PLAN_GATHERED,
-                                           (life->slice >= 0 ? g->slice_row_elems : g->row_elems) *
-                                               (size_t)life->k * fsdp_dtype_size(g->param_dtype));
+                                           (life->slice >= 0 ? g->slice_row_bytes : g->gather_row_bytes) *
+                                               (size_t)life->k);
     if (g->offloads && life->slice < 0)
         copy_shards_in(w, group);
-    if (g->W == 1)
+    if (g->W == 1 && g->n_coded == 0)
         return; /* its shards are all there is: unpacking reads them where they lie, or their copy */
+    find_amax(w, group);
     entry = writer_add_entry(w, PLAN_GATHER, group, PLAN_GATHERS);
     if (entry == NULL)
         return;
     entry->gathered = life->gathered;
     entry->shard = life->shard;
     entry->slice = life->slice;
+    entry->amax = life->slice >= 0 ? -1 : life->amax; /* a slice is encoded already */
     entry->k = life->k;
     life->slice = -1;
     entry->when = when_gathered(w, group);
@@ -107,6 +131,7 @@ void life_need_whole(struct writer *w, int group)
     entry->shard = life->gathered < 0 ? life->shard : -1;
     entry->k = life->k;
     memcpy(entry->whole, life->whole, sizeof entry->whole);
+    entry->amax = life->amax;
     entry->when = when_gathered(w, group);
     life->state = WHOLE;
     life->gathered_before = true;
@@ -135,12 +160,12 @@ void life_reshard_after_forward(struct writer *w, int group)
     int slice;
 
     if (life->state == WHOLE && g->k > 0 && w->graph->training) {
-        slice = writer_add_buffer(w, PLAN_SLICE_ROW, (size_t)group, PLAN_GATHERED,
-                                  g->slice_row_elems * fsdp_dtype_size(g->param_dtype));
+        slice = writer_add_buffer(w, PLAN_SLICE_ROW, (size_t)group, PLAN_GATHERED, g->slice_row_bytes);
         entry = writer_add_entry(w, PLAN_SLICE, group, PLAN_COMPUTE);
         if (entry == NULL)
             return;
         memcpy(entry->whole, life->whole, sizeof entry->whole);
+        entry->amax = life->amax;
         entry->slice = life->slice = slice;
     }
     life_reshard(w, group, PLAN_ALWAYS);

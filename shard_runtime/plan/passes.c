@@ -246,7 +246,7 @@ static void number_visits(struct writer *w)
 
     for (int g = 0; g < w->plan->n_groups; g++)
         w->life[g] = (struct group_life){
-            .gathered = -1, .shard = -1, .copied_out = -1, .slice = -1, .first_visit = -1
+            .gathered = -1, .shard = -1, .copied_out = -1, .amax = -1, .slice = -1, .first_visit = -1
         };
     for (size_t e = 0; e < w->graph->n_events; e++) {
         const int visit = w->graph->events[e].index;

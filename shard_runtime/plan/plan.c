@@ -5,11 +5,11 @@
 const char *plan_entry_name(enum plan_entry_kind kind)
 {
     static const char *const names[] = {
-        [PLAN_GATHER] = "gather",         [PLAN_UNPACK] = "unpack",     [PLAN_SLICE] = "slice",
-        [PLAN_RESHARD] = "reshard",       [PLAN_FORWARD] = "forward",   [PLAN_LOSS] = "loss",
-        [PLAN_BACKWARD] = "backward",     [PLAN_PACK] = "pack",         [PLAN_REDUCE] = "reduce",
-        [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_STORE] = "store",       [PLAN_COMPLETE] = "complete",
-        [PLAN_COPY_IN] = "copy_in",       [PLAN_COPY_OUT] = "copy_out",
+        [PLAN_AMAX] = "amax",         [PLAN_GATHER] = "gather",         [PLAN_UNPACK] = "unpack",
+        [PLAN_SLICE] = "slice",       [PLAN_RESHARD] = "reshard",       [PLAN_FORWARD] = "forward",
+        [PLAN_LOSS] = "loss",         [PLAN_BACKWARD] = "backward",     [PLAN_PACK] = "pack",
+        [PLAN_REDUCE] = "reduce",     [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_STORE] = "store",
+        [PLAN_COMPLETE] = "complete", [PLAN_COPY_IN] = "copy_in",       [PLAN_COPY_OUT] = "copy_out",
     };
 
     return names[kind];

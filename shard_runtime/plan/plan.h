@@ -18,6 +18,10 @@
  * Shards of parameters and gradients are float32. In between: param_dtype gathered and whole, grad_dtype whole
  * gradients, reduce_dtype packed ones; every conversion is part of the copy that is made anyway.
  *
+ * A group may have coded parameters, which are gathered in float8, a byte an element, and decoded as they are unpacked.
+ * Their largest sizes, over all ranks, are found before the group's first gather and serve until the micro-step ends.
+ * Such a group passes through its codes in a world of one too, so that every world computes with the same weights.
+ *
  * Pure: from equal recordings and options come equal plans, on every rank.
  */
 #ifndef PLAN_PLAN_H
@@ -45,7 +49,8 @@ enum plan_stream {
 enum plan_entry_kind {
     PLAN_COPY_IN, /* from host memory: the group's shards into `shard`, or (-1) this rank's row of `gathered`; or, where
                      `sum` is set, its gradient shards into that: what earlier micro-steps of the step left */
-    PLAN_GATHER, /* all-gather of the group's shards into `gathered`, (W, row_elems) */
+    PLAN_AMAX,   /* the largest size in each coded parameter of the group, over all ranks, into `amax` */
+    PLAN_GATHER, /* all-gather of the group's shards into `gathered`, (W, a row) */
     PLAN_UNPACK, /* `gathered` into `whole`: each parameter contiguous */
     PLAN_SLICE,  /* this rank's part of `whole`, cut over k ranks, into `slice`: what backward gathers from */
     PLAN_RESHARD, /* `whole` ends */
@@ -72,7 +77,8 @@ enum plan_what {
     PLAN_SAVED,      /* by operation `index`, from forward to backward */
     PLAN_WORK,       /* scratch of operation `index` */
     PLAN_TEMPORARY,  /* a gradient on its way to be added, of value `index` */
-    PLAN_SHARD_ROW,  /* of group `index`, as the three below */
+    PLAN_SHARD_ROW,  /* of group `index`, as the four below */
+    PLAN_AMAX_LIST,
     PLAN_GATHER_ROWS,
     PLAN_SLICE_ROW,
     PLAN_WHOLE_PARAMS,
@@ -111,6 +117,7 @@ struct plan_entry {
     int sum; /* the same: what its gradient shards are to be, (grad_row_elems) float32 on the device; -1: the row of
                   `packed` is that already */
     int behind; /* a packed buffer whose every use this entry comes behind, without using it; -1 */
+    int amax;   /* of a group with coded parameters: written, or what codes are made and read by; -1 */
     int slice;  /* PLAN_SLICE: what is written; PLAN_GATHER: what is gathered, over k ranks; -1: the shards */
     int k;      /* of PLAN_GATHER and PLAN_UNPACK: rows in `gathered` */
     bool into_shards; /* PLAN_REDUCE: the gradient shards themselves receive the sum */
@@ -146,14 +153,16 @@ struct plan_access {
 struct plan_param {
     const struct fsdp_parameter *parameter;
     int group;
-    size_t chunk_elems;               /* C rows: this parameter's part of a group's row */
-    size_t row_offset;                /* of that part in the row, in elements */
-    size_t grad_offset;               /* of its gradient's part in the row of gradients */
-    size_t slice_chunk, slice_offset; /* of its part in a row cut over the group's k ranks */
-    bool trains;         /* has a gradient: backward reaches it, or its unit reduces zeros for it */
-    enum plan_part part; /* of the whole parameters that it is in */
-    size_t whole_offset; /* in that, in elements; aligned to 64 bytes */
-    bool has_grad;       /* this backward wrote it already: known while the program is being written */
+    size_t chunk_elems; /* C rows: this parameter's part of a group's row */
+    size_t row_offset;  /* of that part in the row, in elements */
+    size_t grad_offset; /* of its gradient's part in the row of gradients */
+    size_t slice_chunk; /* its part of a row cut over the group's k ranks */
+    int coded;          /* it is gathered in float8: its number in the group's `amax`; -1: in param_dtype */
+    size_t gather_at, slice_at; /* of its part in a gathered row, and in one of k, in bytes */
+    bool trains;                /* has a gradient: backward reaches it, or its unit reduces zeros for it */
+    enum plan_part part;        /* of the whole parameters that it is in */
+    size_t whole_offset;        /* in that, in elements; aligned to 64 bytes */
+    bool has_grad;              /* this backward wrote it already: known while the program is being written */
 };
 
 struct plan_group {
@@ -162,11 +171,13 @@ struct plan_group {
     bool local;                     /* the ignored parameters: all of them on every rank, nothing travels */
     int *params;                    /* in the tree's order */
     int n_params;
-    int W, R;               /* ranks that each is cut over, and replicas; 1 and 1 where local */
-    size_t row_elems;       /* S: one rank's shards */
-    size_t grad_row_elems;  /* of those that have a gradient */
-    int k;                  /* ranks that hold the parameters between forward and backward; 0: all or none */
-    size_t slice_row_elems; /* of one of these */
+    int W, R;              /* ranks that each is cut over, and replicas; 1 and 1 where local */
+    size_t row_elems;      /* S: one rank's shards */
+    size_t grad_row_elems; /* of those that have a gradient */
+    int k;                 /* ranks that hold the parameters between forward and backward; 0: all or none */
+    size_t gather_row_bytes, slice_row_bytes; /* of a rank in a gather, and of one over k ranks */
+    int n_coded;                              /* of its parameters, those gathered in float8 */
+    int amax_parts; /* ranks of the tensor group that have parts of one of these; 1: none is split */
     size_t whole_bytes[PLAN_N_PARTS];
     enum fsdp_dtype param_dtype;  /* of gathered and whole parameters, and what is computed with them */
     enum fsdp_dtype reduce_dtype; /* of packed gradients and their reduction */

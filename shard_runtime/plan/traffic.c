@@ -12,6 +12,8 @@ static void count(struct plan_collectives *collectives, const struct plan *plan,
 {
     const uint64_t row_bytes = plan->buffers[buffer].size_bytes / (uint64_t)n_rows;
 
+    if (n_rows == 1)
+        return; /* of codes: made, and sent to nobody */
     collectives->n_calls += n;
     collectives->sent_bytes += n * row_bytes * (uint64_t)(n_rows - 1);
 }
@@ -27,6 +29,23 @@ static void count_all_reduce(struct plan_collectives *collectives, const struct 
 
     collectives->n_calls += n;
     collectives->sent_bytes += n * 2 * bytes * (R - 1) / R;
+}
+
+/* A float a coded parameter, over the ranks that shard and, where one is split, over the tensor group. */
+static void count_amax(struct plan_collectives *collectives, const struct plan *plan,
+                       const struct plan_entry *entry, uint64_t n)
+{
+    const struct plan_group *group = &plan->groups[entry->index];
+    const int over[2] = { group->W, group->amax_parts };
+
+    for (int i = 0; i < 2; i++) {
+        const uint64_t size = (uint64_t)over[i], bytes = (uint64_t)group->n_coded * sizeof(float);
+
+        if (size == 1)
+            continue;
+        collectives->n_calls += n;
+        collectives->sent_bytes += n * 2 * bytes * (size - 1) / size;
+    }
 }
 
 /* An operation that is an all-reduce over its tensor group, of a value or of its gradient, which has the value's bytes. */
@@ -49,6 +68,9 @@ void plan_count_traffic(const struct plan *plan, uint64_t n_micro, struct plan_t
         const struct plan_entry *entry = &plan->entries[i];
 
         switch (entry->kind) {
+        case PLAN_AMAX:
+            count_amax(&traffic->all_reduce, plan, entry, times(entry, n_micro));
+            break;
         case PLAN_GATHER:
             count(&traffic->all_gather, plan, entry->gathered, entry->k, times(entry, n_micro));
             break;

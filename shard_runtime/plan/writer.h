@@ -15,8 +15,9 @@ struct group_life {
     int gathered, whole[PLAN_N_PARTS]; /* buffers of the gather that is pending or done */
     int shard;                         /* the copy of its shards that it is gathered or unpacked from; -1 */
     int copied_out;                    /* what its gradient shards in host memory were last copied from; -1 */
-    int slice;                         /* what is kept since forward, to gather from; -1: the shards */
-    int k;                             /* rows of `gathered` */
+    int amax;        /* largest sizes, found before the first gather; -1: not yet, or of nothing */
+    int slice;       /* what is kept since forward, to gather from; -1: the shards */
+    int k;           /* rows of `gathered` */
     int first_visit; /* of those that the backward being written comes to: the last one in it; -1 */
     bool gathered_before;
     bool last; /* finished behind the root: no gradient leaves it that would say when it is done */

@@ -27,17 +27,18 @@ static void *elem(const void *array, enum fsdp_dtype dtype, size_t index)
     return (char *)(uintptr_t)array + index * fsdp_dtype_size(dtype);
 }
 
-/* The unit's own way to gather, or the group's. */
+/* The unit's own way to gather, or the group's. Rows with codes in them are bytes to both. */
 static enum fsdp_status all_gather(const struct plan_group *layout, struct fsdp_comm *comm, const void *send,
-                                   void *recv, size_t n_elems, struct device_stream *stream,
+                                   void *recv, size_t row_bytes, struct device_stream *stream,
                                    struct fsdp_err *err)
 {
     const struct unit_policy *policy = &layout->unit->policy;
+    const enum fsdp_dtype dtype = layout->n_coded > 0 ? FSDP_U8 : layout->param_dtype;
+    const size_t n_elems = row_bytes / fsdp_dtype_size(dtype);
 
     return policy->all_gather != NULL
-               ? policy->all_gather(comm, send, recv, n_elems, layout->param_dtype, stream,
-                                    policy->all_gather_user, err)
-               : fsdp_all_gather(comm, send, recv, n_elems, layout->param_dtype, stream, err);
+               ? policy->all_gather(comm, send, recv, n_elems, dtype, stream, policy->all_gather_user, err)
+               : fsdp_all_gather(comm, send, recv, n_elems, dtype, stream, err);
 }
 
 void *param_group_gathered_row(const struct param_group *group, const struct fsdp_comm *comm, void *gathered)
@@ -47,29 +48,26 @@ void *param_group_gathered_row(const struct param_group *group, const struct fsd
     return elem(gathered, layout->param_dtype, layout->row_elems * (size_t)fsdp_comm_rank(comm));
 }
 
-enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
-                                    struct fsdp_comm *comm, const float *row, void *gathered,
-                                    struct device_stream *stream, struct fsdp_err *err)
+enum fsdp_status param_group_find_amax(const struct param_group *group, struct device *device,
+                                       struct fsdp_comm *comm, struct fsdp_comm *tensor, const float *row,
+                                       float *amax, struct device_stream *stream, struct fsdp_err *err)
 {
     const struct plan_group *layout = layout_of(group);
-    const void *send = row;
+    const size_t n = (size_t)layout->n_coded;
+    enum fsdp_status status = FSDP_OK;
 
-    if (layout->param_dtype != FSDP_F32) {
-        void *own = param_group_gathered_row(group, comm, gathered);
+    device->ops->fill_zero(stream, amax, n * sizeof *amax);
+    for (int i = 0; i < layout->n_params; i++) {
+        const struct plan_param *param = param_of(group, i);
 
-        device->ops->cast(stream, own, layout->param_dtype, row, FSDP_F32, layout->row_elems, 1.0f, false);
-        send = own;
+        if (param->coded >= 0)
+            device->ops->amax(stream, &amax[param->coded], row + param->row_offset, param->chunk_elems);
     }
-    return all_gather(layout, comm, send, gathered, layout->row_elems, stream, err);
-}
-
-enum fsdp_status param_group_gather_slices(const struct param_group *group, struct fsdp_comm *part,
-                                           const void *slice, void *gathered, struct device_stream *stream,
-                                           struct fsdp_err *err)
-{
-    const struct plan_group *layout = layout_of(group);
-
-    return all_gather(layout, part, slice, gathered, layout->slice_row_elems, stream, err);
+    if (layout->W > 1)
+        status = fsdp_all_reduce(comm, amax, n, FSDP_F32, FSDP_MAX, stream, err);
+    return status == FSDP_OK && layout->amax_parts > 1
+               ? fsdp_all_reduce(tensor, amax, n, FSDP_F32, FSDP_MAX, stream, err)
+               : status;
 }
 
 /* Copies on their way to the device, as many at once as it takes in one piece of work. */
@@ -112,52 +110,155 @@ static void add_copy(struct copies *copies, void *to, enum fsdp_dtype to_dtype, 
     };
 }
 
-/* Rank `rank`'s part of a parameter, cut over n_ranks, between `part` and the whole tensor. */
-static void move_part(const struct plan_param *param, int n_ranks, int rank, char *part,
-                      enum fsdp_dtype part_dtype, char *whole, enum fsdp_dtype whole_dtype, bool to_whole,
-                      struct copies *copies)
+/* This rank's row as others read it: parameters in param_dtype, codes, and zeros to the row's end. */
+static void write_row(const struct param_group *group, struct device *device, const float *shards,
+                      const float *amax, char *row, struct device_stream *stream)
+{
+    const struct plan_group *layout = layout_of(group);
+    struct copies copies;
+    size_t end = 0;
+
+    begin_copies(&copies, device, stream, 1.0f);
+    for (int i = 0; i < layout->n_params; i++) {
+        const struct plan_param *param = param_of(group, i);
+        const float *shard = shards + param->row_offset;
+        const size_t n = param->chunk_elems,
+                     bytes = n * (param->coded >= 0 ? 1 : fsdp_dtype_size(layout->param_dtype));
+
+        if (param->coded >= 0)
+            device->ops->encode(stream, (uint8_t *)row + param->gather_at, shard, FSDP_F32, n,
+                                &amax[param->coded]);
+        else
+            add_copy(&copies, row + param->gather_at, layout->param_dtype, shard, FSDP_F32, n);
+        end = param->gather_at + bytes > end ? param->gather_at + bytes : end;
+    }
+    make_copies(&copies);
+    device->ops->fill_zero(stream, row + end, layout->gather_row_bytes - end);
+}
+
+enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
+                                    struct fsdp_comm *comm, const float *row, const float *amax,
+                                    void *gathered, struct device_stream *stream, struct fsdp_err *err)
+{
+    const struct plan_group *layout = layout_of(group);
+    const int rank = layout->W > 1 ? fsdp_comm_rank(comm) : 0;
+    char *own = (char *)gathered + layout->gather_row_bytes * (size_t)rank;
+    const void *send = own;
+
+    if (layout->n_coded > 0)
+        write_row(group, device, row, amax, own, stream);
+    else if (layout->param_dtype != FSDP_F32)
+        device->ops->cast(stream, own, layout->param_dtype, row, FSDP_F32, layout->row_elems, 1.0f, false);
+    else
+        send = row;
+    return layout->W > 1 ? all_gather(layout, comm, send, gathered, layout->gather_row_bytes, stream, err)
+                         : FSDP_OK;
+}
+
+enum fsdp_status param_group_gather_slices(const struct param_group *group, struct fsdp_comm *part,
+                                           const void *slice, void *gathered, struct device_stream *stream,
+                                           struct fsdp_err *err)
+{
+    const struct plan_group *layout = layout_of(group);
+
+    return all_gather(layout, part, slice, gathered, layout->slice_row_bytes, stream, err);
+}
+
+/* A rank's part of a parameter in a row: elements of `dtype`, or codes where amax is not NULL. */
+struct part {
+    char *at;
+    enum fsdp_dtype dtype;
+    const float *amax;
+};
+
+static struct part part_at(const struct plan_param *param, char *at, enum fsdp_dtype dtype, const float *amax)
+{
+    return (struct part){ .at = at, .dtype = dtype, .amax = param->coded >= 0 ? &amax[param->coded] : NULL };
+}
+
+static size_t part_size(const struct part *part)
+{
+    return part->amax != NULL ? 1 : fsdp_dtype_size(part->dtype);
+}
+
+/* Rank `rank`'s part of a parameter, cut over n_ranks, into the whole tensor. */
+static void part_to_whole(const struct plan_param *param, int n_ranks, int rank, struct part part,
+                          char *whole, enum fsdp_dtype dtype, struct copies *copies)
 {
     const struct layout_cut cut = cut_of(param);
 
     for (size_t i = 0; i < cut.outer; i++) {
         const struct layout_piece piece = layout_piece_of(&cut, n_ranks, rank, i);
-        char *in_part = part + piece.shard_at * fsdp_dtype_size(part_dtype);
-        char *in_whole = whole + piece.whole_at * fsdp_dtype_size(whole_dtype);
+        const char *from = part.at + piece.shard_at * part_size(&part);
+        char *to = whole + piece.whole_at * fsdp_dtype_size(dtype);
 
-        if (to_whole)
-            add_copy(copies, in_whole, whole_dtype, in_part, part_dtype, piece.n_elems);
+        if (piece.n_elems > 0 && part.amax != NULL)
+            copies->device->ops->decode(copies->stream, to, dtype, (const uint8_t *)from, piece.n_elems,
+                                        part.amax);
         else
-            add_copy(copies, in_part, part_dtype, in_whole, whole_dtype, piece.n_elems);
+            add_copy(copies, to, dtype, from, part.dtype, piece.n_elems);
+    }
+}
+
+/* The same the other way. */
+static void part_of_whole(const struct plan_param *param, int n_ranks, int rank, struct part part,
+                          const char *whole, struct copies *copies)
+{
+    const struct layout_cut cut = cut_of(param);
+
+    for (size_t i = 0; i < cut.outer; i++) {
+        const struct layout_piece piece = layout_piece_of(&cut, n_ranks, rank, i);
+        const char *from = whole + piece.whole_at * fsdp_dtype_size(part.dtype);
+        char *to = part.at + piece.shard_at * part_size(&part);
+
+        if (piece.n_elems > 0 && part.amax != NULL)
+            copies->device->ops->encode(copies->stream, (uint8_t *)to, from, part.dtype, piece.n_elems,
+                                        part.amax);
+        else
+            add_copy(copies, to, part.dtype, from, part.dtype, piece.n_elems);
     }
 }
 
 void param_group_slice(const struct param_group *group, struct device *device,
-                       void *const whole[PLAN_N_PARTS], int rank, void *slice, struct device_stream *stream)
+                       void *const whole[PLAN_N_PARTS], int rank, const float *amax, void *slice,
+                       struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
     const enum fsdp_dtype dtype = layout->param_dtype;
     struct copies copies;
 
     begin_copies(&copies, device, stream, 1.0f);
-    device->ops->fill_zero(stream, slice, layout->slice_row_elems * fsdp_dtype_size(dtype));
+    device->ops->fill_zero(stream, slice, layout->slice_row_bytes);
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
 
-        move_part(param, layout->k, rank, elem(slice, dtype, param->slice_offset), dtype,
-                  elem(whole[param->part], dtype, param->whole_offset), dtype, false, &copies);
+        part_of_whole(param, layout->k, rank, part_at(param, (char *)slice + param->slice_at, dtype, amax),
+                      elem(whole[param->part], dtype, param->whole_offset), &copies);
     }
     make_copies(&copies);
 }
 
+/* Where `rank`'s part of a parameter is in what was gathered; in the shards where nothing was. */
+static struct part gathered_part(const struct param_group *group, const struct plan_param *param,
+                                 const void *gathered, int n_rows, int rank, const float *row,
+                                 const float *amax)
+{
+    const struct plan_group *layout = layout_of(group);
+    const bool slices = n_rows != layout->W;
+    const size_t row_bytes = slices ? layout->slice_row_bytes : layout->gather_row_bytes;
+    char *rows = (char *)(uintptr_t)gathered; /* read only */
+
+    if (gathered == NULL)
+        return (struct part){ .at = (char *)(uintptr_t)(row + param->row_offset), .dtype = FSDP_F32 };
+    return part_at(param, rows + row_bytes * (size_t)rank + (slices ? param->slice_at : param->gather_at),
+                   layout->param_dtype, amax);
+}
+
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
-                        int n_rows, const float *row, void *const whole[PLAN_N_PARTS],
+                        int n_rows, const float *row, const float *amax, void *const whole[PLAN_N_PARTS],
                         struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
-    const enum fsdp_dtype from = gathered != NULL ? layout->param_dtype : FSDP_F32;
-    const void *rows = gathered != NULL ? gathered : row;
-    const bool slices = n_rows != layout->W;
-    const size_t row_elems = slices ? layout->slice_row_elems : layout->row_elems;
     struct copies copies;
 
     begin_copies(&copies, device, stream, 1.0f);
@@ -165,11 +266,9 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
         const struct plan_param *param = param_of(group, i);
 
         for (int rank = 0; rank < n_rows; rank++)
-            move_part(param, n_rows, rank,
-                      elem(rows, from,
-                           row_elems * (size_t)rank + (slices ? param->slice_offset : param->row_offset)),
-                      from, elem(whole[param->part], layout->param_dtype, param->whole_offset),
-                      layout->param_dtype, true, &copies);
+            part_to_whole(param, n_rows, rank, gathered_part(group, param, gathered, n_rows, rank, row, amax),
+                          elem(whole[param->part], layout->param_dtype, param->whole_offset),
+                          layout->param_dtype, &copies);
     }
     make_copies(&copies);
 }

@@ -44,6 +44,7 @@ static struct fsdp_mixed_precision_policy precision_of(const struct job *job)
         .reduce_dtype = job->parallel.reduce_dtype == JOB_BFLOAT16 ? FSDP_BF16 : FSDP_F32,
         .output_dtype = outputs[job->parallel.output_dtype],
         .cast_forward_inputs = job->parallel.cast_forward_inputs,
+        .float8_gather = job->parallel.float8_gather,
     };
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "shard_runtime/device/cpu_float8.h"
 #include "tests/emulation/cases.h"
 
 TestSuite(emulated_fp8, .fini = cases_end);
@@ -18,12 +19,12 @@ static double value_of(unsigned code)
 Test(emulated_fp8, every_code_is_read)
 {
     uint8_t codes[256];
-    float scale = 1, out[256];
+    float amax = 448, out[256];
 
     for (unsigned i = 0; i < 256; i++)
         codes[i] = (uint8_t)i;
 
-    cr_assert_eq(kernel_fp8_dequantise(NULL, codes, 256, &scale, out, FSDP_F32), 0);
+    cr_assert_eq(kernel_fp8_dequantise(NULL, codes, 256, &amax, out, FSDP_F32), 0);
 
     for (unsigned i = 0; i < 256; i++)
         cr_assert(isnan(value_of(i)) ? isnan(out[i]) : (double)out[i] == value_of(i), "code %02x is %g", i,
@@ -34,7 +35,7 @@ Test(emulated_fp8, every_code_is_read)
 Test(emulated_fp8, rounds_to_nearest_even_everywhere)
 {
     enum { N = 0x7e * 8 };
-    float in[N], amax = 448, scale;
+    float in[N], amax = 448;
     uint8_t expected[N], out[N];
 
     for (unsigned code = 0, at = 0; code < 0x7e; code++) {
@@ -51,9 +52,8 @@ Test(emulated_fp8, rounds_to_nearest_even_everywhere)
         }
     }
 
-    cr_assert_eq(kernel_fp8_quantise(NULL, in, N, FSDP_F32, &amax, &scale, out), 0);
+    cr_assert_eq(kernel_fp8_quantise(NULL, in, N, FSDP_F32, &amax, out), 0);
 
-    cr_assert_float_eq(scale, 1, 0);
     for (int i = 0; i < N; i++)
         cr_assert_eq(out[i], expected[i], "%.9g is %02x, not %02x", (double)in[i], out[i], expected[i]);
 }
@@ -62,17 +62,18 @@ Test(emulated_fp8, clamps_what_is_too_large_and_keeps_nan)
 {
     const float in[] = { 449, 1e30f, INFINITY, -INFINITY, NAN };
     const uint8_t expected[] = { 0x7e, 0x7e, 0x7e, 0xfe, 0x7f };
-    float amax = 448, scale;
+    float amax = 448;
     uint8_t out[5];
 
-    cr_assert_eq(kernel_fp8_quantise(NULL, in, 5, FSDP_F32, &amax, &scale, out), 0);
+    cr_assert_eq(kernel_fp8_quantise(NULL, in, 5, FSDP_F32, &amax, out), 0);
 
     for (int i = 0; i < 5; i++)
         cr_assert_eq(out[i] & (i == 4 ? 0x7f : 0xff), expected[i], "%g is %02x", (double)in[i], out[i]);
 }
 
 struct tensor_case {
-    struct operand x, amax, scale, codes, back; /* codes: as float32, four to each */
+    struct operand x, amax, codes, back,
+        other; /* codes: as float32, four to each; back and other: of either dtype */
 };
 
 static void run_round_trip(void *context)
@@ -81,52 +82,85 @@ static void run_round_trip(void *context)
     const size_t n = c->x.n_elems;
 
     cr_assert_eq(kernel_fp8_amax(NULL, c->x.data, n, c->x.dtype, c->amax.data), 0);
-    cr_assert_eq(
-        kernel_fp8_quantise(NULL, c->x.data, n, c->x.dtype, c->amax.data, c->scale.data, c->codes.data), 0);
-    cr_assert_eq(kernel_fp8_dequantise(NULL, c->codes.data, n, c->scale.data, c->back.data, c->x.dtype), 0);
+    cr_assert_eq(kernel_fp8_quantise(NULL, c->x.data, n, c->x.dtype, c->amax.data, c->codes.data), 0);
+    cr_assert_eq(kernel_fp8_dequantise(NULL, c->codes.data, n, c->amax.data, c->back.data, c->back.dtype), 0);
+    cr_assert_eq(kernel_fp8_dequantise(NULL, c->codes.data, n, c->amax.data, c->other.data, c->other.dtype),
+                 0);
 }
 
-Test(emulated_fp8, a_tensor_survives_within_a_sixteenth)
+/* Bit for bit: what ranks on either device gather must be one model. */
+Test(emulated_fp8, a_tensor_is_what_it_is_on_the_cpu)
 {
     static const size_t sizes[] = { 1, 5, 255, 3000 };
+    static const float deviations[] = { 30.0f, 0.02f, 1e-33f, 1e37f };
+    static float wide[3000], wide_back[3000];
+    static uint16_t half_back[3000];
+    static uint8_t codes[3000];
 
-    for (size_t v = 0; v < 8; v++) {
+    for (size_t v = 0; v < 32; v++) {
         const size_t n = sizes[v % 4];
         struct tensor_case c;
-        struct operand *outputs[] = { &c.amax, &c.scale, &c.codes, &c.back };
+        struct operand *outputs[] = { &c.amax, &c.codes, &c.back, &c.other };
+        float amax = 0;
 
-        c.x = operand_random(v / 4 ? FSDP_BF16 : FSDP_F32, n, v, 30.0f);
+        c.x = operand_random(v / 4 % 2 ? FSDP_BF16 : FSDP_F32, n, v, deviations[v / 8]);
         c.amax = operand_random(FSDP_F32, 1, 0, 0.0f);
         ((float *)c.amax.data)[0] = 0;
-        c.scale = operand_empty(FSDP_F32, 1);
         c.codes = operand_empty(FSDP_F32, (n + 3) / 4);
-        c.back = operand_empty(c.x.dtype, n);
+        c.back = operand_empty(FSDP_F32, n);
+        c.other = operand_empty(FSDP_BF16, n);
 
         under_schedules(run_round_trip, &c, outputs, 4);
 
-        cr_assert_eq((double)c.amax.values[0], largest_of(c.x.values, n));
-        cr_assert_eq(c.scale.values[0], c.amax.values[0] / 448.0f);
-        /* 3 bits of mantissa: half a unit is a sixteenth of the number; below 2^-6 it is 2^-10 of the scale. */
-        for (size_t i = 0; i < n; i++)
-            cr_assert(fabs((double)c.back.values[i] - (double)c.x.values[i]) <=
-                          fabs((double)c.x.values[i]) * (1.0 / 16 + 0.005) +
-                              (double)c.scale.values[0] * 0x1p-10,
-                      "%g came back as %g", (double)c.x.values[i], (double)c.back.values[i]);
+        memcpy(wide, c.x.values, n * sizeof *wide);
+        cpu_float8_amax(&amax, wide, n);
+        cpu_float8_encode(codes, c.x.data, c.x.dtype, n, &amax);
+        cpu_float8_decode(wide_back, FSDP_F32, codes, n, &amax);
+        cpu_float8_decode(half_back, FSDP_BF16, codes, n, &amax);
+        cr_assert(c.amax.values[0] == amax && (double)amax == largest_of(c.x.values, n));
+        cr_assert_eq(memcmp(c.codes.data, codes, n), 0, "codes of %zu, case %zu", n, v);
+        cr_assert_eq(memcmp(c.back.data, wide_back, n * sizeof *wide_back), 0, "float32 of %zu, case %zu", n,
+                     v);
+        cr_assert_eq(memcmp(c.other.data, half_back, n * sizeof *half_back), 0, "bfloat16 of %zu, case %zu",
+                     n, v);
         cases_end();
     }
 }
 
-Test(emulated_fp8, zeros_have_scale_1_and_a_nan_is_seen)
+/* Every code under every kind of scale: tiny, none, not finite. */
+Test(emulated_fp8, every_code_is_decoded_as_on_the_cpu)
 {
-    float zeros[3] = { 0, -0.0f, 0 }, amax = 0, scale;
+    const float sizes[] = { 0, 1e-45f, 1e-38f, 0.3f, 448, 3.4e38f, INFINITY };
+    uint8_t codes[256];
+    uint16_t half[256], want_half[256];
+    float out[256], want[256];
+
+    for (unsigned i = 0; i < 256; i++)
+        codes[i] = (uint8_t)i;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        cr_assert_eq(kernel_fp8_dequantise(NULL, codes, 256, &sizes[s], out, FSDP_F32), 0);
+        cr_assert_eq(kernel_fp8_dequantise(NULL, codes, 256, &sizes[s], half, FSDP_BF16), 0);
+        cpu_float8_decode(want, FSDP_F32, codes, 256, &sizes[s]);
+        cpu_float8_decode(want_half, FSDP_BF16, codes, 256, &sizes[s]);
+
+        cr_assert_eq(memcmp(out, want, sizeof out), 0, "largest %g", (double)sizes[s]);
+        cr_assert_eq(memcmp(half, want_half, sizeof half), 0, "largest %g", (double)sizes[s]);
+    }
+}
+
+Test(emulated_fp8, zeros_stay_zeros_and_what_is_not_finite_counts_as_infinity)
+{
+    float zeros[3] = { 0, -0.0f, 0 }, amax = 0;
     uint8_t codes[3];
 
     cr_assert_eq(kernel_fp8_amax(NULL, zeros, 3, FSDP_F32, &amax), 0);
-    cr_assert_eq(kernel_fp8_quantise(NULL, zeros, 3, FSDP_F32, &amax, &scale, codes), 0);
-    cr_assert_eq(scale, 1);
-    cr_assert_eq(codes[1], 0x80);
+    cr_assert_eq(kernel_fp8_quantise(NULL, zeros, 3, FSDP_F32, &amax, codes), 0);
+    cr_assert(amax == 0 && codes[0] == 0 && codes[1] == 0x80);
 
-    zeros[1] = NAN;
-    cr_assert_eq(kernel_fp8_amax(NULL, zeros, 3, FSDP_F32, &amax), 0);
-    cr_assert(isnan(amax));
+    for (int i = 0; i < 2; i++) {
+        zeros[1] = i == 0 ? NAN : -INFINITY;
+        amax = 0;
+        cr_assert_eq(kernel_fp8_amax(NULL, zeros, 3, FSDP_F32, &amax), 0);
+        cr_assert(isinf(amax));
+    }
 }

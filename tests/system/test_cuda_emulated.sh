@@ -28,6 +28,22 @@ like "momentum" 1e-5 momentum --set optimizer.kind=sgd --set optimizer.momentum=
 like "replicas" 1e-5 replicas --set parallel.replicate=2
 like "bfloat16" 1e-2 bf16 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
 
+# Gathers in float8: the codes of the first step are the cpu's, bit for bit. Later a weight whose last bits differ may take the
+# next code, a sixteenth of it off. A world of one has the codes of a world of two.
+export FSDP_EMULATED_CAPABILITY=89
+like "float8" 2e-2 float8 --set parallel.float8_gather=true
+like "float8 to bfloat16, slices" 2e-2 float8-bf16 --set parallel.float8_gather=true --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
+first() { losses "$1" | head -n 1; }
+near() { # TITLE A B: of the first step, as `same`
+  check_eq "$1" "near" "$(paste <(first "$2") <(first "$3") | awk 'function far(a, b) { return a - b > 1e-5 * b || b - a > 1e-5 * b } { print far($2, $5) || far($3, $6) ? "far: " $0 : "near" }')"
+}
+near "float8: the first step is the cpu's" cpu-float8 cuda-float8
+check "float8 of one rank" train float8-1 cuda 1 --set parallel.float8_gather=true --set train.batch=4
+near "float8 of one rank: the first step is that of two" cuda-float8 float8-1
+unset FSDP_EMULATED_CAPABILITY
+train float8-old cuda 1 --set parallel.float8_gather=true
+check_match "float8 on an older GPU is refused" 'in float8: device 0 \(emulated\) has compute capability 8.0: float8 needs at least 8.9' "$(cat float8-old.out)"
+
 # A checkpoint is a checkpoint: from one device to the other, at another world size.
 go_on() { # FROM TO RANKS DEVICE
   mkdir -p "$2" && cp -r "$1/run" "$2/" && train "$2" "$4" "$3" --set train.steps=6

@@ -1,6 +1,7 @@
 /*
  * float8 e4m3 (Micikevicius et al., "FP8 formats for deep learning", 2022): 1 sign, 4 exponent bits of bias 7, 3 of
- * mantissa, no infinity, NaN is 7f and ff, largest 448. Converted by whole numbers, the same on every GPU and host.
+ * mantissa, no infinity, NaN is 7f and ff, largest 448. Converted by whole numbers, the same bits on every GPU and, as
+ * core/e4m3.h has it, on the host. The scale of a tensor is taken from its largest size wherever it is needed.
  */
 #include <math.h>
 
@@ -11,6 +12,8 @@ namespace
 {
 
 constexpr float E4M3_LARGEST = 448.0f;
+constexpr float SMALLEST_SCALE = 0x1p-100f;
+constexpr unsigned INFINITY_BITS = 0x7f800000u, NAN_BITS = 0x7fc00000u;
 constexpr unsigned AMAX_BLOCKS = 512;
 
 __device__ uint8_t e4m3_of(float value)
@@ -30,21 +33,21 @@ __device__ uint8_t e4m3_of(float value)
     return static_cast<uint8_t>(sign | (magnitude - ((127u - 7u) << 3)));
 }
 
+/* Of a code that is no NaN. */
 __device__ float e4m3_value(uint8_t code)
 {
     const unsigned exponent = code >> 3 & 15u, mantissa = code & 7u;
     float size;
 
-    if ((code & 0x7fu) == 0x7fu)
-        size = float_of(0x7fc00000u);
-    else if (exponent == 0)
+    if (exponent == 0)
         size = static_cast<float>(mantissa) * 0.001953125f; /* 2^-9 */
     else
         size = float_of((exponent + 127u - 7u) << 23 | mantissa << 20);
     return (code & 0x80u) != 0 ? -size : size;
 }
 
-/* As whole numbers, sizes are in the floats' order, and a NaN is above all: the order of atomics shows in no bit. */
+/* As whole numbers, sizes are in the floats' order; from infinity on all are infinity: the order of atomics shows in no
+ * bit, and a maximum over ranks, which may pass over a NaN, loses nothing. */
 template <class T>
 __global__ void __launch_bounds__(FLAT_THREADS) largest_size(const T *x, size_t n_elems, float *amax)
 {
@@ -56,6 +59,7 @@ __global__ void __launch_bounds__(FLAT_THREADS) largest_size(const T *x, size_t 
 
         largest = size > largest ? size : largest;
     }
+    largest = largest > INFINITY_BITS ? INFINITY_BITS : largest;
     for (int mask = WARP / 2; mask > 0; mask /= 2) {
         const unsigned other = warp_xor(largest, mask);
 
@@ -67,29 +71,45 @@ __global__ void __launch_bounds__(FLAT_THREADS) largest_size(const T *x, size_t 
 
 __device__ __forceinline__ float scale_of(float amax)
 {
-    return amax == 0.0f ? 1.0f : amax / E4M3_LARGEST;
+    const float scale = amax / E4M3_LARGEST;
+
+    return scale > SMALLEST_SCALE ? scale : SMALLEST_SCALE;
+}
+
+/* The one quiet NaN, whatever arithmetic or conversion of this machine would make of it. */
+__device__ __forceinline__ void store_nan(float *to)
+{
+    *to = float_of(NAN_BITS);
+}
+
+__device__ __forceinline__ void store_nan(bf16 *to)
+{
+    to->bits = static_cast<uint16_t>(NAN_BITS >> 16);
 }
 
 template <class T>
-__global__ void __launch_bounds__(FLAT_THREADS) quantise(const T *x, size_t n_elems, const float *amax, float *scale,
-                                                         uint8_t *out)
+__global__ void __launch_bounds__(FLAT_THREADS) quantise(const T *x, size_t n_elems, const float *amax, uint8_t *out)
 {
-    const float unit = scale_of(*amax);
+    const float scale = scale_of(*amax);
     const size_t first = (static_cast<size_t>(blockIdx.x) * FLAT_THREADS + threadIdx.x) * 4;
 
-    if (first == 0)
-        *scale = unit;
     for (size_t i = first; i < first + 4 && i < n_elems; i++)
-        out[i] = e4m3_of(widen(x[i]) / unit);
+        out[i] = e4m3_of(widen(x[i]) / scale);
 }
 
 template <class T>
-__global__ void __launch_bounds__(FLAT_THREADS) dequantise(const uint8_t *x, size_t n_elems, const float *scale, T *out)
+__global__ void __launch_bounds__(FLAT_THREADS) dequantise(const uint8_t *x, size_t n_elems, const float *amax, T *out)
 {
+    const float scale = scale_of(*amax);
+    const bool is_finite = bits_of(*amax) < INFINITY_BITS;
     const size_t first = (static_cast<size_t>(blockIdx.x) * FLAT_THREADS + threadIdx.x) * 4;
 
-    for (size_t i = first; i < first + 4 && i < n_elems; i++)
-        narrow(times(e4m3_value(x[i]), *scale), &out[i]);
+    for (size_t i = first; i < first + 4 && i < n_elems; i++) {
+        if (is_finite && (x[i] & 0x7fu) != 0x7fu)
+            narrow(times(e4m3_value(x[i]), scale), &out[i]);
+        else
+            store_nan(&out[i]);
+    }
 }
 
 } // namespace
@@ -108,18 +128,19 @@ int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, e
 }
 
 int kernel_fp8_quantise(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype,
-                        const float *amax, float *scale, uint8_t *out)
+                        const float *amax, uint8_t *out)
 {
     return by_dtype(dtype, [&](auto type) {
         using T = decltype(type);
 
-        /* Without an element, the scale is still wanted. */
-        return LAUNCH(quantise<T>, blocks_of(n_elems > 0 ? n_elems : 1, FLAT_THREADS * 4), FLAT_THREADS, 0, stream,
-                      static_cast<const T *>(x), n_elems, amax, scale, out);
+        if (n_elems == 0)
+            return static_cast<int>(KERNEL_OK);
+        return LAUNCH(quantise<T>, blocks_of(n_elems, FLAT_THREADS * 4), FLAT_THREADS, 0, stream,
+                      static_cast<const T *>(x), n_elems, amax, out);
     });
 }
 
-int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *scale, void *out,
+int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *amax, void *out,
                           enum fsdp_dtype dtype)
 {
     return by_dtype(dtype, [&](auto type) {
@@ -127,7 +148,7 @@ int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n
 
         if (n_elems == 0)
             return static_cast<int>(KERNEL_OK);
-        return LAUNCH(dequantise<T>, blocks_of(n_elems, FLAT_THREADS * 4), FLAT_THREADS, 0, stream, x, n_elems, scale,
+        return LAUNCH(dequantise<T>, blocks_of(n_elems, FLAT_THREADS * 4), FLAT_THREADS, 0, stream, x, n_elems, amax,
                       static_cast<T *>(out));
     });
 }

@@ -231,17 +231,17 @@ int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, do
 
 /* --- float8 (e4m3, no infinity, largest 448), one scale a tensor ----------------------------------------------- */
 
-/** *amax = max(*amax, largest |x|): the caller zeroes it first. NaN stays NaN. Exact. */
+/** *amax = max(*amax, largest |x|): the caller zeroes it first. What is not finite counts as infinity. Exact. */
 int kernel_fp8_amax(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype,
                     float *amax);
 /**
- * out[i] = e4m3(x[i] / *scale), to nearest even, beyond 448 clamped (NaN stays NaN); *scale = *amax / 448, or 1
- * where amax is 0, is written too. Exact.
+ * out[i] = e4m3(x[i] / scale), to nearest even, beyond 448 clamped (NaN stays NaN), with scale = max(*amax / 448, 2^-100).
+ * Exact.
  */
 int kernel_fp8_quantise(struct CUstream_st *stream, const void *x, size_t n_elems, enum fsdp_dtype dtype,
-                        const float *amax, float *scale, uint8_t *out);
-/** out[i] = x[i] * *scale, of `dtype`. Exact. */
-int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *scale,
+                        const float *amax, uint8_t *out);
+/** out[i] = x[i] * scale, of `dtype`; NaN throughout where *amax is not finite. Exact. */
+int kernel_fp8_dequantise(struct CUstream_st *stream, const uint8_t *x, size_t n_elems, const float *amax,
                           void *out, enum fsdp_dtype dtype);
 
 #ifdef __cplusplus

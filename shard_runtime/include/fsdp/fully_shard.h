@@ -47,9 +47,17 @@ struct fsdp_mixed_precision_policy {
     int reduce_dtype;         /* of the reduction of gradients; FSDP_DTYPE_NONE: param_dtype */
     int output_dtype;         /* what the module's output is cast to; FSDP_DTYPE_NONE: as it was computed */
     bool cast_forward_inputs; /* cast the module's input to param_dtype */
+    /**
+     * Gather the weights of linears and conv1ds in float8 e4m3, one byte an element, with one scale a tensor: its largest
+     * size, over all shards, is 448. They are decoded to param_dtype as they are copied out. All else of the module, such
+     * as norms, biases, embeddings and what is tied to one, is gathered in param_dtype. The largest sizes are agreed on
+     * once a micro-step by an all-reduce of a float a weight.
+     * On a GPU of compute capability below 8.9 fsdp_model_create() refuses it (FSDP_ERR_UNSUPPORTED).
+     */
+    bool float8_gather;
 };
 
-/** MixedPrecisionPolicy(): no dtypes, inputs cast. */
+/** MixedPrecisionPolicy(): no dtypes, inputs cast, no float8. */
 FSDP_API struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void);
 
 struct fsdp_fully_shard_options {
@@ -168,9 +176,9 @@ FSDP_API void fsdp_module_set_all_reduce_hook(struct fsdp_module *module, fsdp_a
 /**
  * set_custom_all_gather, set_custom_reduce_scatter: called in place of fsdp_all_gather() and fsdp_reduce_scatter() for a unit's
  * parameters and gradients, with what these are given: `group` is the unit's, over which all of its ranks call at once;
- * `recv` may be block `rank` of `send`, and `send` that of `recv`. The buffers are the plan's. Not called where one rank shards.
- * An error ends the step. Where communication overlaps with kernels they are called on the thread of communication, which must
- * enter no OpenMP.
+ * `recv` may be block `rank` of `send`, and `send` that of `recv`. The buffers are the plan's; rows of a unit that gathers in
+ * float8 are bytes, FSDP_U8. Not called where one rank shards. An error ends the step. Where communication overlaps with
+ * kernels they are called on the thread of communication, which must enter no OpenMP.
  */
 typedef enum fsdp_status (*fsdp_all_gather_fn)(struct fsdp_comm *group, const void *send, void *recv,
                                                size_t n_elems, enum fsdp_dtype dtype,

@@ -180,8 +180,12 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
+    const int capability = (int)setting("FSDP_EMULATED_CAPABILITY", 80); /* ten times it */
+
     (void)device;
-    *properties = (struct cudaDeviceProp){ .name = "emulated", .major = 8, .multiProcessorCount = 4 };
+    *properties = (struct cudaDeviceProp){
+        .name = "emulated", .major = capability / 10, .minor = capability % 10, .multiProcessorCount = 4
+    };
     return cudaSuccess;
 }
 

@@ -45,6 +45,7 @@ struct way {
     bool own_reduce_group;
     bool keeps_unused;             /* where the case skips: unused parameters are not reduced all the same */
     int param_dtype, reduce_dtype; /* both 0: none (FSDP_F32 is 0 too, and the same) */
+    bool float8;                   /* weights of products are gathered so */
     enum fsdp_overlap overlap;     /* FSDP_OVERLAP_AUTO: off */
     int slow;                      /* SLOW_* */
     enum sabotage sabotage;

@@ -197,6 +197,7 @@ void case_shard(struct fsdp_module *root, const struct reference *r, const struc
         policy.param_dtype = way->param_dtype;
         policy.reduce_dtype = way->reduce_dtype;
     }
+    policy.float8_gather = way->float8;
     shard_children(root, r, way, &options);
     if (way->auto_root)
         options.reshard_after_forward = FSDP_RESHARD_AUTO;

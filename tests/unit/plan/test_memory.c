@@ -96,13 +96,15 @@ static struct fsdp_module *random_model(struct dice *dice)
     struct fsdp_module *root = fsdp_module_create(root_forward, dice);
 
     for (int i = 0; i < dice->n_units; i++) {
+        struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
         const struct fsdp_fully_shard_options options = { .reshard_after_forward =
                                                               (enum fsdp_reshard)roll(dice, 3),
-                                                          .offload_policy =
-                                                              (enum fsdp_offload)roll(dice, 2) };
+                                                          .offload_policy = (enum fsdp_offload)roll(dice, 2),
+                                                          .mp_policy = &mp };
         struct fsdp_module *unit =
             fsdp_module_add(root, (char[]){ (char)('a' + i), '\0' }, unit_forward, dice);
 
+        mp.float8_gather = roll(dice, 3) == 0;
         add_operations(unit);
         cr_assert(fsdp_fully_shard(unit, &options, NULL) == FSDP_OK);
         fsdp_module_set_reshard_after_backward(unit, roll(dice, 2) == 0, false);

@@ -221,10 +221,9 @@ Test(plan_schedule, slices_are_gathered_from_in_the_order_of_a_full_reshard)
             if (group == NULL)
                 continue;
             cr_expect(entry->k == (entry->slice >= 0 ? k : W));
-            cr_expect(
-                plan.buffers[entry->gathered].size_bytes ==
-                (entry->slice >= 0 ? group->slice_row_elems * (size_t)k : group->row_elems * (size_t)W) *
-                    sizeof(float));
+            cr_expect(plan.buffers[entry->gathered].size_bytes ==
+                      (entry->slice >= 0 ? group->slice_row_bytes * (size_t)k
+                                         : group->row_elems * (size_t)W * sizeof(float)));
         }
         plan_fini(&plan);
         graph_fini(&graph);

@@ -143,7 +143,7 @@ Test(plan_traffic, a_slice_is_gathered_over_its_own_ranks)
         for (int g = 0; g < planned.plan.n_groups; g++) {
             const struct plan_group *group = &planned.plan.groups[g];
 
-            want += 4 * ((W - 1) * group->row_elems + (k - 1) * group->slice_row_elems);
+            want += 4 * (W - 1) * group->row_elems + (k - 1) * group->slice_row_bytes;
         }
         cr_assert(traffic.all_gather.sent_bytes == want && traffic.all_gather.n_calls == 8, "W %d k %d",
                   (int)W, (int)k);

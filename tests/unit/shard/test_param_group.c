@@ -1,12 +1,14 @@
 /*
  * A group's copies over a grid of rows, worlds and dtypes: what is gathered becomes the whole parameters, what is
- * packed is cut as the shards are, and nothing but padding is between.
+ * packed is cut as the shards are, and nothing but padding is between. In float8 too, and over fewer ranks.
  */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/core/e4m3.h"
 #include "shard_runtime/device/cpu_cast.h"
 #include "shard_runtime/shard/layout.h"
 #include "shard_runtime/shard/param_group.h"
@@ -28,17 +30,21 @@ static int along_columns(const char *name, int n_dims, const size_t *shape, void
     return n_dims > 1 ? 1 : 0;
 }
 
-/* `columns` 0: along rows. */
+/* `columns` 0: along rows. k 0: nothing is kept between forward and backward. */
 static void lay_out(struct laid_out *l, size_t rows, size_t columns, size_t other, int W,
-                    enum fsdp_dtype param, enum fsdp_dtype reduce)
+                    enum fsdp_dtype param, enum fsdp_dtype reduce, bool float8, int k)
 {
     struct fsdp_mixed_precision_policy precision = fsdp_mixed_precision_defaults();
-    const struct fsdp_fully_shard_options options = { .mp_policy = &precision,
-                                                      .shard_placement_fn =
-                                                          columns > 0 ? along_columns : NULL };
+    const struct fsdp_fully_shard_options options = {
+        .mp_policy = &precision,
+        .reshard_after_forward = k > 0 ? FSDP_RESHARD_TO : FSDP_RESHARD_AUTO,
+        .reshard_size = k,
+        .shard_placement_fn = columns > 0 ? along_columns : NULL,
+    };
 
     precision.param_dtype = (int)param;
     precision.reduce_dtype = (int)reduce;
+    precision.float8_gather = float8;
     *l = (struct laid_out){ .root = fsdp_linear(fsdp_module_create(NULL, NULL), "unit",
                                                 columns > 0 ? columns : 3, rows, true) };
     fsdp_module_add_parameter(l->root, "other", 1, &other, FSDP_INIT_ZEROS, NULL);
@@ -100,7 +106,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     struct param_group group;
     const struct plan_group *g;
 
-    lay_out(&l, rows, columns, 2 * rows - 1, W, param, reduce);
+    lay_out(&l, rows, columns, 2 * rows - 1, W, param, reduce, false, 0);
     g = &l.plan.groups[0];
     group = (struct param_group){ .layout = &l.plan, .shards = shards };
     cr_assert(g->row_elems * (size_t)W < MAX_ELEMS && plan_whole_bytes(g) < sizeof whole);
@@ -113,7 +119,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     }
 
     memset(whole, 0x5a, sizeof whole);
-    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W, shards,
+    param_group_unpack(&group, device, W > 1 ? gathered : NULL, W, shards, NULL,
                        (void *const[]){ whole, whole + plan_part_offset(g, PLAN_BOTH_WAYS) }, stream);
 
     for (int p = 0; p < l.plan.n_params; p++) {
@@ -140,6 +146,103 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
     take_down(&l);
 }
 
+/* --- float8 ---------------------------------------------------------------------------------------------- */
+
+/* The other ranks' rows are written where they would be gathered to. */
+static enum fsdp_status leave_in_place(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
+                                       enum fsdp_dtype dtype, struct device_stream *stream, void *user,
+                                       struct fsdp_err *err)
+{
+    const struct plan_group *layout = user;
+
+    (void)stream;
+    (void)err;
+    cr_assert(dtype == FSDP_U8 && n_elems == layout->gather_row_bytes);
+    cr_assert((const char *)send == (char *)recv + n_elems * (size_t)group->rank);
+    return FSDP_OK;
+}
+
+/* What the whole parameters are: the weight by its codes, the rest as it is. */
+static void expect_decoded(const struct laid_out *l, const float *amax, const char *whole,
+                           enum fsdp_dtype dtype, const char *what)
+{
+    for (int p = 0; p < l->plan.n_params; p++) {
+        const struct plan_param *at = &l->plan.params[p];
+
+        cr_assert((at->coded == 0) == (p == 0), "the weight alone is coded");
+        for (size_t i = 0; i < at->parameter->n_elems; i++) {
+            float value = mark(p, i);
+            char rounded[sizeof value];
+
+            if (p == 0)
+                value = e4m3_value(e4m3_of_f32(value / e4m3_scale(*amax)), *amax);
+            cpu_cast_elems(rounded, dtype, &value, FSDP_F32, 1, 1.0f, false);
+            cr_assert(read_at(whole + plan_part_offset(&l->plan.groups[0], at->part), dtype,
+                              at->whole_offset + i) == read_at(rounded, dtype, 0),
+                      "%s: parameter %d [%zu]", what, p, i);
+        }
+    }
+}
+
+/* Every way to cut `whole` over k ranks and gather it from there gives it back. */
+static void check_slices(struct device *device, struct device_stream *stream, const struct laid_out *l,
+                         const struct param_group *group, const float *amax, void *const whole[PLAN_N_PARTS],
+                         enum fsdp_dtype dtype)
+{
+    static char rows[MAX_ELEMS * 4], again[MAX_ELEMS * 4];
+    const struct plan_group *g = &l->plan.groups[0];
+
+    memset(rows, 0x5a, sizeof rows);
+    memset(again, 0x5a, sizeof again);
+    for (int rank = 0; rank < g->k; rank++)
+        param_group_slice(group, device, whole, rank, amax, rows + g->slice_row_bytes * (size_t)rank, stream);
+    param_group_unpack(group, device, rows, g->k, NULL, amax,
+                       (void *const[]){ again, again + plan_part_offset(g, PLAN_BOTH_WAYS) }, stream);
+    expect_decoded(l, amax, again, dtype, "from slices");
+    cr_assert(rows[g->slice_row_bytes * (size_t)g->k] == 0x5a, "k %d: written behind the last row", g->k);
+}
+
+static void check_float8(struct device *device, struct device_stream *stream, size_t rows, size_t columns,
+                         int W, int k, enum fsdp_dtype param)
+{
+    static float shards[MAX_ELEMS];
+    static char gathered[MAX_ELEMS * 4], whole[MAX_ELEMS * 4];
+    struct fsdp_comm comm = { .size = W };
+    float amax = 0;
+    struct laid_out l;
+    struct param_group group;
+    const struct plan_group *g;
+    void *parts[PLAN_N_PARTS];
+    size_t codes, others;
+
+    lay_out(&l, rows, columns, 2 * rows - 1, W, param, FSDP_F32, true, k);
+    g = &l.plan.groups[0];
+    parts[PLAN_FORWARD_ONLY] = whole;
+    parts[PLAN_BOTH_WAYS] = whole + plan_part_offset(g, PLAN_BOTH_WAYS);
+    fsdp_module_set_custom_all_gather(l.root, leave_in_place, (void *)(uintptr_t)g);
+    group = (struct param_group){ .layout = &l.plan, .shards = shards };
+    codes = l.plan.params[0].chunk_elems;
+    others = g->row_elems - codes;
+    cr_assert(g->gather_row_bytes == (others * fsdp_dtype_size(param) + codes + 15) / 16 * 16);
+    for (size_t i = 0; i < l.plan.params[0].parameter->n_elems; i++)
+        amax = mark(0, i) > amax ? mark(0, i) : amax;
+    memset(gathered, 0x5a, sizeof gathered);
+    memset(whole, 0x5a, sizeof whole);
+
+    for (comm.rank = 0; comm.rank < W; comm.rank++) {
+        fill_shards(&l.plan, comm.rank, shards);
+        cr_assert(param_group_gather(&group, device, &comm, shards, &amax, gathered, stream, NULL) ==
+                  FSDP_OK);
+    }
+    param_group_unpack(&group, device, gathered, W, NULL, &amax, parts, stream);
+
+    expect_decoded(&l, &amax, whole, param, "gathered");
+    cr_assert(gathered[g->gather_row_bytes * (size_t)W] == 0x5a, "W %d: written behind the last row", W);
+    if (g->k > 0)
+        check_slices(device, stream, &l, &group, &amax, parts, param);
+    take_down(&l);
+}
+
 Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
 {
     static const enum fsdp_dtype dtypes[] = { FSDP_F32, FSDP_BF16 };
@@ -156,6 +259,26 @@ Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
                 for (size_t each = 1; each <= 3; each++)
                     check(&device, stream, rows, each * (size_t)W, W, dtypes[pair & 1], dtypes[pair >> 1]);
             }
+    device.ops->stream_destroy(stream);
+    device_close(&device);
+}
+
+Test(param_group, float8_is_gathered_over_rows_worlds_and_slices)
+{
+    static const enum fsdp_dtype dtypes[] = { FSDP_F32, FSDP_BF16 };
+    struct device_stream *stream;
+    struct device device;
+
+    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu", .local_rank = 0 }, NULL) ==
+              FSDP_OK);
+    cr_assert(device.ops->stream_create(&device, &stream, false, NULL) == FSDP_OK);
+    for (size_t rows = 1; rows <= MAX_ROWS; rows++)
+        for (int W = 1; W <= MAX_W; W++)
+            for (int k = 0; k <= W; k++)
+                for (int d = 0; d < 2 && (k == 0 || W % k == 0); d++) {
+                    check_float8(&device, stream, rows, 0, W, k, dtypes[d]);
+                    check_float8(&device, stream, rows, 2 * (size_t)W, W, k, dtypes[d]);
+                }
     device.ops->stream_destroy(stream);
     device_close(&device);
 }

@@ -104,7 +104,8 @@ Test(sharding, each_setting_reaches_its_groups_alone)
         "true\n"
         "      reshard_after_forward: 2\n      reshard_after_backward: false\n      gradient_sync: every\n"
         "      all_reduce: last\n      reduce_dtype: bfloat16\n      output_dtype: bfloat16\n"
-        "      cast_forward_inputs: false\n      activation_checkpoint: selective\n"
+        "      cast_forward_inputs: false\n      activation_checkpoint: selective\n      float8_gather: "
+        "true\n"
         "    - {modules: layers.*.feed_forward, activation_checkpoint: none}\n"
         "    - {modules: pos_embeddings, unshard_in_backward: false}\n");
     const struct unit_policy *own = &at(tree, "layers.1")->policy, *root = &tree->policy;
@@ -113,11 +114,15 @@ Test(sharding, each_setting_reaches_its_groups_alone)
     cr_expect(own->reshard_after_forward == FSDP_RESHARD_TO && own->reshard_size == 2);
     cr_expect(own->gradient_sync == UNIT_SYNC_EVERY && own->defers_all_reduce);
     cr_expect(own->precision.reduce_dtype == FSDP_BF16 && own->precision.output_dtype == FSDP_BF16 &&
-              !own->precision.cast_forward_inputs);
+              !own->precision.cast_forward_inputs && own->precision.float8_gather);
+    cr_expect(parameter_is_coded(parameter(tree, "layers.1.attention.wq", "weight")) &&
+              !parameter_is_coded(parameter(tree, "layers.0.attention.wq", "weight")) &&
+              !parameter_is_coded(parameter(tree, "layers.1.attention_norm", "weight")));
     cr_expect(root->divide_factor == 2.5 && !root->force_sum && !root->keep_after_backward);
     cr_expect(root->reshard_after_forward == FSDP_RESHARD_AUTO && root->gradient_sync == UNIT_SYNC_LAST &&
               !root->defers_all_reduce);
-    cr_expect(root->precision.reduce_dtype == FSDP_F32 && root->precision.cast_forward_inputs);
+    cr_expect(root->precision.reduce_dtype == FSDP_F32 && root->precision.cast_forward_inputs &&
+              !root->precision.float8_gather);
     cr_expect(own->reduce_buffers == 3 && root->reduce_buffers == 3);
     cr_expect(own->separate_reduces && root->separate_reduces);
     cr_expect(at(tree, "pos_embeddings")->policy.not_in_backward && !own->not_in_backward);
