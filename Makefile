@@ -126,10 +126,10 @@ $(BUILD)/obj/shard_runtime/device/cpu_float8.o: CFLAGS += -fno-trapping-math
 
 $(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC)) $(NODE_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(LIBS_JOB) $(LIBS_TLS) -lxxhash -lm
+	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(LIBS_JOB) -lxxhash -lm
 $(BUILD)/bin/fsdp-agent: $(call obj,agent/main.c) $(NODE_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(shell pkg-config --libs libcjson) $(LIBS_TLS) -lxxhash -lm
+	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(shell pkg-config --libs libcjson) -lxxhash -lm
 $(BUILD)/bin/fsdp-train: $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(OPENMP) $^ -o $@ $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm

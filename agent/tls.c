@@ -1,12 +1,14 @@
 #include "agent/tls.h"
 
 #include <openssl/core_names.h>
-#include <openssl/err.h>
-#include <openssl/kdf.h>
-#include <openssl/params.h>
-#include <openssl/ssl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "agent/tls_library.h"
+
+/* Set by whatever comes first of tls_derive_key() and tls_create(); what has a `struct tls` has it. */
+static const struct tls_library *openssl;
 
 /* The identity says nothing: which key it is follows from the endpoint. It must be the same on both sides. */
 static const unsigned char identity[] = "fsdprun";
@@ -21,12 +23,12 @@ struct tls {
 
 static enum fsdp_status fail_openssl(struct fsdp_err *err, enum fsdp_status status, const char *what)
 {
-    const unsigned long code = ERR_get_error();
+    const unsigned long code = openssl->ERR_get_error();
     char words[160] = "no details";
 
     if (code != 0)
-        ERR_error_string_n(code, words, sizeof words);
-    ERR_clear_error();
+        openssl->ERR_error_string_n(code, words, sizeof words);
+    openssl->ERR_clear_error();
     return fsdp_fail(err, status, "%s: %s", what, words);
 }
 
@@ -34,36 +36,40 @@ enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *se
                                 const char *job_id, struct fsdp_err *err)
 {
     static const char salt[] = "fsdprun agent to agent, version 1";
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
-    EVP_KDF_CTX *context = kdf == NULL ? NULL : EVP_KDF_CTX_new(kdf);
-    enum fsdp_status status = FSDP_OK;
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)"SHA256", 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)secret, secret_bytes),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)salt, sizeof salt - 1),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)job_id, strlen(job_id)),
-        OSSL_PARAM_construct_end(),
+    const OSSL_PARAM params[] = {
+        OSSL_PARAM_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t) "SHA256", sizeof "SHA256" - 1),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)secret, secret_bytes),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)salt, sizeof salt - 1),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)job_id, strlen(job_id)),
+        OSSL_PARAM_END,
     };
+    enum fsdp_status status = tls_library_open(&openssl, err);
+    EVP_KDF_CTX *context;
+    EVP_KDF *kdf;
 
-    if (context == NULL || EVP_KDF_derive(context, key, TLS_KEY_BYTES, params) != 1)
+    if (status != FSDP_OK)
+        return status;
+    kdf = openssl->EVP_KDF_fetch(NULL, "HKDF", NULL);
+    context = kdf == NULL ? NULL : openssl->EVP_KDF_CTX_new(kdf);
+    if (context == NULL || openssl->EVP_KDF_derive(context, key, TLS_KEY_BYTES, params) != 1)
         status = fail_openssl(err, FSDP_ERR_UNSUPPORTED, "HKDF-SHA256");
-    EVP_KDF_CTX_free(context);
-    EVP_KDF_free(kdf);
+    openssl->EVP_KDF_CTX_free(context);
+    openssl->EVP_KDF_free(kdf);
     return status;
 }
 
 /* The pre-shared key as OpenSSL wants it: a session that was never negotiated. */
 static SSL_SESSION *make_session(SSL *ssl)
 {
-    const struct tls *tls = SSL_get_app_data(ssl);
-    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite_id);
-    SSL_SESSION *session = SSL_SESSION_new();
+    const struct tls *tls = openssl->SSL_get_ex_data(ssl, 0);
+    const SSL_CIPHER *cipher = openssl->SSL_CIPHER_find(ssl, suite_id);
+    SSL_SESSION *session = openssl->SSL_SESSION_new();
 
     if (session == NULL || cipher == NULL ||
-        SSL_SESSION_set1_master_key(session, tls->key, TLS_KEY_BYTES) != 1 ||
-        SSL_SESSION_set_cipher(session, cipher) != 1 ||
-        SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
-        SSL_SESSION_free(session);
+        openssl->SSL_SESSION_set1_master_key(session, tls->key, TLS_KEY_BYTES) != 1 ||
+        openssl->SSL_SESSION_set_cipher(session, cipher) != 1 ||
+        openssl->SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+        openssl->SSL_SESSION_free(session);
         return NULL;
     }
     return session;
@@ -90,26 +96,29 @@ static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
 
 static SSL_CTX *make_context(bool server)
 {
-    SSL_CTX *context = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+    SSL_CTX *context =
+        openssl->SSL_CTX_new(server ? openssl->TLS_server_method() : openssl->TLS_client_method());
 
     if (context == NULL)
         return NULL;
-    if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") != 1 ||
-        SSL_CTX_set1_groups_list(context, "X25519") != 1 || SSL_CTX_set_num_tickets(context, 0) != 1) {
-        SSL_CTX_free(context);
+    if (openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        openssl->SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") != 1 ||
+        openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_GROUPS_LIST, 0, (char *)(uintptr_t) "X25519") != 1 ||
+        openssl->SSL_CTX_set_num_tickets(context, 0) != 1) {
+        openssl->SSL_CTX_free(context);
         return NULL;
     }
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
     /* psk_dhe_ke alone: never a handshake without fresh Diffie-Hellman shares. */
-    SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
+    openssl->SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
     if (server) {
-        SSL_CTX_set_psk_find_session_callback(context, find_key); /* it has no certificate to fall back on */
+        openssl->SSL_CTX_set_psk_find_session_callback(context,
+                                                       find_key); /* it has no certificate to fall back on */
     } else {
-        SSL_CTX_set_psk_use_session_callback(context, use_key);
-        SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
-                           NULL); /* offered a certificate instead, it trusts none */
+        openssl->SSL_CTX_set_psk_use_session_callback(context, use_key);
+        openssl->SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
+                                    NULL); /* offered a certificate instead, it trusts none */
     }
     return context;
 }
@@ -122,34 +131,37 @@ enum fsdp_status tls_create(struct tls **out, bool server, const unsigned char k
     struct tls *tls;
 
     *out = NULL;
-    ERR_clear_error();
+    status = tls_library_open(&openssl, err);
+    if (status != FSDP_OK)
+        return status;
+    openssl->ERR_clear_error();
     tls = calloc(1, sizeof *tls);
     if (tls == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a TLS connection");
     memcpy(tls->key, key, TLS_KEY_BYTES);
     tls->context = make_context(server);
-    tls->ssl = tls->context == NULL ? NULL : SSL_new(tls->context);
-    incoming = BIO_new(BIO_s_mem());
-    outgoing = BIO_new(BIO_s_mem());
+    tls->ssl = tls->context == NULL ? NULL : openssl->SSL_new(tls->context);
+    incoming = openssl->BIO_new(openssl->BIO_s_mem());
+    outgoing = openssl->BIO_new(openssl->BIO_s_mem());
     if (tls->ssl == NULL || incoming == NULL || outgoing == NULL) {
         status = fail_openssl(err, FSDP_ERR_NOMEM, "TLS");
         goto done;
     }
-    SSL_set_app_data(tls->ssl, tls);
-    SSL_set_bio(tls->ssl, incoming, outgoing);
+    openssl->SSL_set_ex_data(tls->ssl, 0, tls);
+    openssl->SSL_set_bio(tls->ssl, incoming, outgoing);
     tls->incoming = incoming;
     tls->outgoing = outgoing;
     incoming = outgoing = NULL; /* the SSL's now */
     if (server)
-        SSL_set_accept_state(tls->ssl);
+        openssl->SSL_set_accept_state(tls->ssl);
     else
-        SSL_set_connect_state(tls->ssl);
+        openssl->SSL_set_connect_state(tls->ssl);
     *out = tls;
     tls = NULL;
     status = FSDP_OK;
 done:
-    BIO_free(incoming);
-    BIO_free(outgoing);
+    openssl->BIO_free(incoming);
+    openssl->BIO_free(outgoing);
     tls_destroy(tls);
     return status;
 }
@@ -158,21 +170,21 @@ void tls_destroy(struct tls *tls)
 {
     if (tls == NULL)
         return;
-    SSL_free(tls->ssl);
-    SSL_CTX_free(tls->context);
-    OPENSSL_cleanse(tls->key, sizeof tls->key);
+    openssl->SSL_free(tls->ssl);
+    openssl->SSL_CTX_free(tls->context);
+    openssl->OPENSSL_cleanse(tls->key, sizeof tls->key);
     free(tls);
 }
 
 bool tls_established(const struct tls *tls)
 {
-    return SSL_is_init_finished(tls->ssl) != 0;
+    return openssl->SSL_is_init_finished(tls->ssl) != 0;
 }
 
 /* Judge the result of an SSL call: wanting more input is no error. */
 static enum fsdp_status judge(struct tls *tls, int result, const char *what, struct fsdp_err *err)
 {
-    switch (SSL_get_error(tls->ssl, result)) {
+    switch (openssl->SSL_get_error(tls->ssl, result)) {
     case SSL_ERROR_NONE:
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
@@ -188,8 +200,8 @@ enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err)
 {
     if (tls_established(tls))
         return FSDP_OK;
-    ERR_clear_error();
-    return judge(tls, SSL_do_handshake(tls->ssl),
+    openssl->ERR_clear_error();
+    return judge(tls, openssl->SSL_do_handshake(tls->ssl),
                  "TLS handshake (are the secret and --rdzv-id the same on every node?)", err);
 }
 
@@ -198,7 +210,7 @@ enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_byte
     size_t written;
 
     if (n_bytes > 0 &&
-        (BIO_write_ex(tls->incoming, ciphertext, n_bytes, &written) != 1 || written != n_bytes))
+        (openssl->BIO_write_ex(tls->incoming, ciphertext, n_bytes, &written) != 1 || written != n_bytes))
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %zu received bytes", n_bytes);
     return tls_start(tls, err);
 }
@@ -211,8 +223,8 @@ enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, siz
     *n_bytes = 0;
     if (!tls_established(tls))
         return FSDP_OK;
-    ERR_clear_error();
-    result = SSL_read_ex(tls->ssl, plaintext, capacity, n_bytes);
+    openssl->ERR_clear_error();
+    result = openssl->SSL_read_ex(tls->ssl, plaintext, capacity, n_bytes);
     if (result == 1)
         return FSDP_OK;
     *n_bytes = 0;
@@ -227,22 +239,22 @@ enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_byte
         return fsdp_fail(err, FSDP_ERR_ARG, "TLS handshake is not done");
     if (n_bytes == 0)
         return FSDP_OK;
-    ERR_clear_error();
-    if (SSL_write_ex(tls->ssl, plaintext, n_bytes, &written) != 1 || written != n_bytes)
+    openssl->ERR_clear_error();
+    if (openssl->SSL_write_ex(tls->ssl, plaintext, n_bytes, &written) != 1 || written != n_bytes)
         return fail_openssl(err, FSDP_ERR_PEER, "TLS write");
     return FSDP_OK;
 }
 
 size_t tls_outgoing(const struct tls *tls)
 {
-    return BIO_ctrl_pending(tls->outgoing);
+    return openssl->BIO_ctrl_pending(tls->outgoing);
 }
 
 size_t tls_take(struct tls *tls, void *ciphertext, size_t capacity)
 {
     size_t taken = 0;
 
-    if (capacity == 0 || BIO_read_ex(tls->outgoing, ciphertext, capacity, &taken) != 1)
+    if (capacity == 0 || openssl->BIO_read_ex(tls->outgoing, ciphertext, capacity, &taken) != 1)
         return 0;
     return taken;
 }

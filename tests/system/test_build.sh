@@ -29,7 +29,13 @@ check_eq "every function of the public headers is there" "" "$missing"
 needed() { readelf -d "$1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p'; }
 for program in fsdprun fsdp-agent; do
   check_eq "$program loads no numerics" "" "$(needed "$BIN/$program" | grep -E 'dnnl|gomp|libomp')"
+  [ -z "$san" ] && check_eq "$program loads no OpenSSL until there is a secret" "" "$(needed "$BIN/$program" | grep -E 'ssl|crypto')"
 done
+mkdir "$WORK/old" && cc -shared -fPIC -x c /dev/null -o "$WORK/old/libssl.so.3"
+echo "a secret of many words" > "$WORK/secret" && chmod 600 "$WORK/secret"
+check_status "a secret where OpenSSL is another one is refused" 78 env LD_LIBRARY_PATH="$WORK/old" "$BIN/fsdprun" --nnodes 2 --node-rank 0 \
+  --rdzv-endpoint 127.0.0.1:1 --secret-file "$WORK/secret" --no-python true
+check_match "in one line that names what it lacks" 'libssl.so.3 has no [A-Za-z_]+' "$(cat "$WORK/err")"
 check_eq "nothing needs CUDA" "" "$(for f in "$BIN"/* "$BUILD/lib/libfsdp.so"; do needed "$f"; done | grep -iE 'cuda|nccl|cublas|cudnn')"
 check_eq "the trainer has one OpenMP" libgomp.so.1 "$(needed "$BIN/fsdp-train" | grep -E 'gomp|omp')"
 for header in shard_runtime/include/fsdp/status.h agent/agent.h; do
