@@ -10,6 +10,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(begin, size_bytes)   ((void)(begin), (void)(size_bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(begin, size_bytes) ((void)(begin), (void)(size_bytes))
+#endif
+
 enum {
     MAX_RANGES = 4096,
     MAX_STREAMS = 256,
@@ -244,7 +251,7 @@ bool emulated_is_device(const void *memory)
     return range != NULL && range->device;
 }
 
-/* With a page behind it that nobody may touch; its end is as near to that as the alignment allows. */
+/* With a page behind it that nobody may touch; the address sanitizer knows of the bytes before that too. */
 static cudaError_t map(void **out, size_t size_bytes, bool device)
 {
     const size_t whole = (size_bytes + PAGE - 1) / PAGE * PAGE + PAGE;
@@ -261,6 +268,7 @@ static cudaError_t map(void **out, size_t size_bytes, bool device)
         return cudaErrorMemoryAllocation;
     if ((!device || open_now) && mprotect(memory, whole - PAGE, PROT_READ | PROT_WRITE) != 0)
         die("mprotect failed");
+    ASAN_POISON_MEMORY_REGION(memory + size_bytes, whole - PAGE - size_bytes);
     used_bytes += device ? size_bytes : 0;
     if (device)
         emulated_trace_memory("alloc", size_bytes);
@@ -283,6 +291,7 @@ static cudaError_t unmap(void *memory, bool device)
     used_bytes -= device ? range->size_bytes : 0;
     if (device)
         emulated_trace_memory("free", range->size_bytes);
+    ASAN_UNPOISON_MEMORY_REGION(range->begin, range->mapped_bytes);
     (void)munmap(range->begin, range->mapped_bytes);
     *range = ranges[--n_ranges];
     return cudaSuccess;
