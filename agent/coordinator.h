@@ -36,8 +36,9 @@ struct coordinator_end {
 /* What the coordinator tells a node; `member` is what coordinator_attach() was given. */
 struct coordinator_member {
     void (*form)(void *member, const struct world_plan *plan);
-    void (*stop)(void *member, int signal, bool now); /* the workers, by this signal; or (now) by KILL */
-    void (*forward)(void *member, int signal);        /* to every worker; ends nothing */
+    void (*stop)(void *member, int signal,
+                 bool now); /* the workers, by this signal, 0: a rank failed; or (now) by KILL */
+    void (*forward)(void *member, int signal); /* to every worker; ends nothing */
     void (*notify)(void *member, const struct fsdp_link_notice *notice);
     void (*publish)(void *member, const struct fsdp_link_published *published);
     void (*put)(void *member, int generation, const char *key, const void *value, size_t size_bytes);

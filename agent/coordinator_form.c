@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -177,9 +176,8 @@ void coordinator_form(struct coordinator *coordinator)
 
 void coordinator_clear(struct coordinator *coordinator)
 {
-    const int signal = coordinator->stop_signal != 0 ? coordinator->stop_signal : SIGTERM;
-
     for (int i = 0; i < coordinator->roster.capacity; i++)
         if (coordinator_in_play(coordinator, i))
-            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, signal, coordinator->stop_now);
+            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, coordinator->stop_signal,
+                                            coordinator->stop_now);
 }

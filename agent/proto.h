@@ -41,7 +41,7 @@ enum proto_type {
     PROTO_COUNT
 };
 
-/* A STOP's number: the signal to end the workers by, and whether KILL comes at once instead. */
+/* A STOP's number: the signal to end the workers by (0: a rank failed), and whether KILL comes at once instead. */
 enum { PROTO_STOP_SIGNAL = 0xff, PROTO_STOP_NOW = 0x100 };
 
 enum { PROTO_TEXT_BYTES = 256, PROTO_WORDS_BYTES = 512 };

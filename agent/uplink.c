@@ -142,7 +142,7 @@ static enum fsdp_status take_stop(struct uplink *uplink, int64_t number, struct 
 {
     const int signal = (int)(number & PROTO_STOP_SIGNAL);
 
-    if (number < 0 || number > (PROTO_STOP_SIGNAL | PROTO_STOP_NOW) || signal == 0 || signal >= NSIG)
+    if (number < 0 || number > (PROTO_STOP_SIGNAL | PROTO_STOP_NOW) || signal >= NSIG)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "told to stop by signal %lld", (long long)number);
     uplink->ops->stop(uplink->member, signal, (number & PROTO_STOP_NOW) != 0);
     return FSDP_OK;

@@ -266,6 +266,8 @@ void world_stop(struct world *world, int signal, bool now)
 {
     if (world->stop_signal == 0)
         world->stop_signal = signal;
+    if (signal == 0)
+        abort_others(world);
     world_gpus_let_go(world);
     post_and_run(world, now ? WE_STOP_NOW : WE_STOP);
 }

@@ -58,7 +58,8 @@ void world_destroy(struct world *world); /* after `ended`; NULL is a no-op */
 
 /* From the coordinator. */
 void world_form(struct world *world, const struct world_plan *plan); /* only when stopped */
-/* Ask the workers to end by `signal`, with the grace before KILL; `now`: without it. */
+/* Ask the workers to end by `signal`, with the grace before KILL; `now`: without it. 0: by TERM, because a rank of the world failed; who
+ * waits for that one in a collective, and may be deaf to TERM, is told. */
 void world_stop(struct world *world, int signal, bool now);
 void world_notify(struct world *world, const struct fsdp_link_notice *notice);
 void world_publish(struct world *world, const struct fsdp_link_published *published);
