@@ -48,8 +48,7 @@ void gpu_host_init(struct gpu_host *host, const char *(*get_env)(void *arg, cons
 
 /**
  * Look. Never fails: what cannot be found out is no GPU, and `out->why` says what stood in the way in one clause
- * that can follow "no GPU: ". Call it from a process with one thread: NVML is asked in a forked child, which a
- * driver that hangs takes with it.
+ * that can follow "no GPU: ". NVML is asked in a process of its own (agent/nvml.h), and waited for.
  */
 void gpu_find(struct gpu_list *out, enum gpu_want want, const struct gpu_host *host);
 

@@ -16,6 +16,7 @@
 
 #include "agent/control_proto.h"
 #include "agent/daemon.h"
+#include "agent/nvml_process.h"
 #include "shard_runtime/core/version.h"
 
 static const char usage[] = "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
@@ -121,6 +122,7 @@ int main(int argc, char **argv)
     struct daemon_config config = { .program = "/proc/self/exe", .baseline = &baseline };
     int status;
 
+    nvml_process_main(argc, argv);
     os_baseline_capture(&baseline);
     status = parse(&arguments, argc, argv);
     if (status >= 0)

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -11,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +17,7 @@
 
 #include "agent/clock.h"
 #include "agent/nvml_impl.h"
+#include "agent/nvml_process.h"
 
 enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
 
@@ -132,7 +131,7 @@ static enum fsdp_status ask_here(const char *library, struct nvml_list *list, st
     return FSDP_OK;
 }
 
-/* --- the child, and what is heard of it ------------------------------------------------------------------------ */
+/* --- the process, and what is heard of it ---------------------------------------------------------------------- */
 
 struct answer {
     struct fsdp_err err;
@@ -156,11 +155,17 @@ static bool write_all(int fd, const void *data, size_t size)
     return true;
 }
 
-static _Noreturn void child(int fd, const char *library, struct answer *answer)
+int nvml_ask_here(const char *library)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct answer *answer = calloc(1, sizeof *answer);
+    bool told;
+
+    if (answer == NULL)
+        return 1;
     answer->err.status = ask_here(library, &answer->list, &answer->err);
-    _exit(write_all(fd, answer, sizeof *answer) ? 0 : 1);
+    told = write_all(STDOUT_FILENO, answer, sizeof *answer);
+    free(answer);
+    return told ? 0 : 1;
 }
 
 /* True when `size` bytes came before the deadline and the other end's close. */
@@ -204,33 +209,25 @@ enum fsdp_status nvml_ask(const char *library, struct nvml_list *out, struct fsd
     struct answer *answer = calloc(1, sizeof *answer);
     enum fsdp_status status;
     bool heard;
-    int ends[2];
+    int fd;
     pid_t pid;
 
     out->n = 0;
     if (answer == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory to ask NVML");
-    if (pipe2(ends, O_CLOEXEC) < 0) {
-        status = fsdp_fail(err, FSDP_ERR_IO, "pipe: %s", strerror(errno));
+    status = nvml_process_start(NVML_ASK, library, &pid, &fd, err);
+    if (status != FSDP_OK)
         goto done;
-    }
-    pid = fork();
-    if (pid == 0)
-        child(ends[1], library != NULL ? library : "libnvidia-ml.so.1", answer);
-    status = pid < 0 ? fsdp_fail(err, FSDP_ERR_IO, "fork: %s", strerror(errno)) : FSDP_OK;
-    close(ends[1]);
-    if (pid > 0) {
-        heard = read_all(ends[0], answer, sizeof *answer, clock_now_ms() + ANSWER_WITHIN_MS);
-        end(pid);
-        if (!heard)
-            status = fsdp_fail(err, FSDP_ERR_IO, "NVML crashed, or gave no answer in %d s",
-                               ANSWER_WITHIN_MS / 1000);
-        else if (answer->err.status != FSDP_OK)
-            status = fsdp_fail(err, answer->err.status, "%s", answer->err.message);
-        else
-            *out = answer->list;
-    }
-    close(ends[0]);
+    heard = read_all(fd, answer, sizeof *answer, clock_now_ms() + ANSWER_WITHIN_MS);
+    end(pid);
+    close(fd);
+    if (!heard)
+        status =
+            fsdp_fail(err, FSDP_ERR_IO, "NVML crashed, or gave no answer in %d s", ANSWER_WITHIN_MS / 1000);
+    else if (answer->err.status != FSDP_OK)
+        status = fsdp_fail(err, answer->err.status, "%s", answer->err.message);
+    else
+        *out = answer->list;
 done:
     free(answer);
     return status;

@@ -25,11 +25,11 @@ struct nvml_list {
  * Ask for all of them.
  *   library  as dlopen() takes it; NULL: the driver's own name
  *
- * The library runs in a child of this process: a driver that hangs or crashes cannot take us with it, and no memory or
- * thread of it is left here. Bounded by 30 s.
+ * The library runs in a process of its own (agent/nvml_process.h): a driver that hangs or crashes cannot take us with it, and
+ * no memory or thread of it is left here. Bounded by 30 s.
  *   FSDP_ERR_UNSUPPORTED  no library, or one without what is asked of it
  *   FSDP_ERR_IO           it refused, crashed, or gave no answer in time
- * out->n is 0 then. Thread: a process of one thread.
+ * out->n is 0 then. Thread: any.
  */
 enum fsdp_status nvml_ask(const char *library, struct nvml_list *out, struct fsdp_err *err);
 

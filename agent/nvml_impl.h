@@ -1,5 +1,6 @@
 /*
- * The library itself: what agent/nvml.c and agent/nvml_watch.c share. As its documented interface says.
+ * The library itself: what agent/nvml.c and agent/nvml_watch.c share. As its documented interface says. What is said here happens
+ * in a process of NVML's own (agent/nvml_process.h).
  */
 #ifndef AGENT_NVML_IMPL_H
 #define AGENT_NVML_IMPL_H
@@ -32,6 +33,9 @@ enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err 
 /** Of any type: to be cast to its own. NULL where it is not there. */
 typedef void nvml_function(void);
 nvml_function *nvml_look_up(void *library, const char *name);
+/** The two roles of that process: answer on standard output, and return its exit status. */
+int nvml_ask_here(const char *library);
+int nvml_watch_here(const char *library);
 /** "00000000:3B:00.0" as the kernel writes it: four digits of domain, lower case. */
 void nvml_kernel_name(const struct nvml_pci_info *info, char out[NVML_PCI_BYTES]);
 

@@ -1,17 +1,12 @@
 #include "agent/nvml_watch.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/clock.h"
 #include "agent/nvml_impl.h"
+#include "agent/nvml_process.h"
 
 enum { FAST_FOR_MS = 10000, FAST_MS = 250, SLOW_MS = 5000 };
 enum { ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, SENSOR_GPU = 0 };
@@ -159,24 +154,13 @@ static void wait_until(const struct watch *watch, int64_t due_ms)
     }
 }
 
-static _Noreturn void child(int fd, const char *library)
+int nvml_watch_here(const char *library)
 {
-    struct watch watch = { .fd = fd };
+    struct watch watch = { .fd = STDOUT_FILENO };
     const int64_t began_ms = clock_now_ms();
-    sigset_t none;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    prctl(PR_SET_NAME, "fsdp-gpu-watch");
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    /* Pipes and sockets of the workers would never end while a copy of them is open here. */
-    if (fd > 3)
-        syscall(SYS_close_range, 3, (unsigned)fd - 1, 0);
-    syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, 0);
     if (!open_watch(&watch, library))
-        _exit(0);
+        return 0;
     find_gpus(&watch);
     while (watch.n > 0) {
         const int64_t now_ms = clock_now_ms();
@@ -185,25 +169,10 @@ static _Noreturn void child(int fd, const char *library)
             sample_gpu(&watch, i);
         wait_until(&watch, now_ms + (now_ms - began_ms < FAST_FOR_MS ? FAST_MS : SLOW_MS));
     }
-    _exit(0);
+    return 0;
 }
 
 enum fsdp_status nvml_watch_start(const char *library, pid_t *pid, int *fd, struct fsdp_err *err)
 {
-    int ends[2];
-
-    *pid = -1;
-    *fd = -1;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "pipe: %s", strerror(errno));
-    *pid = fork();
-    if (*pid == 0)
-        child(ends[1], library != NULL ? library : "libnvidia-ml.so.1");
-    close(ends[1]);
-    if (*pid < 0) {
-        close(ends[0]);
-        return fsdp_fail(err, FSDP_ERR_IO, "fork: %s", strerror(errno));
-    }
-    *fd = ends[0];
-    return FSDP_OK;
+    return nvml_process_start(NVML_WATCH, library, pid, fd, err);
 }

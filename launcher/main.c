@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/cpus.h"
+#include "agent/nvml_process.h"
 #include "launcher/cmd_docs.h"
 #include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"
@@ -100,6 +101,7 @@ int main(int argc, char **argv)
     struct fsdp_err err = { 0 };
     int status;
 
+    nvml_process_main(argc, argv);
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
     if (options_read(&options, &input, &err) != FSDP_OK)
