@@ -228,9 +228,13 @@ $(EMULATED_CUDA)/libnccl_standin.so: tests/emulation/cuda/nccl_standin.c shard_r
   $(EMULATED_CUDA)/libcudart_emulated.so
 	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(CFLAGS) -fPIC -fvisibility=hidden -shared $< -o $@ $(LDFLAGS) \
 	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
+$(EMULATED_CUDA)/libnccl_standin_old.so: tests/emulation/cuda/nccl_standin.c $(EMULATED_CUDA)/libnccl_standin.so
+	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include -DNCCL_STANDIN_OLD $(CFLAGS) -fPIC -fvisibility=hidden -shared $< -o $@ $(LDFLAGS) \
+	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
 
 .PHONY: test unit emulation system tests-build
-tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so $(SUPPORT_BIN)
+tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so \
+  $(EMULATED_CUDA)/libnccl_standin_old.so $(SUPPORT_BIN)
 test: tests-build
 	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit

@@ -74,6 +74,7 @@ enum gpu_warning gpu_health_take(struct gpu_health *health, const struct gpu_sam
     gpu = &health->gpus[sample->index];
     if (sample->xid != 0) {
         gpu->n_xids++;
+        gpu->last_xid = sample->xid;
         n = say(words, sample);
         snprintf(words + n, (size_t)(GPU_HEALTH_WORDS_BYTES - n), "XID %d%s", sample->xid,
                  xid_words(sample->xid));
@@ -114,6 +115,30 @@ bool gpu_health_memory_held(const struct gpu_health *health, int64_t margin_byte
             return true;
     }
     return false;
+}
+
+static void show(const struct gpu_state *gpu, struct fsdp_progress_gpu *page)
+{
+    const struct gpu_sample *last = &gpu->last;
+
+    atomic_store_explicit(&page->n_xids, (uint32_t)gpu->n_xids, memory_order_relaxed);
+    atomic_store_explicit(&page->last_xid, (uint32_t)gpu->last_xid, memory_order_relaxed);
+    atomic_store_explicit(&page->utilisation_percent, last->utilisation_percent, memory_order_relaxed);
+    atomic_store_explicit(&page->temperature_c, last->temperature_c, memory_order_relaxed);
+    atomic_store_explicit(&page->memory_used_bytes, last->memory_used_bytes, memory_order_relaxed);
+    atomic_store_explicit(&page->memory_total_bytes, last->memory_total_bytes, memory_order_relaxed);
+    atomic_store_explicit(&page->ecc_uncorrected, last->ecc_uncorrected, memory_order_relaxed);
+    atomic_store_explicit(&page->throttle_reasons, last->throttle_reasons, memory_order_relaxed);
+    atomic_store_explicit(&page->n_samples, (uint64_t)gpu->n_samples, memory_order_release);
+}
+
+void gpu_health_show(const struct gpu_health *health, struct fsdp_progress *page)
+{
+    if (atomic_load_explicit(&page->gpu.named, memory_order_acquire) != 1)
+        return;
+    for (int i = 0; i < health->n; i++)
+        if (health->gpus[i].seen && strncmp(page->gpu.id, health->gpus[i].last.pci, FSDP_GPU_ID_BYTES) == 0)
+            show(&health->gpus[i], &page->gpu);
 }
 
 const char *gpu_warning_name(enum gpu_warning warning)

@@ -12,7 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GPU_HEALTH_MAX = 64, GPU_HEALTH_PCI_BYTES = 32, GPU_HEALTH_WORDS_BYTES = 160 };
+#include <fsdp/link.h>
+
+enum { GPU_HEALTH_MAX = 64, GPU_HEALTH_PCI_BYTES = FSDP_GPU_ID_BYTES, GPU_HEALTH_WORDS_BYTES = 160 };
 
 /* One GPU at one moment, or one XID of it. */
 struct gpu_sample {
@@ -34,6 +36,7 @@ struct gpu_state {
     int64_t least_used_bytes, most_used_bytes; /* -1: not known */
     int64_t utilisation_sum;
     int64_t n_samples, n_throttled, n_xids;
+    int last_xid; /* 0: none came */
 };
 
 struct gpu_health {
@@ -55,6 +58,9 @@ enum gpu_warning gpu_health_take(struct gpu_health *health, const struct gpu_sam
  * it in this run counts as held. False where nothing is known.
  */
 bool gpu_health_memory_held(const struct gpu_health *health, int64_t margin_bytes);
+
+/** Store on a worker's page what is known of the GPU that it named; nothing where it named none, or none that was seen. */
+void gpu_health_show(const struct gpu_health *health, struct fsdp_progress *page);
 
 /** "xid", "ecc", "throttle" */
 const char *gpu_warning_name(enum gpu_warning warning);

@@ -23,8 +23,19 @@ static void on_warned(void *arg, enum gpu_warning warning, const struct gpu_samp
                                  EVENT_INT("xid", sample->xid), EVENT_TEXT("message", words), EVENT_END });
 }
 
+void world_gpus_show(const struct world *world)
+{
+    for (int i = 0; i < world->config->n_workers && world->gpu_watch != NULL && world->links != NULL; i++) {
+        struct fsdp_progress *page = link_server_page(world->links, i);
+
+        if (page != NULL)
+            gpu_health_show(&world->gpu_health, page);
+    }
+}
+
 static void on_sampled(void *arg)
 {
+    world_gpus_show(arg);
     world_gpus_look(arg);
 }
 

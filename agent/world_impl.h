@@ -91,6 +91,8 @@ void world_gpus_begin(struct world *world);
 bool world_gpus_wait(const struct world *world);
 /** Look whether it still has to, and go on when not. */
 void world_gpus_look(struct world *world);
+/** Tell each worker, on its page, how its GPU is. */
+void world_gpus_show(const struct world *world);
 /** Wait no more. */
 void world_gpus_let_go(struct world *world);
 /** The generation is over: watch no more, and record what was seen. */

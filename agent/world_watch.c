@@ -146,6 +146,7 @@ void world_watch(uv_timer_t *timer)
     world_gpus_look(world);
     if (world->state == WS_DOWN || world->workers == NULL || world->links == NULL)
         return;
+    world_gpus_show(world); /* to one that has just named its own */
     look_for_hang(world);
     draw_progress(world);
     world_proceed(world);

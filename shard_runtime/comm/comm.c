@@ -31,7 +31,9 @@ static const char *kind_name(uint32_t kind)
 
 static const char *op_name(uint32_t op)
 {
-    static const char *const names[] = { [FSDP_SUM] = "sum", [FSDP_MEAN] = "mean", [FSDP_MAX] = "max" };
+    static const char *const names[] = {
+        [FSDP_SUM] = "sum", [FSDP_MEAN] = "mean", [FSDP_MAX] = "max", [COMM_SCALED_SUM] = "premul"
+    };
 
     return op < sizeof names / sizeof *names ? names[op] : "unknown op";
 }
@@ -258,15 +260,9 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A collective that has begun, and what the progress page said before. */
-struct open_call {
-    uint32_t phase;
-    struct fsdp_flight_entry *entry;
-};
-
-/* Count the call and show it to the agent. */
+/* Count the call and show it to the agent. *phase receives what the progress page said before. */
 static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const struct flight_note *call,
-                              struct device_stream *stream, struct open_call *open, struct fsdp_err *err)
+                              struct device_stream *stream, uint32_t *phase, struct fsdp_err *err)
 {
     struct fsdp_progress *page = link_progress(comm->link);
     struct flight_note note = *call;
@@ -279,8 +275,8 @@ static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const
     note.group = comm->name;
     note.kind = kind_name(kind);
     note.sequence = comm->sequence;
-    open->entry = flight_begin(page, &note, now);
-    open->phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
+    comm->entry = flight_begin(page, &note, now);
+    *phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
     atomic_store_explicit(&page->phase, FSDP_PHASE_COLLECTIVE, memory_order_relaxed);
     /* Over all groups: every rank of the world issues as many collectives, whatever groups it is in. */
     atomic_store_explicit(&page->collective_seq,
@@ -290,19 +286,22 @@ static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const
     return FSDP_OK;
 }
 
-static enum fsdp_status end(struct fsdp_comm *comm, const struct open_call *open, enum fsdp_status status,
+static enum fsdp_status end(struct fsdp_comm *comm, uint32_t phase, enum fsdp_status status,
                             struct fsdp_err *own, struct fsdp_err *err)
 {
+    struct fsdp_flight_entry *entry = comm->entry;
     struct fsdp_progress *page = link_progress(comm->link);
     uint32_t collective = FSDP_PHASE_COLLECTIVE;
     const uint64_t now = now_ns();
 
     /* Unless the thread that computes has stored a phase of its own meanwhile. */
-    atomic_compare_exchange_strong_explicit(&page->phase, &collective, open->phase, memory_order_relaxed,
+    atomic_compare_exchange_strong_explicit(&page->phase, &collective, phase, memory_order_relaxed,
                                             memory_order_relaxed);
     atomic_store_explicit(&page->beat_ns, now, memory_order_relaxed);
+    comm->entry = NULL;
     if (status == FSDP_OK) {
-        flight_end(open->entry, now);
+        if (entry != NULL)
+            flight_end(entry, now);
         return FSDP_OK;
     }
     fsdp_wrap(own, "group %s", comm->name);
@@ -342,28 +341,29 @@ enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void 
 {
     enum fsdp_status status = check_blocks(comm, recv, send, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
-    struct open_call open;
+    uint32_t phase;
 
     if (status == FSDP_OK)
         status = begin(comm, COMM_ALL_GATHER,
                        &(struct flight_note){ .dtype = fsdp_dtype_name(dtype),
                                               .size_bytes = n_elems * fsdp_dtype_size(dtype),
                                               .root = -1 },
-                       stream, &open, err);
+                       stream, &phase, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, &open, comm->ops->all_gather(comm, send, recv, n_elems, dtype, &own), &own, err);
+    return end(comm, phase, comm->ops->all_gather(comm, send, recv, n_elems, dtype, &own), &own, err);
 }
 
-enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
-                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op,
-                                     struct device_stream *stream, struct fsdp_err *err)
+/* `op` is one of fsdp_reduce_op, or COMM_SCALED_SUM with a factor. */
+static enum fsdp_status reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                                       enum fsdp_dtype dtype, unsigned op, float factor,
+                                       struct device_stream *stream, struct fsdp_err *err)
 {
     enum fsdp_status status = check_blocks(comm, send, recv, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
-    struct open_call open;
+    uint32_t phase;
 
-    if (status == FSDP_OK && ((dtype != FSDP_F32 && dtype != FSDP_BF16) || (unsigned)op > FSDP_MAX))
+    if (status == FSDP_OK && ((dtype != FSDP_F32 && dtype != FSDP_BF16) || op > COMM_SCALED_SUM))
         status = fsdp_fail(err, FSDP_ERR_ARG, "reduce_scatter sums float32 and bfloat16, not %s",
                            fsdp_dtype_name(dtype));
     if (status == FSDP_OK)
@@ -372,10 +372,36 @@ enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, v
                                               .op = op_name(op),
                                               .size_bytes = n_elems * fsdp_dtype_size(dtype),
                                               .root = -1 },
-                       stream, &open, err);
+                       stream, &phase, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, &open, comm->ops->reduce_scatter(comm, send, recv, n_elems, dtype, op, &own), &own, err);
+    status = op == COMM_SCALED_SUM
+                 ? comm->ops->reduce_scatter_scaled(comm, send, recv, n_elems, dtype, factor, &own)
+                 : comm->ops->reduce_scatter(comm, send, recv, n_elems, dtype, (enum fsdp_reduce_op)op, &own);
+    return end(comm, phase, status, &own, err);
+}
+
+enum fsdp_status fsdp_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
+                                     enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                     struct device_stream *stream, struct fsdp_err *err)
+{
+    if ((unsigned)op > FSDP_MAX)
+        return fsdp_fail(err, FSDP_ERR_ARG, "reduce_scatter: %d is no operation", (int)op);
+    return reduce_scatter(comm, send, recv, n_elems, dtype, op, 1.0f, stream, err);
+}
+
+bool comm_scales(const struct fsdp_comm *comm)
+{
+    return comm->ops->reduce_scatter_scaled != NULL;
+}
+
+enum fsdp_status comm_reduce_scatter_scaled(struct fsdp_comm *comm, const void *send, void *recv,
+                                            size_t n_elems, enum fsdp_dtype dtype, float factor,
+                                            struct device_stream *stream, struct fsdp_err *err)
+{
+    if (!comm_scales(comm))
+        return fsdp_fail(err, FSDP_ERR_ARG, "group %s does not scale", comm->name);
+    return reduce_scatter(comm, send, recv, n_elems, dtype, COMM_SCALED_SUM, factor, stream, err);
 }
 
 enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
@@ -383,7 +409,7 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    struct open_call open;
+    uint32_t phase;
     size_t bytes;
 
     if (comm == NULL || (buffer == NULL && n_elems > 0) || (unsigned)op > FSDP_MAX ||
@@ -397,10 +423,10 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
     status = begin(comm, COMM_ALL_REDUCE,
                    &(struct flight_note){
                        .dtype = fsdp_dtype_name(dtype), .op = op_name(op), .size_bytes = bytes, .root = -1 },
-                   stream, &open, err);
+                   stream, &phase, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, &open, comm->ops->all_reduce(comm, buffer, n_elems, dtype, op, &own), &own, err);
+    return end(comm, phase, comm->ops->all_reduce(comm, buffer, n_elems, dtype, op, &own), &own, err);
 }
 
 enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
@@ -408,28 +434,28 @@ enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t siz
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    struct open_call open;
+    uint32_t phase;
 
     if (comm == NULL || (buffer == NULL && size_bytes > 0) || root < 0 || root >= comm->size)
         return fsdp_fail(err, FSDP_ERR_ARG, "broadcast from rank %d: no such rank, or no buffer", root);
     status = begin(comm, COMM_BROADCAST, &(struct flight_note){ .size_bytes = size_bytes, .root = root },
-                   stream, &open, err);
+                   stream, &phase, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, &open, comm->ops->broadcast(comm, buffer, size_bytes, root, &own), &own, err);
+    return end(comm, phase, comm->ops->broadcast(comm, buffer, size_bytes, root, &own), &own, err);
 }
 
 enum fsdp_status fsdp_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
     enum fsdp_status status;
-    struct open_call open;
+    uint32_t phase;
 
     if (comm == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "no group");
     status =
-        begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, NULL, &open, err);
+        begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, NULL, &phase, err);
     if (status != FSDP_OK)
         return status;
-    return end(comm, &open, comm->ops->barrier(comm, &own), &own, err);
+    return end(comm, phase, comm->ops->barrier(comm, &own), &own, err);
 }

@@ -38,7 +38,19 @@ struct comm_ops {
      * over the link. */
     enum fsdp_status (*split)(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
                               struct fsdp_err *err);
+    /* Optional: the sum of what each rank gives times `factor`, the product rounded to `dtype`. NULL: it cannot. */
+    enum fsdp_status (*reduce_scatter_scaled)(struct fsdp_comm *comm, const void *send, void *recv,
+                                              size_t n_elems, enum fsdp_dtype dtype, float factor,
+                                              struct fsdp_err *err);
 };
+
+/** Can the group multiply on its way to a sum? Where it cannot, who calls multiplies before. The same on all its ranks. */
+bool comm_scales(const struct fsdp_comm *comm);
+
+/** fsdp_reduce_scatter() with FSDP_SUM, of every rank's `send` times `factor`, the same on all. Only where comm_scales(). */
+enum fsdp_status comm_reduce_scatter_scaled(struct fsdp_comm *comm, const void *send, void *recv,
+                                            size_t n_elems, enum fsdp_dtype dtype, float factor,
+                                            struct device_stream *stream, struct fsdp_err *err);
 
 /** What a group of `n_nodes` x `per_node` members keeps on each of them to move data through, once it was used. */
 size_t comm_staging_bytes(int n_nodes, int per_node);

@@ -16,11 +16,16 @@ struct fsdp_comm {
     int rank, size;
     char name[COMM_NAME_BYTES];
     uint64_t sequence; /* collectives begun so far, the running one included */
-    struct device_stream
-        *stream;            /* of the running call: what it is ordered with; NULL: the device's default */
+    /* Of the running call: what it is ordered with (NULL: the device's default), and its entry of the flight recorder. A back
+     * end that returns before the call is done takes the entry, leaves NULL, and ends it then. */
+    struct device_stream *stream;
+    struct fsdp_flight_entry *entry;
     struct fsdp_err broken; /* status other than FSDP_OK: the first failure, sticky */
     void *state;            /* the back end's own */
 };
+
+/* An operation beside those of fsdp_reduce_op: comm_reduce_scatter_scaled(). */
+enum { COMM_SCALED_SUM = FSDP_MAX + 1 };
 
 enum comm_kind { COMM_BARRIER = 1, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST };
 

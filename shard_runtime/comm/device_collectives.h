@@ -54,6 +54,9 @@ struct device_collectives {
     enum fsdp_status (*broadcast)(struct device_group *group, void *buffer, size_t size_bytes, int root,
                                   struct device_stream *stream, struct fsdp_err *err);
 
+    /** Memory of the device that the group's collectives move best, zeroed; freed as any of the device. */
+    enum fsdp_status (*alloc_memory)(struct device *device, size_t size_bytes, void **out,
+                                     struct fsdp_err *err);
     /** Tell that collectives will use [memory, memory + size_bytes) often; *handle is for unregister(), NULL where
      * registering does nothing here. */
     enum fsdp_status (*register_memory)(struct device_group *group, void *memory, size_t size_bytes,

@@ -142,7 +142,86 @@ static void cuda_describe(const struct device *device, char *buffer, size_t size
              state->minor, runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
 }
 
+/* --- waiting -------------------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A stream may hold a collective that waits for a rank that is no more: whoever waits for it must look around. */
+static enum fsdp_status wait_watching(struct cuda_device *state, struct device_stream *stream,
+                                      struct fsdp_err *err)
+{
+    const uint64_t began = now_ns();
+    uint64_t asked = began;
+    cudaError_t error;
+
+    while ((error = cudaStreamQuery(stream->cuda)) == cudaErrorNotReady) {
+        const struct timespec slice = { .tv_nsec = SLICE_NS };
+        const uint64_t now = now_ns();
+
+        if (now - asked > WATCH_NS) {
+            const enum fsdp_status status = state->watch(state->watch_user, err);
+
+            if (status != FSDP_OK)
+                return status;
+            asked = now;
+        }
+        if (now - began < YIELD_NS)
+            (void)sched_yield();
+        else
+            (void)nanosleep(&slice, NULL);
+    }
+    return cuda_status(state, error, "waiting for a stream", __FILE__, __LINE__, err);
+}
+
+/*
+ * What gives memory back waits for the device, and does not look around meanwhile: here it is waited for before, watching, so that a
+ * collective whose peer is gone has been aborted by then. What failed is told by who waits for a stream for its own sake.
+ */
+static void drain(struct cuda_device *state)
+{
+    for (int s = 0; s < state->n_streams && state->watch != NULL; s++)
+        (void)wait_watching(state, state->streams[s], NULL);
+}
+
 /* --- memory ---------------------------------------------------------------------------------------------- */
+
+static void give_back(void *memory, void (*release)(void *memory), struct cuda_device *state)
+{
+    if (release != NULL)
+        release(memory);
+    else
+        CUDA_NOTE(state, cudaFree(memory));
+}
+
+enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes,
+                            void (*release)(void *memory), struct fsdp_err *err)
+{
+    struct cuda_device *state = cuda_state(device);
+    enum fsdp_status status =
+        state->n_allocations < CUDA_MAX_ALLOCATIONS
+            ? CUDA_TRY(state, cudaMemset(memory, 0, size_bytes), err)
+            : fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: more than %d allocations", CUDA_MAX_ALLOCATIONS);
+
+    /* The fill is of the default stream, which ours, made not to wait for it, would overtake. */
+    if (status == FSDP_OK)
+        status = CUDA_TRY(state, cudaDeviceSynchronize(), err);
+    if (status != FSDP_OK) {
+        give_back(memory, release, state);
+        return status;
+    }
+    state->allocations[state->n_allocations++] =
+        (struct cuda_range){ memory, (char *)memory + size_bytes, release };
+    state->now_bytes += size_bytes;
+    if (state->now_bytes > state->most_bytes)
+        state->most_bytes = state->now_bytes;
+    return FSDP_OK;
+}
 
 static enum fsdp_status cuda_alloc(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err)
 {
@@ -153,24 +232,13 @@ static enum fsdp_status cuda_alloc(struct device *device, size_t size_bytes, voi
     *out = NULL;
     if (size_bytes == 0)
         return FSDP_OK;
-    if (state->n_allocations == CUDA_MAX_ALLOCATIONS)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: more than %d allocations", CUDA_MAX_ALLOCATIONS);
     status = CUDA_TRY(state, cudaMalloc(&memory, size_bytes), err);
     if (status == FSDP_OK)
-        status = CUDA_TRY(state, cudaMemset(memory, 0, size_bytes), err);
-    /* The fill is of the default stream, which ours, made not to wait for it, would overtake. */
-    if (status == FSDP_OK)
-        status = CUDA_TRY(state, cudaDeviceSynchronize(), err);
+        status = cuda_adopt(device, memory, size_bytes, NULL, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "allocating %zu bytes, with %zu in use", size_bytes, state->now_bytes);
-        if (memory != NULL)
-            (void)cudaFree(memory);
         return status;
     }
-    state->allocations[state->n_allocations++] = (struct cuda_range){ memory, (char *)memory + size_bytes };
-    state->now_bytes += size_bytes;
-    if (state->now_bytes > state->most_bytes)
-        state->most_bytes = state->now_bytes;
     *out = memory;
     return FSDP_OK;
 }
@@ -179,12 +247,16 @@ static void cuda_free(struct device *device, void *memory, size_t size_bytes)
 {
     struct cuda_device *state = cuda_state(device);
 
+    if (memory != NULL)
+        drain(state);
     for (size_t i = 0; memory != NULL && i < state->n_allocations; i++) {
-        if (state->allocations[i].begin != memory)
+        const struct cuda_range range = state->allocations[i];
+
+        if (range.begin != memory)
             continue;
         state->allocations[i] = state->allocations[--state->n_allocations];
         state->now_bytes -= size_bytes;
-        CUDA_NOTE(state, cudaFree(memory));
+        give_back(memory, range.release, state);
         return;
     }
 }
@@ -217,8 +289,10 @@ static enum fsdp_status cuda_alloc_host(struct device *device, size_t size_bytes
 static void cuda_free_host(struct device *device, void *memory, size_t size_bytes)
 {
     (void)size_bytes;
-    if (memory != NULL)
-        CUDA_NOTE(cuda_state(device), cudaFreeHost(memory));
+    if (memory == NULL)
+        return;
+    drain(cuda_state(device));
+    CUDA_NOTE(cuda_state(device), cudaFreeHost(memory));
 }
 
 static void cuda_usage(const struct device *device, size_t *now_bytes, size_t *most_bytes)
@@ -241,7 +315,9 @@ static enum fsdp_status cuda_stream_create(struct device *device, struct device_
     if (stream == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for a stream");
     stream->device = device;
-    status = CUDA_TRY(state, cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+    status = state->n_streams < CUDA_MAX_STREAMS
+                 ? CUDA_TRY(state, cudaDeviceGetStreamPriorityRange(&least, &greatest), err)
+                 : fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: more than %d streams", CUDA_MAX_STREAMS);
     if (status == FSDP_OK)
         status = CUDA_TRY(
             state,
@@ -251,12 +327,18 @@ static enum fsdp_status cuda_stream_create(struct device *device, struct device_
         free(stream);
         return status;
     }
+    state->streams[state->n_streams++] = stream;
     *out = stream;
     return FSDP_OK;
 }
 
 static void cuda_stream_destroy(struct device_stream *stream)
 {
+    struct cuda_device *state = cuda_state(stream->device);
+
+    for (int s = 0; s < state->n_streams; s++)
+        if (state->streams[s] == stream)
+            state->streams[s] = state->streams[--state->n_streams];
     CUDA_NOTE(cuda_state(stream->device), cudaStreamDestroy(stream->cuda));
     free(stream);
 }
@@ -299,55 +381,36 @@ static void cuda_wait(struct device_stream *stream, struct device_event *event)
         CUDA_NOTE(cuda_state(stream->device), cudaStreamWaitEvent(stream->cuda, event->cuda, 0));
 }
 
+static bool cuda_passed(struct device_event *event)
+{
+    const cudaError_t error = event->recorded ? cudaEventQuery(event->cuda) : cudaSuccess;
+
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        cuda_note(cuda_state(event->device), error, "cudaEventQuery", __FILE__, __LINE__);
+    return error == cudaSuccess;
+}
+
 static void cuda_set_watch(struct device *device, device_watch_fn watch, void *user)
 {
     cuda_state(device)->watch = watch;
     cuda_state(device)->watch_user = user;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* A stream may hold a collective that waits for a rank that is no more: whoever waits for it must look around. */
-static enum fsdp_status wait_watching(struct cuda_device *state, struct device_stream *stream,
-                                      struct fsdp_err *err)
-{
-    const uint64_t began = now_ns();
-    uint64_t asked = began;
-    cudaError_t error;
-
-    while ((error = cudaStreamQuery(stream->cuda)) == cudaErrorNotReady) {
-        const struct timespec slice = { .tv_nsec = SLICE_NS };
-        const uint64_t now = now_ns();
-
-        if (now - asked > WATCH_NS) {
-            const enum fsdp_status status = state->watch(state->watch_user, err);
-
-            if (status != FSDP_OK)
-                return status;
-            asked = now;
-        }
-        if (now - began < YIELD_NS)
-            (void)sched_yield();
-        else
-            (void)nanosleep(&slice, NULL);
-    }
-    return cuda_status(state, error, "waiting for a stream", __FILE__, __LINE__, err);
-}
-
 static enum fsdp_status cuda_synchronize(struct device_stream *stream, struct fsdp_err *err)
 {
     struct cuda_device *state = cuda_state(stream->device);
+    const uint64_t began = now_ns();
     enum fsdp_status status = state->watch != NULL
                                   ? wait_watching(state, stream, err)
                                   : CUDA_TRY(state, cudaStreamSynchronize(stream->cuda), err);
 
+    state->waited_ns += now_ns() - began;
     return status == FSDP_OK ? sticky(state, err) : status;
+}
+
+static uint64_t cuda_waited_ns(const struct device *device)
+{
+    return cuda_state(device)->waited_ns;
 }
 
 /* --- work ------------------------------------------------------------------------------------------------ */
@@ -445,8 +508,10 @@ const struct device_ops device_cuda_ops = {
     .owns = cuda_owns,
     .alloc_host = cuda_alloc_host,
     .free_host = cuda_free_host,
+    .passed = cuda_passed,
     .set_watch = cuda_set_watch,
     .identify = cuda_identify,
     .describe = cuda_describe,
     .usage = cuda_usage,
+    .waited_ns = cuda_waited_ns,
 };

@@ -1,70 +1,26 @@
 /*
- * Collectives by NCCL, which is opened by name: FSDP_NCCL_LIBRARY, else libnccl.so.2, so that a site chooses its build. Its
- * NCCL_* variables are its own business.
+ * Collectives by NCCL.
  *
  * Communicators do not block: a call may answer that it is in progress, and is then asked for until it is not, while the
  * watch looks around for dead peers. A failure is sticky: the communicator is aborted, which frees the streams that its kernels
  * occupy. An abort waits for nobody.
  */
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "shard_runtime/comm/device_collectives.h"
-#include "shard_runtime/cuda/nccl_api.h"
+#include "shard_runtime/cuda/nccl_impl.h"
 #include "shard_runtime/cuda/ops.h"
 #include "shard_runtime/cuda/state.h"
 
-/* With static storage because a library is: opened once, never closed. */
-static struct nccl_api nccl;
-static int nccl_version;
-
-struct device_group {
-    struct device_group_config config;
-    char name[64];
-    struct nccl_communicator *comm; /* NULL once aborted */
-    struct fsdp_err broken;         /* status other than FSDP_OK: the first failure, sticky */
+enum {
+    SLICE_NS = 20 * 1000,
+    WATCH_NS = 4 * 1000 * 1000,
+    FINALIZE_NS = 1000 * 1000 * 1000,
+    OPEN_WITHIN_S = 300
 };
-
-enum { SLICE_NS = 20 * 1000, WATCH_NS = 4 * 1000 * 1000, FINALIZE_NS = 1000 * 1000 * 1000 };
-
-/* --- the library ----------------------------------------------------------------------------------------- */
-
-static enum fsdp_status open_library(struct fsdp_err *err)
-{
-    const char *wanted = getenv("FSDP_NCCL_LIBRARY");
-    const char *name = wanted != NULL && wanted[0] != '\0' ? wanted : "libnccl.so.2";
-    struct nccl_api found = { 0 };
-    void *library;
-    int version = 0;
-
-    if (nccl_version != 0)
-        return FSDP_OK;
-    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "collectives nccl: %s", dlerror());
-#define FIND(function)                                                                                       \
-    *(void **)(&found.function) = dlsym(library, "nccl" #function);                                          \
-    if (found.function == NULL)                                                                              \
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "collectives nccl: %s has no nccl" #function, name);
-    NCCL_FUNCTIONS(FIND)
-#undef FIND
-    if (found.GetVersion(&version) != NCCL_SUCCESS || version < 21800)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
-                         "collectives nccl: %s is version %d: at least 2.18 is needed", name, version);
-    nccl = found;
-    nccl_version = version;
-    return FSDP_OK;
-}
-
-static void describe(char *buffer, size_t size)
-{
-    snprintf(buffer, size, "NCCL %d.%d.%d", nccl_version / 10000, nccl_version / 100 % 100,
-             nccl_version % 100);
-}
 
 /* --- failures and waits ---------------------------------------------------------------------------------- */
 
@@ -77,7 +33,7 @@ static uint64_t now_ns(void)
 }
 
 static enum fsdp_status say(const struct device_group *group, enum nccl_result result, const char *call,
-                            int line, struct fsdp_err *err)
+                            const char *file, int line, struct fsdp_err *err)
 {
     const struct cuda_device *device = cuda_state(group->config.device);
     const char *more = group->comm != NULL ? nccl.GetLastError(group->comm) : "";
@@ -87,11 +43,11 @@ static enum fsdp_status say(const struct device_group *group, enum nccl_result r
 
     return fsdp_fail(err, peer ? FSDP_ERR_PEER : FSDP_ERR_UNSUPPORTED,
                      "%s of group %s: %s%s%.120s at %s:%d, rank %d of %d, device %d (%s)", call, group->name,
-                     nccl.GetErrorString(result), more[0] != '\0' ? ": " : "", more, __FILE__, line,
+                     nccl.GetErrorString(result), more[0] != '\0' ? ": " : "", more, file, line,
                      group->config.rank, group->config.size, device->index, device->name);
 }
 
-static enum fsdp_status failed(const struct device_group *group, struct fsdp_err *err)
+enum fsdp_status nccl_failed(const struct device_group *group, struct fsdp_err *err)
 {
     return fsdp_fail(err, group->broken.status, "%s", group->broken.message);
 }
@@ -111,12 +67,20 @@ static enum fsdp_status break_group(struct device_group *group, struct fsdp_err 
 {
     group->broken = *own;
     abort_group(group);
-    return failed(group, err);
+    return nccl_failed(group, err);
 }
 
-/* A call's answer: done, or to be asked for until it is. */
-static enum fsdp_status finish(struct device_group *group, enum nccl_result result, const char *call,
-                               int line, struct fsdp_err *err)
+/* The watch has nothing to say, and yet nothing comes. */
+static enum fsdp_status late(const struct device_group *group, const char *call, struct fsdp_err *err)
+{
+    return fsdp_fail(
+        err, FSDP_ERR_PEER,
+        "%s of group %s: still in progress when its time (FSDP_NCCL_INIT_TIMEOUT_S) was over, rank %d of %d",
+        call, group->name, group->config.rank, group->config.size);
+}
+
+enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result, const char *call,
+                             const char *file, int line, struct fsdp_err *err)
 {
     struct fsdp_err own = { 0 };
     uint64_t asked = now_ns();
@@ -124,29 +88,30 @@ static enum fsdp_status finish(struct device_group *group, enum nccl_result resu
     while (result == NCCL_IN_PROGRESS) {
         const struct timespec slice = { .tv_nsec = SLICE_NS };
         const enum nccl_result answer = nccl.CommGetAsyncError(group->comm, &result);
+        const uint64_t now = now_ns();
 
         if (answer != NCCL_SUCCESS)
             result = answer;
         if (result != NCCL_IN_PROGRESS)
             break;
-        if (now_ns() - asked > WATCH_NS) {
+        if (now - asked > WATCH_NS) {
             if (group->config.watch != NULL && group->config.watch(group->config.watch_user, &own) != FSDP_OK)
                 return break_group(group, &own, err);
-            asked = now_ns();
+            asked = now;
             if (group->comm == NULL) /* the watch looked at this group too */
-                return failed(group, err);
+                return nccl_failed(group, err);
+            if (group->deadline_ns != 0 && now > group->deadline_ns) {
+                (void)late(group, call, &own);
+                return break_group(group, &own, err);
+            }
         }
         (void)nanosleep(&slice, NULL);
     }
     if (result == NCCL_SUCCESS)
         return FSDP_OK;
-    (void)say(group, result, call, line, &own);
+    (void)say(group, result, call, file, line, &own);
     return break_group(group, &own, err);
 }
-
-#define NCCL_TRY(group, call, err)                                                                           \
-    ((group)->comm == NULL ? failed((group), (err))                                                          \
-                           : finish((group), nccl.call, "nccl" #call, __LINE__, (err)))
 
 static enum fsdp_status poll_group(struct device_group *group, struct fsdp_err *err)
 {
@@ -154,13 +119,13 @@ static enum fsdp_status poll_group(struct device_group *group, struct fsdp_err *
     struct fsdp_err own = { 0 };
 
     if (group->broken.status != FSDP_OK)
-        return failed(group, err);
+        return nccl_failed(group, err);
     answer = nccl.CommGetAsyncError(group->comm, &result);
     if (answer != NCCL_SUCCESS)
         result = answer;
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
         return FSDP_OK;
-    (void)say(group, result, "ncclCommGetAsyncError", __LINE__, &own);
+    (void)say(group, result, "ncclCommGetAsyncError", __FILE__, __LINE__, &own);
     return break_group(group, &own, err);
 }
 
@@ -168,7 +133,7 @@ static enum fsdp_status poll_group(struct device_group *group, struct fsdp_err *
 
 static enum fsdp_status make_id(char id[DEVICE_GROUP_ID_BYTES], struct fsdp_err *err)
 {
-    enum fsdp_status status = open_library(err);
+    enum fsdp_status status = nccl_open_library(err);
     nccl_id unique;
     enum nccl_result result;
 
@@ -182,11 +147,20 @@ static enum fsdp_status make_id(char id[DEVICE_GROUP_ID_BYTES], struct fsdp_err 
     return FSDP_OK;
 }
 
+/* Everybody must come for a communicator to open, and somebody may not: seconds, as FSDP_NCCL_INIT_TIMEOUT_S says. */
+static uint64_t open_deadline_ns(void)
+{
+    const char *text = getenv("FSDP_NCCL_INIT_TIMEOUT_S");
+    const long seconds = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return now_ns() + (uint64_t)(seconds > 0 ? seconds : OPEN_WITHIN_S) * 1000000000u;
+}
+
 static enum fsdp_status open_group(struct device_group **out, const struct device_group_config *config,
                                    struct fsdp_err *err)
 {
     struct nccl_config options = NCCL_CONFIG_INIT;
-    enum fsdp_status status = open_library(err);
+    enum fsdp_status status = nccl_open_library(err);
     struct device_group *group;
     nccl_id unique;
     enum nccl_result result;
@@ -202,8 +176,10 @@ static enum fsdp_status open_group(struct device_group **out, const struct devic
     group->config.name = group->name;
     memcpy(&unique, config->id, sizeof unique);
     options.blocking = 0;
+    group->deadline_ns = open_deadline_ns();
     result = nccl.CommInitRankConfig(&group->comm, config->size, unique, config->rank, &options);
-    status = finish(group, result, "ncclCommInitRankConfig", __LINE__, err);
+    status = nccl_finish(group, result, "ncclCommInitRankConfig", __FILE__, __LINE__, err);
+    group->deadline_ns = 0;
     if (status != FSDP_OK) {
         free(group);
         return status;
@@ -322,20 +298,6 @@ static enum fsdp_status broadcast(struct device_group *group, void *buffer, size
                           err);
 }
 
-static enum fsdp_status register_memory(struct device_group *group, void *memory, size_t size_bytes,
-                                        void **handle, struct fsdp_err *err)
-{
-    *handle = NULL;
-    return size_bytes == 0 ? FSDP_OK
-                           : NCCL_TRY(group, CommRegister(group->comm, memory, size_bytes, handle), err);
-}
-
-static void unregister_memory(struct device_group *group, void *handle)
-{
-    if (group->comm != NULL && handle != NULL)
-        (void)nccl.CommDeregister(group->comm, handle);
-}
-
 const struct device_collectives nccl_collectives = {
     .name = "nccl",
     .make_id = make_id,
@@ -347,7 +309,8 @@ const struct device_collectives nccl_collectives = {
     .reduce_scatter = reduce_scatter,
     .all_reduce = all_reduce,
     .broadcast = broadcast,
-    .register_memory = register_memory,
-    .unregister_memory = unregister_memory,
-    .describe = describe,
+    .alloc_memory = nccl_alloc_memory,
+    .register_memory = nccl_register_memory,
+    .unregister_memory = nccl_unregister_memory,
+    .describe = nccl_describe,
 };

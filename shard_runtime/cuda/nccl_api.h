@@ -78,6 +78,9 @@ struct nccl_api {
     enum nccl_result (*RedOpCreatePreMulSum)(enum nccl_op *op, void *scalar, enum nccl_type type,
                                              int residence, struct nccl_communicator *comm);
     enum nccl_result (*RedOpDestroy)(enum nccl_op op, struct nccl_communicator *comm);
+    /* Since 2.19; NULL in an older one. */
+    enum nccl_result (*MemAlloc)(void **out, size_t size_bytes);
+    enum nccl_result (*MemFree)(void *memory);
     enum nccl_result (*CommRegister)(struct nccl_communicator *comm, void *memory, size_t size_bytes,
                                      void **handle);
     enum nccl_result (*CommDeregister)(struct nccl_communicator *comm, void *handle);
@@ -99,7 +102,12 @@ struct nccl_api {
     X(AllReduce)                                                                                             \
     X(Broadcast)                                                                                             \
     X(RedOpCreatePreMulSum)                                                                                  \
-    X(RedOpDestroy)                                                                                          \
+    X(RedOpDestroy)
+
+/* Those that it may lack. */
+#define NCCL_OPTIONAL_FUNCTIONS(X)                                                                           \
+    X(MemAlloc)                                                                                              \
+    X(MemFree)                                                                                               \
     X(CommRegister)                                                                                          \
     X(CommDeregister)
 

@@ -25,4 +25,26 @@ SAME(sizeof(nccl_id), sizeof(ncclUniqueId));
 SAME(offsetof(struct nccl_config, blocking), offsetof(ncclConfig_t, blocking));
 SAME(offsetof(struct nccl_config, net_name), offsetof(ncclConfig_t, netName));
 SAME(offsetof(struct nccl_config, split_share), offsetof(ncclConfig_t, splitShare));
+
+/* The prototypes that ours were written after. */
+#define IS(function, ...)                                                                                    \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(function), ncclResult_t(__VA_ARGS__)),            \
+                   #function " has other arguments")
+IS(ncclCommInitRankConfig, ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
+IS(ncclCommGetAsyncError, ncclComm_t, ncclResult_t *);
+IS(ncclCommFinalize, ncclComm_t);
+IS(ncclCommDestroy, ncclComm_t);
+IS(ncclCommAbort, ncclComm_t);
+IS(ncclAllGather, const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
+IS(ncclReduceScatter, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
+IS(ncclAllReduce, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
+IS(ncclBroadcast, const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+IS(ncclRedOpCreatePreMulSum, ncclRedOp_t *, void *, ncclDataType_t, ncclScalarResidence_t, ncclComm_t);
+IS(ncclRedOpDestroy, ncclRedOp_t, ncclComm_t);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+IS(ncclMemAlloc, void **, size_t);
+IS(ncclMemFree, void *);
+IS(ncclCommRegister, ncclComm_t, void *, size_t, void **);
+IS(ncclCommDeregister, ncclComm_t, void *);
+#endif
 #endif

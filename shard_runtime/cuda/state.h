@@ -7,15 +7,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cuda_runtime_api.h>
 
 #include "shard_runtime/device/device.h"
 
-enum { CUDA_NAME_BYTES = 96, CUDA_MAX_ALLOCATIONS = 4096 };
+enum { CUDA_NAME_BYTES = 96, CUDA_MAX_ALLOCATIONS = 4096, CUDA_MAX_STREAMS = 64 };
 
 struct cuda_range {
     const char *begin, *end;
+    void (*release)(void *memory); /* by which it is given back; NULL: cudaFree() */
 };
 
 struct cuda_device {
@@ -29,6 +31,9 @@ struct cuda_device {
     struct cuda_range *allocations;
     size_t n_allocations;
     size_t now_bytes, most_bytes;
+    struct device_stream *streams[CUDA_MAX_STREAMS];
+    int n_streams;
+    uint64_t waited_ns;
     device_watch_fn watch;
     void *watch_user;
 };
@@ -42,6 +47,13 @@ static inline struct cuda_device *cuda_state(const struct device *device)
 {
     return device->state;
 }
+
+/**
+ * Make `memory`, from another allocator than cudaMalloc(), the device's own: zeroed, known by its address, counted, and given
+ * back by `release` when it is freed as any. After a failure it was given back.
+ */
+enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes,
+                            void (*release)(void *memory), struct fsdp_err *err);
 
 /** FSDP_OK, or the words: the call, what CUDA says, file and line, rank and device. `device` may be NULL. */
 enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,

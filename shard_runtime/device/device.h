@@ -100,6 +100,8 @@ struct device_ops {
     enum fsdp_status (*alloc_host)(struct device *device, size_t size_bytes, void **out,
                                    struct fsdp_err *err);
     void (*free_host)(struct device *device, void *memory, size_t size_bytes);
+    /** Has the stream passed what `event` marks? Never blocks; true for one that marks nothing. */
+    bool (*passed)(struct device_event *event);
     /** Ask `watch` while waiting; what it fails with is what synchronize() returns. NULL: ask nobody. */
     void (*set_watch)(struct device *device, device_watch_fn watch, void *user);
     /** What tells this device from the others of the host: ranks with the same words share it. */
@@ -108,6 +110,8 @@ struct device_ops {
     void (*describe)(const struct device *device, char *buffer, size_t size);
     /** Bytes of device memory that this process has allocated now, and the most it had. */
     void (*usage)(const struct device *device, size_t *now_bytes, size_t *most_bytes);
+    /** Nanoseconds that synchronize() has waited so far. */
+    uint64_t (*waited_ns)(const struct device *device);
 };
 
 struct device {

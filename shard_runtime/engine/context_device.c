@@ -2,6 +2,7 @@
  * What a context computes on, and what moves its tensors between ranks. All ranks come to the same choice: a world in which one
  * computes on a GPU and another does not would not even agree on its memory plan.
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,6 +96,20 @@ static enum fsdp_status choose_collectives(struct fsdp_context *context, const c
     return FSDP_OK;
 }
 
+/* So that the agent tells which of the node's GPUs this rank is on. */
+static void name_gpu(const struct fsdp_context *context)
+{
+    struct fsdp_progress_gpu *page = &link_progress(context->link)->gpu;
+    char id[DEVICE_ID_BYTES];
+
+    if (!device_is_separate(&context->device))
+        return;
+    context->device.ops->identify(&context->device, id);
+    for (int i = 0; i < FSDP_GPU_ID_BYTES - 1 && id[i] != '\0'; i++)
+        page->id[i] = (char)tolower((unsigned char)id[i]);
+    atomic_store_explicit(&page->named, 1, memory_order_release);
+}
+
 /* The world's group, from here on for tensors of the device too. */
 static enum fsdp_status wrap_world(struct fsdp_context *context, struct fsdp_err *err)
 {
@@ -115,6 +130,8 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
                                       .name = options->numerics != NULL ? options->numerics : "auto" };
     enum fsdp_status status = choose_device(context, wanted(options->device, "FSDP_DEVICE"), err);
 
+    if (status == FSDP_OK)
+        name_gpu(context);
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->stream_create(&context->device, &context->streams[s],
                                                     s == PLAN_GATHERS || s == PLAN_REDUCES, err);
@@ -137,6 +154,7 @@ void context_close_device(struct fsdp_context *context)
         context->device.ops->set_watch(&context->device, NULL, NULL);
     fsdp_comm_destroy(context->comm); /* its groups work on the device */
     context->comm = NULL;
+    device_comms_fini(&context->comms);
     for (int s = 0; s < PLAN_N_STREAMS; s++)
         if (context->streams[s] != NULL)
             context->device.ops->stream_destroy(context->streams[s]);
@@ -161,4 +179,11 @@ uint64_t fsdp_context_device_memory(const struct fsdp_context *context)
     if (context->device.ops->usage != NULL)
         context->device.ops->usage(&context->device, &now, &most);
     return most;
+}
+
+double fsdp_context_device_wait_s(const struct fsdp_context *context)
+{
+    return device_is_separate(&context->device)
+               ? (double)context->device.ops->waited_ns(&context->device) / 1e9
+               : 0;
 }

@@ -6,6 +6,8 @@
 
 #include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/device_memory.h"
+#include "shard_runtime/engine/device_pending.h"
 #include "shard_runtime/engine/staging.h"
 
 struct device_comm {
@@ -39,6 +41,22 @@ static struct device_stream *stream_of(const struct fsdp_comm *comm)
     return comm->stream != NULL ? comm->stream : state_of(comm)->comms->stream;
 }
 
+static void abort_all(struct device_comms *comms)
+{
+    for (struct device_comm *c = comms->open; c != NULL; c = c->next)
+        if (c->group != NULL)
+            comms->collectives->abort(c->group);
+}
+
+/* The answer of the group over host memory. A failure of it is one of the world: what is queued on the device would wait for
+ * ever, and with it whoever gives back memory of it. */
+static enum fsdp_status of_host(const struct fsdp_comm *comm, enum fsdp_status status)
+{
+    if (status != FSDP_OK)
+        abort_all(state_of(comm)->comms);
+    return status;
+}
+
 /* The group over host memory, about to make its next call. */
 static struct fsdp_comm *host_of(const struct fsdp_comm *comm)
 {
@@ -49,9 +67,9 @@ static struct fsdp_comm *host_of(const struct fsdp_comm *comm)
 }
 
 static enum fsdp_status compare(struct fsdp_comm *comm, enum comm_kind kind, size_t size_bytes,
-                                enum fsdp_dtype dtype, enum fsdp_reduce_op op, int root, struct fsdp_err *err)
+                                enum fsdp_dtype dtype, unsigned op, int root, struct fsdp_err *err)
 {
-    const struct comm_call mine = comm_call_of(comm, kind, size_bytes, dtype, op, root);
+    const struct comm_call mine = comm_call_of(comm, kind, size_bytes, dtype, (enum fsdp_reduce_op)op, root);
     struct comm_call *all;
     enum fsdp_status status;
 
@@ -64,7 +82,34 @@ static enum fsdp_status compare(struct fsdp_comm *comm, enum comm_kind kind, siz
     for (int r = 0; r < comm->size && status == FSDP_OK; r++)
         status = comm_call_compare(&mine, comm->rank, &all[r], r, err);
     free(all);
+    return of_host(comm, status);
+}
+
+/* The device's own collective is about to be queued: it learns what it will move. */
+static enum fsdp_status prepare(struct fsdp_comm *comm, const void *send, const void *recv,
+                                struct fsdp_err *err)
+{
+    struct device_comm *state = state_of(comm);
+    enum fsdp_status status = FSDP_OK;
+
+    if (comm->size > 1)
+        status = device_memory_use(state->comms, state->group, send, err);
+    if (comm->size > 1 && status == FSDP_OK)
+        status = device_memory_use(state->comms, state->group, recv, err);
     return status;
+}
+
+/* It is queued, which is not done: the recorder's entry ends with it. */
+static enum fsdp_status queued(struct fsdp_comm *comm, enum fsdp_status status)
+{
+    struct device_comms *comms = state_of(comm)->comms;
+    struct fsdp_flight_entry *entry = comm->entry;
+
+    if (status != FSDP_OK || entry == NULL)
+        return status;
+    comm->entry = NULL;
+    device_pending_add(&comms->pending, comms->device, stream_of(comm), entry);
+    return FSDP_OK;
 }
 
 /* Of a group of one: what it is given is what it gives. */
@@ -83,15 +128,37 @@ static enum fsdp_status device_all_gather(struct fsdp_comm *comm, const void *se
     enum fsdp_status status;
 
     if (!is_device(comm, recv))
-        return host_of(comm)->ops->all_gather(state->host, send, recv, n_elems, dtype, err);
+        return of_host(comm, host_of(comm)->ops->all_gather(state->host, send, recv, n_elems, dtype, err));
     if (state->group == NULL)
         return comm->size == 1
                    ? move(comm, send, recv, size_bytes)
                    : staging_all_gather(&state->staging, stream_of(comm), send, recv, n_elems, dtype, err);
     status = compare(comm, COMM_ALL_GATHER, size_bytes, dtype, FSDP_SUM, -1, err);
-    return status == FSDP_OK ? state->comms->collectives->all_gather(state->group, send, recv, n_elems, dtype,
-                                                                     stream_of(comm), err)
-                             : status;
+    if (status == FSDP_OK)
+        status = prepare(comm, send, recv, err);
+    if (status == FSDP_OK)
+        status = queued(comm, state->comms->collectives->all_gather(state->group, send, recv, n_elems, dtype,
+                                                                    stream_of(comm), err));
+    return status;
+}
+
+/* By the device's own collectives. `op` as comm_call has it. */
+static enum fsdp_status queue_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
+                                             size_t n_elems, enum fsdp_dtype dtype, unsigned op, float factor,
+                                             struct fsdp_err *err)
+{
+    const struct device_comm *state = state_of(comm);
+    enum fsdp_status status =
+        compare(comm, COMM_REDUCE_SCATTER, n_elems * fsdp_dtype_size(dtype), dtype, op, -1, err);
+
+    if (status == FSDP_OK)
+        status = prepare(comm, send, recv, err);
+    if (status == FSDP_OK)
+        status = queued(comm, state->comms->collectives->reduce_scatter(
+                                  state->group, send, recv, n_elems, dtype,
+                                  op == COMM_SCALED_SUM ? FSDP_SUM : (enum fsdp_reduce_op)op, factor,
+                                  stream_of(comm), err));
+    return status;
 }
 
 static enum fsdp_status device_reduce_scatter(struct fsdp_comm *comm, const void *send, void *recv,
@@ -99,19 +166,25 @@ static enum fsdp_status device_reduce_scatter(struct fsdp_comm *comm, const void
                                               struct fsdp_err *err)
 {
     struct device_comm *state = state_of(comm);
-    const size_t size_bytes = n_elems * fsdp_dtype_size(dtype);
-    enum fsdp_status status;
 
     if (!is_device(comm, recv))
-        return host_of(comm)->ops->reduce_scatter(state->host, send, recv, n_elems, dtype, op, err);
-    if (state->group == NULL)
-        return comm->size == 1 ? move(comm, send, recv, size_bytes)
-                               : staging_reduce_scatter(&state->staging, stream_of(comm), send, recv, n_elems,
-                                                        dtype, op, err);
-    status = compare(comm, COMM_REDUCE_SCATTER, size_bytes, dtype, op, -1, err);
-    return status == FSDP_OK ? state->comms->collectives->reduce_scatter(
-                                   state->group, send, recv, n_elems, dtype, op, 1.0f, stream_of(comm), err)
-                             : status;
+        return of_host(comm,
+                       host_of(comm)->ops->reduce_scatter(state->host, send, recv, n_elems, dtype, op, err));
+    if (state->group != NULL)
+        return queue_reduce_scatter(comm, send, recv, n_elems, dtype, op, 1.0f, err);
+    return comm->size == 1 ? move(comm, send, recv, n_elems * fsdp_dtype_size(dtype))
+                           : staging_reduce_scatter(&state->staging, stream_of(comm), send, recv, n_elems,
+                                                    dtype, op, err);
+}
+
+/* Of a group that has collectives of the device, which multiply on their way. */
+static enum fsdp_status device_reduce_scatter_scaled(struct fsdp_comm *comm, const void *send, void *recv,
+                                                     size_t n_elems, enum fsdp_dtype dtype, float factor,
+                                                     struct fsdp_err *err)
+{
+    if (!is_device(comm, recv))
+        return fsdp_fail(err, FSDP_ERR_ARG, "a scaled sum of host memory");
+    return queue_reduce_scatter(comm, send, recv, n_elems, dtype, COMM_SCALED_SUM, factor, err);
 }
 
 static enum fsdp_status device_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_elems,
@@ -121,15 +194,18 @@ static enum fsdp_status device_all_reduce(struct fsdp_comm *comm, void *buffer, 
     enum fsdp_status status;
 
     if (!is_device(comm, buffer))
-        return host_of(comm)->ops->all_reduce(state->host, buffer, n_elems, dtype, op, err);
+        return of_host(comm, host_of(comm)->ops->all_reduce(state->host, buffer, n_elems, dtype, op, err));
     if (state->group == NULL)
         return comm->size == 1
                    ? FSDP_OK
                    : staging_all_reduce(&state->staging, stream_of(comm), buffer, n_elems, dtype, op, err);
     status = compare(comm, COMM_ALL_REDUCE, n_elems * fsdp_dtype_size(dtype), dtype, op, -1, err);
-    return status == FSDP_OK ? state->comms->collectives->all_reduce(state->group, buffer, n_elems, dtype, op,
-                                                                     stream_of(comm), err)
-                             : status;
+    if (status == FSDP_OK)
+        status = prepare(comm, buffer, buffer, err);
+    if (status == FSDP_OK)
+        status = queued(comm, state->comms->collectives->all_reduce(state->group, buffer, n_elems, dtype, op,
+                                                                    stream_of(comm), err));
+    return status;
 }
 
 static enum fsdp_status device_broadcast(struct fsdp_comm *comm, void *buffer, size_t size_bytes, int root,
@@ -139,20 +215,23 @@ static enum fsdp_status device_broadcast(struct fsdp_comm *comm, void *buffer, s
     enum fsdp_status status;
 
     if (!is_device(comm, buffer))
-        return host_of(comm)->ops->broadcast(state->host, buffer, size_bytes, root, err);
+        return of_host(comm, host_of(comm)->ops->broadcast(state->host, buffer, size_bytes, root, err));
     if (state->group == NULL)
         return comm->size == 1
                    ? FSDP_OK
                    : staging_broadcast(&state->staging, stream_of(comm), buffer, size_bytes, root, err);
     status = compare(comm, COMM_BROADCAST, size_bytes, FSDP_U8, FSDP_SUM, root, err);
-    return status == FSDP_OK ? state->comms->collectives->broadcast(state->group, buffer, size_bytes, root,
-                                                                    stream_of(comm), err)
-                             : status;
+    if (status == FSDP_OK)
+        status = prepare(comm, buffer, buffer, err);
+    if (status == FSDP_OK)
+        status = queued(comm, state->comms->collectives->broadcast(state->group, buffer, size_bytes, root,
+                                                                   stream_of(comm), err));
+    return status;
 }
 
 static enum fsdp_status device_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
 {
-    return host_of(comm)->ops->barrier(state_of(comm)->host, err);
+    return of_host(comm, host_of(comm)->ops->barrier(state_of(comm)->host, err));
 }
 
 /* --- opening --------------------------------------------------------------------------------------------- */
@@ -169,6 +248,7 @@ static void device_comm_close(struct fsdp_comm *comm)
     if (state->group != NULL) {
         if (comm->broken.status != FSDP_OK)
             state->comms->collectives->abort(state->group);
+        device_memory_leave(state->comms, state->group);
         state->comms->collectives->close(state->group);
     }
     staging_fini(&state->staging);
@@ -179,16 +259,14 @@ static void device_comm_close(struct fsdp_comm *comm)
 static enum fsdp_status device_split(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
                                      struct fsdp_err *err);
 
-static const struct comm_ops device_comm_ops = {
-    .name = "device",
-    .close = device_comm_close,
-    .all_gather = device_all_gather,
-    .reduce_scatter = device_reduce_scatter,
-    .all_reduce = device_all_reduce,
-    .broadcast = device_broadcast,
-    .barrier = device_barrier,
-    .split = device_split,
-};
+#define SLOTS                                                                                                \
+    .name = "device", .close = device_comm_close, .all_gather = device_all_gather,                           \
+    .reduce_scatter = device_reduce_scatter, .all_reduce = device_all_reduce, .broadcast = device_broadcast, \
+    .barrier = device_barrier, .split = device_split
+
+static const struct comm_ops staged_ops = { SLOTS };
+/* With collectives of the device, which can do what staging leaves to kernels before. */
+static const struct comm_ops queued_ops = { SLOTS, .reduce_scatter_scaled = device_reduce_scatter_scaled };
 
 /* Rank 0 makes the group's identity and puts it where the others get it: the store that the agent keeps. */
 static enum fsdp_status share_id(const struct device_comms *comms, const struct fsdp_comm *host,
@@ -244,7 +322,7 @@ static enum fsdp_status dress(struct fsdp_comm *comm, struct fsdp_comm *host, st
     state->comms = comms;
     state->host = host;
     staging_init(&state->staging, comms->device, host);
-    comm->ops = &device_comm_ops;
+    comm->ops = comms->collectives != NULL ? &queued_ops : &staged_ops;
     comm->link = comms->link;
     comm->rank = host->rank;
     comm->size = host->size;
@@ -297,13 +375,19 @@ enum fsdp_status device_comms_watch(void *user, struct fsdp_err *err)
     struct device_comms *comms = user;
     enum fsdp_status status = link_check(comms->link, err);
 
+    device_pending_look(comms->pending);
     for (struct device_comm *c = comms->open; c != NULL && status == FSDP_OK; c = c->next)
         if (c->group != NULL)
             status = comms->collectives->poll(c->group, err);
-    for (struct device_comm *c = comms->open; c != NULL && status != FSDP_OK; c = c->next)
-        if (c->group != NULL)
-            comms->collectives->abort(c->group);
+    if (status != FSDP_OK)
+        abort_all(comms);
     return status;
+}
+
+void device_comms_fini(struct device_comms *comms)
+{
+    device_pending_destroy(comms->pending);
+    comms->pending = NULL;
 }
 
 enum fsdp_status device_comms_are_alone(struct fsdp_comm *world, const struct link *link,

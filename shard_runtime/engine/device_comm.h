@@ -19,9 +19,14 @@ struct device_comms {
     struct device *device;
     const struct device_collectives *collectives; /* NULL: staging */
     struct link *link;
-    struct device_stream *stream; /* what calls without one use */
-    struct device_comm *open;     /* all of them, for the watch */
+    struct device_stream *stream;   /* what calls without one use */
+    struct device_comm *open;       /* all of them, for the watch */
+    struct device_memory *memories; /* engine/device_memory.h */
+    struct device_pending *pending; /* engine/device_pending.h */
 };
+
+/** What is left when all groups are closed. */
+void device_comms_fini(struct device_comms *comms);
 
 /**
  * Put a group for device memory around `host`, which it owns from now on, also after a failure. Collective over its

@@ -6,6 +6,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/engine/device_memory.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 
@@ -117,6 +118,22 @@ enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err 
     return FSDP_OK;
 }
 
+/* Rows are what collectives move, where those are the device's. */
+static enum fsdp_status alloc_rows(struct fsdp_context *context, enum shard_place place, size_t size_bytes,
+                                   float **out, struct fsdp_err *err)
+{
+    void *memory = NULL;
+    enum fsdp_status status;
+
+    if (place != PLACE_DEVICE)
+        return place_alloc(context, place, size_bytes, out, err);
+    status = device_memory_alloc(&context->comms, size_bytes, &memory, err);
+    if (status == FSDP_OK && memory != NULL)
+        place_fill_zero(context, place, memory, size_bytes);
+    *out = memory;
+    return status;
+}
+
 static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place place, bool trains,
                                     struct fsdp_err *err)
 {
@@ -126,9 +143,9 @@ static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place p
     if (place != PLACE_DEVICE && memory->parameter_bytes > 0)
         status = place_open_host(model->context, err);
     if (status == FSDP_OK)
-        status = place_alloc(model->context, place, memory->parameter_bytes, &memory->parameters, err);
+        status = alloc_rows(model->context, place, memory->parameter_bytes, &memory->parameters, err);
     if (status == FSDP_OK && trains)
-        status = place_alloc(model->context, place, memory->gradient_bytes, &memory->gradients, err);
+        status = alloc_rows(model->context, place, memory->gradient_bytes, &memory->gradients, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "%zu bytes for this rank's shards", memory->parameter_bytes);
     return status;

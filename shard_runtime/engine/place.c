@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "shard_runtime/engine/device_memory.h"
+
 struct device *place_host_device(struct fsdp_context *context)
 {
     return device_is_separate(&context->device) ? &context->host : &context->device;
@@ -56,7 +58,7 @@ void place_free(struct fsdp_context *context, enum shard_place place, void *memo
     if (memory == NULL)
         return;
     if (place == PLACE_DEVICE)
-        device->ops->free(device, memory, size_bytes);
+        device_memory_free(&context->comms, memory, size_bytes); /* registered or not */
     else if (place == PLACE_PINNED)
         device->ops->free_host(device, memory, size_bytes);
     else

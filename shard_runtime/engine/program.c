@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/device_memory.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 
@@ -72,7 +73,7 @@ enum fsdp_status program_create(struct program *program, struct fsdp_model *mode
     if (status == FSDP_OK)
         status = create_events(program, err);
     if (status == FSDP_OK) {
-        status = context->device.ops->alloc(&context->device, program->plan.arena_bytes, &arena, err);
+        status = device_memory_alloc(&context->comms, program->plan.arena_bytes, &arena, err);
         if (status != FSDP_OK)
             fsdp_wrap(err, "the arena of %zu bytes", program->plan.arena_bytes);
     }
@@ -97,8 +98,7 @@ void program_destroy(struct program *program)
     free(program->events);
     free(program->whole_grads);
     free(program->batches);
-    if (program->arena != NULL)
-        program->context->device.ops->free(&program->context->device, program->arena, program->arena_bytes);
+    device_memory_free(&program->context->comms, program->arena, program->arena_bytes);
     plan_fini(&program->plan);
     graph_fini(&program->graph);
     nn_kernels_fini(&program->kernels);

@@ -8,6 +8,7 @@
  */
 #include <stdatomic.h>
 
+#include "shard_runtime/engine/device_pending.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 #include "shard_runtime/engine/unshard.h"
@@ -157,6 +158,14 @@ static void run_loss(const struct runner *r, const struct plan_entry *e)
 /* --- groups
  * ---------------------------------------------------------------------------------------------------- */
 
+/* Who sums the gradients of a group over the ranks that shard it. */
+static struct fsdp_comm *reduces_of(const struct runner *r, const struct plan_entry *e)
+{
+    const struct model_mesh *mesh = model_mesh(r->model, e->index);
+
+    return mesh->own_reduces != NULL ? mesh->own_reduces : mesh->shards;
+}
+
 static void run_pack(const struct runner *r, const struct plan_entry *e)
 {
     const struct plan *plan = &r->program->plan;
@@ -164,8 +173,8 @@ static void run_pack(const struct runner *r, const struct plan_entry *e)
 
     for (int i = 0; i < group->n_params; i++)
         r->program->whole_grads[i] = at(r, plan_grad(plan, e, group->params[i]));
-    param_group_pack(&r->model->groups[e->index], &r->context->device, r->program->whole_grads,
-                     at(r, e->packed), stream_of(r, e));
+    param_group_pack(&r->model->groups[e->index], &r->context->device, reduces_of(r, e),
+                     r->program->whole_grads, at(r, e->packed), stream_of(r, e));
 }
 
 /* This rank's row of the group on the device: its shards, or what was copied in of them. */
@@ -251,11 +260,8 @@ static void run_unpack(const struct runner *r, const struct plan_entry *e)
 
 static enum fsdp_status run_reduce(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
 {
-    const struct model_mesh *mesh = model_mesh(r->model, e->index);
-
-    return param_group_reduce(&r->model->groups[e->index],
-                              mesh->own_reduces != NULL ? mesh->own_reduces : mesh->shards, at(r, e->packed),
-                              e->into_shards, stream_of(r, e), err);
+    return param_group_reduce(&r->model->groups[e->index], reduces_of(r, e), at(r, e->packed), e->into_shards,
+                              stream_of(r, e), err);
 }
 
 /* The row that a reduction left in the packed buffer; NULL: the entry has none. */
@@ -554,6 +560,7 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     }
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
+    device_pending_look(context->comms.pending);
     if (status == FSDP_OK && r.failed && !input->fails)
         status = fsdp_fail(err, r.failure.status, "%s", r.failure.message);
     unshard_give_back(model);

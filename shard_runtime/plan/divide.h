@@ -10,7 +10,9 @@
 #include <fsdp/comm.h>
 
 struct plan_division {
-    float before; /* what packed gradients are multiplied with */
+    /* What each rank's gradients are multiplied with before the sum, which `reduce` is then: by the collective where it can
+     * (NCCL's PREMUL_SUM), else as they are packed. */
+    float before;
     enum fsdp_reduce_op reduce, all_reduce;
     float after; /* what reduced rows are multiplied with */
 };

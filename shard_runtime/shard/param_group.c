@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 
+#include "shard_runtime/comm/comm.h"
 #include "shard_runtime/shard/layout.h"
 
 static const struct plan_group *layout_of(const struct param_group *group)
@@ -273,6 +274,13 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
     make_copies(&copies);
 }
 
+/* Does the reduction itself multiply by what comes before the sum? A function of the user's has no way to. */
+static bool reduction_scales(const struct plan_group *layout, const struct fsdp_comm *comm)
+{
+    return layout->division.before != 1.0f && layout->W > 1 && layout->unit->policy.reduce_scatter == NULL &&
+           comm_scales(comm);
+}
+
 /* One rank's part of a gradient into its row: the pieces, then zeros up to the chunk. NULL: zeros alone. */
 static void pack_part(const struct plan_group *layout, const struct plan_param *param, const void *grad,
                       int rank, char *to, struct copies *copies)
@@ -292,13 +300,13 @@ static void pack_part(const struct plan_group *layout, const struct plan_param *
              param->chunk_elems - filled);
 }
 
-void param_group_pack(const struct param_group *group, struct device *device, const void *const *grads,
-                      void *packed, struct device_stream *stream)
+void param_group_pack(const struct param_group *group, struct device *device, const struct fsdp_comm *comm,
+                      const void *const *grads, void *packed, struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
     struct copies copies;
 
-    begin_copies(&copies, device, stream, layout->division.before);
+    begin_copies(&copies, device, stream, reduction_scales(layout, comm) ? 1.0f : layout->division.before);
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
 
@@ -325,6 +333,9 @@ enum fsdp_status param_group_reduce(const struct param_group *group, struct fsdp
     const struct unit_policy *policy = &layout->unit->policy;
     void *recv = into_shards ? group->grads : param_group_own_row(group, comm, packed);
 
+    if (reduction_scales(layout, comm))
+        return comm_reduce_scatter_scaled(comm, packed, recv, layout->grad_row_elems, layout->reduce_dtype,
+                                          layout->division.before, stream, err);
     return policy->reduce_scatter != NULL
                ? policy->reduce_scatter(comm, packed, recv, layout->grad_row_elems, layout->reduce_dtype,
                                         layout->division.reduce, stream, policy->reduce_scatter_user, err)

@@ -65,9 +65,9 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
                         struct device_stream *stream);
 
 /** Copy whole gradients into `packed`, (W, grad_row_elems); grads[i] belongs to the group's i-th parameter, NULL:
- * zeros. */
-void param_group_pack(const struct param_group *group, struct device *device, const void *const *grads,
-                      void *packed, struct device_stream *stream);
+ * zeros. What the division multiplies before the sum is multiplied here, unless `comm`, which will sum, does it. */
+void param_group_pack(const struct param_group *group, struct device *device, const struct fsdp_comm *comm,
+                      const void *const *grads, void *packed, struct device_stream *stream);
 
 /**
  * Leave the mean, or sum, over all ranks of `comm` of this rank's row: in the gradient shards when `into_shards`, else in that

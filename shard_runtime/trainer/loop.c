@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shard_runtime/engine/context.h"
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/trainer/batch.h"
 #include "shard_runtime/trainer/memory.h"
@@ -20,6 +21,7 @@ struct loop {
     uint64_t first_step;   /* steps done when this process began */
     uint64_t logged_step;  /* the last logged one; first_step before there is any */
     double logged_s;       /* clock at its end; the time of saves is added, so that it does not count */
+    double logged_wait_s;  /* what it had waited for the device by then; that of saves is added too */
     int64_t wanted_stop;   /* what notices told this rank: stop after this step, 0: at once, NO_STOP: go on */
 
     /* Of the step that was last done. */
@@ -125,6 +127,7 @@ static enum fsdp_status log_step(struct loop *loop, struct fsdp_err *err)
     const double now = clock_s(CLOCK_MONOTONIC);
     const uint64_t n_steps = t->step - loop->logged_step;
     const double seconds = now > loop->logged_s ? now - loop->logged_s : 1e-9;
+    const double waited_s = fsdp_context_device_wait_s(t->context);
     const struct metrics_record record = {
         .step = t->step,
         .loss = loop->loss.mean,
@@ -132,15 +135,18 @@ static enum fsdp_status log_step(struct loop *loop, struct fsdp_err *err)
         .lr = loop->lr,
         .tokens_per_s = (double)(n_steps * tokens_per_step(t)) / seconds,
         .step_s = seconds / (double)n_steps,
+        .host_s = waited_s > 0 ? (seconds - (waited_s - loop->logged_wait_s)) / (double)n_steps : 0,
         .memory_bytes = loop->memory_bytes,
         .generation = fsdp_context_generation(t->context),
         .time = clock_s(CLOCK_REALTIME),
+        .gpu = metrics_read_gpu(link_progress(context_link(t->context))),
     };
 
     loop->tokens_per_s = record.tokens_per_s;
     if (!is_logged(t) && loop->loss.n_targets > 0)
         return FSDP_OK;
     loop->logged_s = now;
+    loop->logged_wait_s = waited_s;
     loop->logged_step = t->step;
     if (t->rank != 0)
         return FSDP_OK;
@@ -208,10 +214,12 @@ static double plain(double value)
  */
 static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err *err)
 {
-    const double began_s = clock_s(CLOCK_MONOTONIC);
+    const struct fsdp_context *context = loop->trainer->context;
+    const double began_s = clock_s(CLOCK_MONOTONIC), waited_s = fsdp_context_device_wait_s(context);
     const enum fsdp_status status = trainer_save(loop->trainer, err);
 
     loop->logged_s += clock_s(CLOCK_MONOTONIC) - began_s;
+    loop->logged_wait_s += fsdp_context_device_wait_s(context) - waited_s;
     if (status != FSDP_ERR_IO || last)
         return status;
     if (loop->trainer->rank == 0)
@@ -274,6 +282,7 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
         sample_memory(&loop);
         fsdp_context_on_phase(trainer->context, trainer->rank == 0 ? on_phase : NULL, &loop);
         loop.logged_s = clock_s(CLOCK_MONOTONIC);
+        loop.logged_wait_s = fsdp_context_device_wait_s(trainer->context);
         status = run_steps(&loop, end, err);
         fsdp_context_on_phase(trainer->context, NULL, NULL);
     }

@@ -6,22 +6,38 @@
 #ifndef TRAINER_METRICS_H
 #define TRAINER_METRICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <fsdp/status.h>
+
+struct fsdp_progress;
+
+/* How the GPU of rank 0 is, as the agent says (<fsdp/link.h>): the last of its samples. -1: not known. */
+struct metrics_gpu {
+    bool known; /* false: nothing is written of it */
+    int64_t memory_bytes, ecc_uncorrected, xids;
+    int utilisation_percent, temperature_c;
+    uint64_t throttle_reasons;
+};
 
 struct metrics_record {
     uint64_t step;    /* updates done after it, from 1 */
     double loss;      /* before the update */
     double grad_norm; /* before clipping */
     double lr, tokens_per_s, step_s;
+    double host_s; /* of step_s: all but waiting for the device; 0: computed on the cpu, and not written */
     uint64_t memory_bytes; /* largest so far */
     int generation;
     double time; /* seconds since the epoch */
+    struct metrics_gpu gpu;
 };
 
-enum { METRICS_LINE_BYTES = 512 };
+enum { METRICS_LINE_BYTES = 768 };
+
+/** What the page says of this rank's GPU. */
+struct metrics_gpu metrics_read_gpu(const struct fsdp_progress *page);
 
 /** The line with its newline and a final zero; returns its length. Numbers that JSON has no word for become
  * null. */

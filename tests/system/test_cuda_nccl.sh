@@ -40,6 +40,61 @@ check_match "sums of what was averaged, or means" '^AllReduce ' "$(cat mesh/call
 check "in bfloat16" train bf16 2 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=bfloat16
 check_match "gathered as such" '^AllGather #1 n [0-9]+ type 9 .*in place' "$(cat bf16/calls.0)"
 
+# How gradients are divided is PyTorch's choice, and what NCCL is asked for too: its mean; a sum of products with an operation of our own,
+# made, used once and destroyed; or a plain sum, divided afterwards. The bits are those of the way through the host.
+ops() { sed -n "s/^$2 .* op \([0-9]*\) factor \([^ ]*\) .*/\1 \2/p" "$1/calls.0" | sort | uniq -c | xargs; }
+own_ops() { grep -c '^RedOpCreate' "$1/calls.0"; }
+divided() { # NAME RANKS REDUCES ALL-REDUCES OWN-OPERATIONS OPTIONS...
+  local name=$1 n=$2 reduces=$3 alls=$4 own=$5; shift 5
+  staged "host-$name" "$n" "$@"
+  check "divided, $name" train "$name" "$n" "$@"
+  check_eq "divided, $name: the bits of the other way" "$(metrics "host-$name")" "$(metrics "$name")"
+  check_eq "divided, $name: reductions as (count, operation, factor)" "$reduces" "$(ops "$name" ReduceScatter)"
+  check_eq "divided, $name: over the replicas" "$alls" "$(ops "$name" AllReduce)"
+  check_eq "divided, $name: operations of our own" "$own" "$(own_ops "$name")"
+  check_eq "divided, $name: nothing of the library's is left" "" "$(grep -h '^left' "$name"/calls.*)"
+}
+divided mean 2 "9 4 1" "" 0
+divided by-the-ranks 2 "9 4 1" "" 0 --set parallel.gradient_divide_factor=2
+divided by-three 2 "9 0 0.333333" "" 9 --set parallel.gradient_divide_factor=3
+divided summed 2 "9 0 1" "" 0 --set parallel.force_sum_reduction=true
+divided summed-by-three 2 "9 0 1" "" 0 --set parallel.force_sum_reduction=true --set parallel.gradient_divide_factor=3
+# (Lines of both groups' first ranks: a rank is what it is in its group.)
+divided replicas 4 "18 4 1" "18 4 1" 0 --set parallel.replicate=2
+divided replicas-by-three 4 "18 0 0.333333" "18 0 1" 18 --set parallel.replicate=2 --set parallel.gradient_divide_factor=3
+divided replicas-summed 4 "18 0 1" "18 0 1" 0 --set parallel.replicate=2 --set parallel.force_sum_reduction=true
+divided bf16-by-four 2 "9 0 0.25" "" 9 --set parallel.gradient_divide_factor=4 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=bfloat16
+check_eq "each such operation is made, used and destroyed before the next" "9 9 9" "$(grep -E '^(RedOp|ReduceScatter)' by-three/calls.0 |
+  awk '/^RedOpCreate/ { made += last == "" || last == "destroyed"; last = "made" } /^ReduceScatter/ { used += last == "made"; last = "used" }
+    /^RedOpDestroy/ { destroyed += last == "used"; last = "destroyed" } END { print made, used, destroyed }')"
+
+# A communicator of its own for reductions, so that they need not wait behind gathers.
+check "a second communicator" train separate 2 --set parallel.separate_reduce_scatter_group=true
+check_eq "gathers on one, reductions on the other" "AllGather comm 0, ReduceScatter comm 1" \
+  "$(sed -n 's/^\([A-Za-z]*\) #.* \(comm [0-9]*\).*/\1 \2/p' separate/calls.0 | sort -u | paste -sd, | sed 's/,/, /')"
+check_eq "both are finished in good order" 2 "$(calls separate CommDestroy 1)"
+check_eq "and the run is the same" "$(metrics nccl2)" "$(metrics separate)"
+
+# What collectives move comes from the library's allocator, and each communicator that moves it knows it: once, before, and no longer than it lives.
+check_eq "arena, parameters and gradients are registered, of its own memory" 3 "$(calls nccl2 'CommRegister [0-9]* bytes of its own' 0)"
+check_match "before the first gather uses them" '^CommRegister' "$(grep -E '^(CommRegister|AllGather)' nccl2/calls.0 | head -n 1)"
+check_eq "and taken back" 3 "$(calls nccl2 CommDeregister 0)"
+check_eq "of two communicators each what it moves: gathers the parameters, reductions the gradients, both the arena" 4 "$(calls separate CommRegister 0)"
+check_eq "and taken back from both" "4, left: 0" "$(calls separate CommDeregister 0), left: $(calls separate left 0)"
+without() { # NAME WHY
+  check "$2" train "$1" 2
+  check_eq "$2: nothing is registered" 0 "$(calls "$1" CommRegister 0)"
+  check_eq "$2: the run is the same" "$(metrics nccl2)" "$(metrics "$1")"
+}
+FSDP_NCCL_REGISTER=0 without unregistered "registration switched off"
+NCCL_STANDIN_SMALL=1 without refused-memory "a library that refuses memory and registration"
+FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin_old.so without old "a library from before there was either"
+
+# The library's own variables reach it as they are, and none is added.
+NCCL_DEBUG=WARN NCCL_SOCKET_IFNAME='=eth0,lo' NCCL_ODD=' a  "b"\c ' train variables 2
+check_eq "NCCL_* reach the library untouched, and no others" "$(printf '%s\n' 'environment NCCL_DEBUG=WARN' 'environment NCCL_ODD= a  "b"\c ' \
+  'environment NCCL_SOCKET_IFNAME==eth0,lo')" "$(grep -h '^environment' variables/calls.1 | sort)"
+
 # An error that a later call reports: words with the call, group, rank and device, and the communicator is given up.
 NCCL_STANDIN_FAIL=1:9 train late-error 2
 check_match "a late error is told" 'group world: remote process exited.*as it was told to.*nccl\.c:[0-9]+, rank 1 of 2, device 1 \(emulated\)' "$(cat late-error.out)"

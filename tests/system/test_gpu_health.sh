@@ -63,6 +63,28 @@ sed -i '/^cat /d' "$WORK/held.sh"
 check_status "where it never is, the restart comes all the same" 0 "$BIN/fsdprun" --max-restarts 1 --log-dir "$WORK/never" --no-python bash "$WORK/held.sh"
 check_match "and it is said" 'the memory of a GPU is still in use after 10 s; starting all the same' "$(cat "$WORK/err")"
 
+# What the agent sees of a rank's GPU reaches the rank through its progress page, and rank 0's is in the metrics.
+fresh
+cat > "$WORK/job.yaml" << END
+run: {name: run, log_every: 1}
+data: {path: $PWD/tests/parity/excerpt.txt, tokenizer: byte}
+model: {kind: transformer, layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
+train: {steps: 1000000, batch: 1}
+checkpoint: {every: 0}
+END
+FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6 FSDP_DEVICE=cuda FAKE_NVML="GPU-aa@0;GPU-bb@1" \
+  "$BIN/fsdprun" --log-dir "$WORK/shown" "$WORK/job.yaml" > "$WORK/shown.out" 2>&1 & job=$!
+at_exit() { kill -TERM "$job" 2> /dev/null; }
+metrics=$WORK/shown/run/metrics.jsonl
+shows() { wait_until 90 grep -q -- "$1" "$metrics"; }
+check "memory, utilisation and temperature" shows '"gpu_memory_bytes": 1073741824, "gpu_utilisation_percent": 50, "gpu_temperature_c": 60, "gpu_ecc_uncorrected": 0, "gpu_xids": 0, "gpu_throttle_reasons": 0,'
+echo 2147483648 > "$STATE/.new" && mv "$STATE/.new" "$STATE/memory"; echo 64 > "$STATE/throttle"; echo 5 > "$STATE/ecc"
+check "as they change" shows '"gpu_memory_bytes": 2147483648, .*"gpu_ecc_uncorrected": 5, .*"gpu_throttle_reasons": 64,'
+echo 79 > "$STATE/.new" && mv "$STATE/.new" "$STATE/xid"
+check "an XID" shows '"gpu_xids": 1,'
+kill -TERM "$job"; wait "$job"
+check "each line is JSON" "$TOY/json_check" -l "$metrics"
+
 for mode in refuse crash hang; do
   check_status "an NVML that does $mode is no reason not to run" 0 env FAKE_NVML=$mode "$BIN/fsdprun" --no-python true
 done

@@ -68,6 +68,9 @@ FSDP_API const char *fsdp_context_device(const struct fsdp_context *context);
 FSDP_API const char *fsdp_context_device_refusal(const struct fsdp_context *context);
 /** The most bytes of device memory that this process has had allocated; 0 on the cpu. */
 FSDP_API uint64_t fsdp_context_device_memory(const struct fsdp_context *context);
+
+/** Seconds that this process has waited so far for a device that is not the cpu; 0 on the cpu. */
+FSDP_API double fsdp_context_device_wait_s(const struct fsdp_context *context);
 /** One line: device, numerics row, library version, instruction set, threads. Written to and returned as
  * `buffer`. */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);

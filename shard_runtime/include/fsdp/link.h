@@ -135,6 +135,23 @@ enum fsdp_phase {
     FSDP_PHASE_DONE,
 };
 
+enum { FSDP_GPU_ID_BYTES = 32 };
+
+/*
+ * The GPU that a worker computes on, as a part of its page. The worker names it; the agent, which watches all GPUs of the node by NVML,
+ * stores what it knows of that one, every few seconds at least. -1: not known.
+ */
+struct fsdp_progress_gpu {
+    char id[FSDP_GPU_ID_BYTES]; /* of the PCI bus, lower case: "0000:3b:00.0" */
+    _Atomic uint32_t named; /* 1: `id` is there, and stays. Last of the worker's stores; the agent's follow */
+    _Atomic uint32_t n_xids, last_xid;
+    _Atomic int32_t utilisation_percent, temperature_c;
+    _Atomic int64_t memory_used_bytes, memory_total_bytes, ecc_uncorrected;
+    _Atomic uint64_t throttle_reasons; /* NVML's bits */
+    _Atomic uint64_t
+        n_samples; /* of it in this run; 0: nothing of it is known. The last of the agent's stores */
+};
+
 /*
  * The progress page: the first page of a memfd for each worker, mapped by it and by its agent. The worker beats by plain relaxed
  * stores; the agent reads on a timer and never waits. Doubles travel as their bits. `abort_word` is the agent's:
@@ -151,6 +168,7 @@ struct fsdp_progress {
     _Atomic uint64_t loss_bits, grad_norm_bits, tokens_per_s_bits;
     _Atomic uint64_t memory_bytes;
     _Atomic uint64_t n_collectives; /* noted in the flight recorder so far */
+    struct fsdp_progress_gpu gpu;
 };
 
 /*
@@ -173,7 +191,7 @@ struct fsdp_flight_entry {
 
 enum { FSDP_FLIGHT_ENTRIES = 256, FSDP_FLIGHT_OFFSET = 4096 };
 
-enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 2 };
+enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 3 };
 enum {
     FSDP_PROGRESS_BYTES = FSDP_FLIGHT_OFFSET + FSDP_FLIGHT_ENTRIES * (int)sizeof(struct fsdp_flight_entry)
 };

@@ -7,6 +7,12 @@
  * NCCL_STANDIN_LOG    a line for each call goes to <this>.<rank>
  * NCCL_STANDIN_LAZY   every call first answers that it is in progress
  * NCCL_STANDIN_FAIL   RANK:N: on that rank the n-th collective leaves an asynchronous error behind
+ * NCCL_STANDIN_HOLD   RANK:N:FILE: on that rank the n-th collective of a group does not begin while FILE is there
+ * NCCL_STANDIN_NEVER  opening a communicator stays in progress for ever
+ * NCCL_STANDIN_CLOCK  the lines of the log end with the time, seconds since 1970
+ * NCCL_STANDIN_SMALL  its allocator has no memory, and registering is refused
+ *
+ * Compiled with NCCL_STANDIN_OLD it is version 2.18, which has neither.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shard_runtime/core/bf16.h"
@@ -22,13 +29,21 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { PATH_BYTES = 512, MAX_RANKS = 64, FIRST_OWN_OP = 8, MAX_OWN_OPS = 64, LAZY_POLLS = 3 };
+enum {
+    PATH_BYTES = 512,
+    MAX_RANKS = 64,
+    FIRST_OWN_OP = 8,
+    MAX_OWN_OPS = 64,
+    MAX_OWN_MEMORY = 64,
+    LAZY_POLLS = 3
+};
 
 enum what { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BROADCAST };
 
 struct nccl_communicator {
     char prefix[PATH_BYTES];
     int rank, size;
+    int own; /* which of this process's communicators it is */
     uint64_t n_calls, n_done;
     int n_users; /* the handle, and queued operations */
     bool aborted, ready;
@@ -36,6 +51,7 @@ struct nccl_communicator {
     enum nccl_result failed;
     float factors[MAX_OWN_OPS];
     bool op_used[MAX_OWN_OPS];
+    int n_registered;
 };
 
 /* What ranks must agree on, in front of each file. */
@@ -54,17 +70,27 @@ struct work {
     bool posted;
 };
 
+static const char *when(char text[40])
+{
+    struct timespec now;
+
+    text[0] = '\0';
+    if (getenv("NCCL_STANDIN_CLOCK") != NULL && clock_gettime(CLOCK_REALTIME, &now) == 0)
+        snprintf(text, 40, " at %lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
+    return text;
+}
+
 static void record(const struct nccl_communicator *comm, const char *call, const char *rest)
 {
     const char *log = getenv("NCCL_STANDIN_LOG");
-    char path[PATH_BYTES], line[256];
+    char path[PATH_BYTES], line[512], clock[40];
     int fd, n;
 
     if (log == NULL)
         return;
     snprintf(path, sizeof path, "%s.%d", log, comm->rank);
     fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    n = snprintf(line, sizeof line, "%s%s%s\n", call, rest[0] != '\0' ? " " : "", rest);
+    n = snprintf(line, sizeof line, "%s%s%s%s\n", call, rest[0] != '\0' ? " " : "", rest, when(clock));
     if (fd < 0 || write(fd, line, (size_t)n) != n)
         abort();
     (void)close(fd);
@@ -176,10 +202,27 @@ static void put(int type, void *data, size_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
+static double rounded(int type, double value)
+{
+    return type == NCCL_BFLOAT16  ? (double)bf16_to_f32(bf16_of_f32((float)value))
+           : type == NCCL_FLOAT32 ? (double)(float)value
+                                  : value;
+}
+
+/* As NCCL multiplies and adds: in the type, each product and each sum rounded. A mean of floats is a sum of products with 1 / n,
+ * which is of the type too. */
+static double factor_of(const struct work *w)
+{
+    return w->head.op == NCCL_AVG && w->head.type != NCCL_INT64 ? rounded(w->head.type, 1.0 / w->comm->size)
+                                                                : (double)w->head.factor;
+}
+
 /* `n_elems` of everybody, from element `first`, reduced in the order of the ranks. */
 static bool reduce(const struct work *w, size_t first, size_t n_elems)
 {
-    const size_t size = size_of(w->head.type);
+    const int type = w->head.type;
+    const size_t size = size_of(type);
+    const double factor = factor_of(w);
     void *part = malloc(n_elems * size + 1);
     double *sums = calloc(n_elems + 1, sizeof *sums);
     bool same = true;
@@ -189,16 +232,16 @@ static bool reduce(const struct work *w, size_t first, size_t n_elems)
     for (int r = 0; r < w->comm->size && same; r++) {
         same = fetch(w->comm, w->number, r, &w->head, first * size, part, n_elems * size);
         for (size_t i = 0; i < n_elems && same; i++) {
-            const double value = get(w->head.type, part, i) * (double)w->head.factor;
+            const double value = rounded(type, get(type, part, i) * factor);
 
             if (w->head.op == NCCL_MAX)
                 sums[i] = r == 0 || value > sums[i] ? value : sums[i];
             else
-                sums[i] += value;
+                sums[i] = rounded(type, sums[i] + value);
         }
     }
     for (size_t i = 0; i < n_elems && same; i++)
-        put(w->head.type, w->recv, i, w->head.op == NCCL_AVG ? sums[i] / w->comm->size : sums[i]);
+        put(type, w->recv, i, sums[i]);
     free(part);
     free(sums);
     return same;
@@ -237,13 +280,23 @@ static bool finish(struct work *w)
     }
 }
 
+static bool is_held(const struct work *w)
+{
+    const char *text = getenv("NCCL_STANDIN_HOLD");
+    unsigned long long number = 0;
+    int rank = -1, read = 0;
+
+    return text != NULL && sscanf(text, "%d:%llu:%n", &rank, &number, &read) == 2 && read > 0 &&
+           rank == w->comm->rank && number == w->number && access(text + read, F_OK) == 0;
+}
+
 static bool run_work(void *closure)
 {
     struct work *w = closure;
     struct nccl_communicator *comm = w->comm;
 
     /* As NCCL: calls of a communicator run in the order in which they were made, whatever their streams. */
-    if (!comm->aborted && w->number != comm->n_done + 1)
+    if (!comm->aborted && (w->number != comm->n_done + 1 || is_held(w)))
         return false;
     if (!comm->aborted && !w->posted) {
         publish(comm, w->number, &w->head, w->send, sent_elems(w) * size_of(w->head.type));
@@ -293,9 +346,9 @@ static enum nccl_result queue(struct nccl_communicator *comm, const char *name, 
     comm->n_calls++;
     work.comm = comm;
     work.number = comm->n_calls;
-    snprintf(words, sizeof words, "#%llu n %llu type %d op %d factor %g root %d %s",
+    snprintf(words, sizeof words, "#%llu n %llu type %d op %d factor %g root %d comm %d %s",
              (unsigned long long)work.number, (unsigned long long)work.head.n_elems, work.head.type,
-             work.head.op, (double)work.head.factor, work.head.root,
+             work.head.op, (double)work.head.factor, work.head.root, comm->own,
              work.head.what == ALL_GATHER &&
                      (const char *)work.send == (const char *)work.recv + (size_t)comm->rank *
                                                                               work.head.n_elems *
@@ -352,13 +405,21 @@ EXPORT enum nccl_result ncclBroadcast(const void *send, void *recv, size_t n_ele
 EXPORT enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum nccl_type type,
                                                  int residence, struct nccl_communicator *comm);
 EXPORT enum nccl_result ncclRedOpDestroy(enum nccl_op op, struct nccl_communicator *comm);
+#ifndef NCCL_STANDIN_OLD
+EXPORT enum nccl_result ncclMemAlloc(void **out, size_t size_bytes);
+EXPORT enum nccl_result ncclMemFree(void *memory);
 EXPORT enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes,
                                          void **handle);
 EXPORT enum nccl_result ncclCommDeregister(struct nccl_communicator *comm, void *handle);
+#endif
 
 enum nccl_result ncclGetVersion(int *version)
 {
+#ifdef NCCL_STANDIN_OLD
+    *version = 21800;
+#else
     *version = 22800;
+#endif
     return NCCL_SUCCESS;
 }
 
@@ -371,9 +432,18 @@ enum nccl_result ncclGetUniqueId(nccl_id *id)
     return NCCL_SUCCESS;
 }
 
+/* What of its environment is NCCL's own: whoever opens it is to leave that alone. */
+static void record_environment(const struct nccl_communicator *comm)
+{
+    for (char **variable = environ; *variable != NULL; variable++)
+        if (strncmp(*variable, "NCCL_", 5) == 0 && strncmp(*variable, "NCCL_STANDIN_", 13) != 0)
+            record(comm, "environment", *variable);
+}
+
 enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id, int rank,
                                         struct nccl_config *config)
 {
+    static int n_opened;
     const char *folder = getenv("NCCL_STANDIN_DIR");
     const struct head none = { 0 };
     struct nccl_communicator *comm;
@@ -387,10 +457,12 @@ enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ra
         return NCCL_SYSTEM_ERROR;
     comm->rank = rank;
     comm->size = n_ranks;
+    comm->own = n_opened++;
     comm->n_users = 1;
     snprintf(comm->prefix, sizeof comm->prefix, "%s/%.100s", folder, id.internal);
     snprintf(words, sizeof words, "%d of %d", rank, n_ranks);
     record(comm, "CommInitRankConfig", words);
+    record_environment(comm);
     publish(comm, 0, &none, NULL, 0);
     *out = comm;
     return NCCL_IN_PROGRESS;
@@ -407,7 +479,7 @@ static bool all_joined(const struct nccl_communicator *comm)
 enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result)
 {
     if (!comm->ready)
-        comm->ready = all_joined(comm);
+        comm->ready = getenv("NCCL_STANDIN_NEVER") == NULL && all_joined(comm);
     *result = !comm->ready ? NCCL_IN_PROGRESS : comm->failed;
     if (comm->ready && comm->in_progress > 0) {
         comm->in_progress--;
@@ -422,9 +494,23 @@ enum nccl_result ncclCommFinalize(struct nccl_communicator *comm)
     return answer(comm);
 }
 
+/* What was made of a communicator that ends in good order, and never given back. */
+static void record_left(const struct nccl_communicator *comm)
+{
+    char words[64];
+    int n_ops = 0;
+
+    for (int i = 0; i < MAX_OWN_OPS; i++)
+        n_ops += comm->op_used[i];
+    snprintf(words, sizeof words, "%d operations %d registrations", n_ops, comm->n_registered);
+    if (n_ops + comm->n_registered > 0)
+        record(comm, "left", words);
+}
+
 enum nccl_result ncclCommDestroy(struct nccl_communicator *comm)
 {
     record(comm, "CommDestroy", "");
+    record_left(comm);
     let_go(comm);
     return NCCL_SUCCESS;
 }
@@ -510,6 +596,7 @@ enum nccl_result ncclBroadcast(const void *send, void *recv, size_t n_elems, enu
 enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum nccl_type type, int residence,
                                           struct nccl_communicator *comm)
 {
+    char words[64];
     uint16_t half;
     int own = 0;
 
@@ -526,14 +613,59 @@ enum nccl_result ncclRedOpCreatePreMulSum(enum nccl_op *op, void *scalar, enum n
     } else {
         memcpy(&comm->factors[own], scalar, sizeof(float));
     }
+    snprintf(words, sizeof words, "own %d factor %g", own, (double)comm->factors[own]);
+    record(comm, "RedOpCreatePreMulSum", words);
     *op = (enum nccl_op)(FIRST_OWN_OP + own);
     return NCCL_SUCCESS;
 }
 
 enum nccl_result ncclRedOpDestroy(enum nccl_op op, struct nccl_communicator *comm)
 {
-    comm->op_used[(int)op - FIRST_OWN_OP] = false;
+    const int own = (int)op - FIRST_OWN_OP;
+    char words[64];
+
+    if (own < 0 || own >= MAX_OWN_OPS || !comm->op_used[own])
+        return NCCL_INVALID_ARGUMENT;
+    comm->op_used[own] = false;
+    snprintf(words, sizeof words, "own %d", own);
+    record(comm, "RedOpDestroy", words);
     return NCCL_SUCCESS;
+}
+
+#ifndef NCCL_STANDIN_OLD
+/* Of no communicator: known apart from cudaMalloc's by being given back here. */
+static void *own_memory[MAX_OWN_MEMORY];
+
+enum nccl_result ncclMemAlloc(void **out, size_t size_bytes)
+{
+    int own = 0;
+
+    *out = NULL;
+    while (own < MAX_OWN_MEMORY && own_memory[own] != NULL)
+        own++;
+    if (own == MAX_OWN_MEMORY || getenv("NCCL_STANDIN_SMALL") != NULL ||
+        cudaMalloc(out, size_bytes) != cudaSuccess)
+        return NCCL_UNHANDLED_CUDA_ERROR;
+    own_memory[own] = *out;
+    return NCCL_SUCCESS;
+}
+
+enum nccl_result ncclMemFree(void *memory)
+{
+    for (int own = 0; own < MAX_OWN_MEMORY; own++)
+        if (own_memory[own] == memory) {
+            own_memory[own] = NULL;
+            return cudaFree(memory) == cudaSuccess ? NCCL_SUCCESS : NCCL_UNHANDLED_CUDA_ERROR;
+        }
+    return NCCL_INVALID_ARGUMENT;
+}
+
+static bool is_own_memory(const void *memory)
+{
+    for (int own = 0; own < MAX_OWN_MEMORY; own++)
+        if (own_memory[own] == memory)
+            return true;
+    return false;
 }
 
 enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, size_t size_bytes,
@@ -541,16 +673,25 @@ enum nccl_result ncclCommRegister(struct nccl_communicator *comm, void *memory, 
 {
     char words[64];
 
-    if (!emulated_is_device(memory))
+    *handle = NULL;
+    if (!emulated_is_device(memory) || !emulated_is_device((char *)memory + size_bytes - 1))
         return NCCL_INVALID_ARGUMENT;
-    snprintf(words, sizeof words, "%zu bytes", size_bytes);
+    if (getenv("NCCL_STANDIN_SMALL") != NULL)
+        return NCCL_SYSTEM_ERROR;
+    snprintf(words, sizeof words, "%zu bytes of %s", size_bytes,
+             is_own_memory(memory) ? "its own" : "cudaMalloc's");
     record(comm, "CommRegister", words);
+    comm->n_registered++;
     *handle = memory;
     return answer(comm);
 }
 
 enum nccl_result ncclCommDeregister(struct nccl_communicator *comm, void *handle)
 {
-    record(comm, handle != NULL ? "CommDeregister" : "CommDeregister of nothing", "");
+    if (handle == NULL || comm->n_registered == 0 || !emulated_is_device(handle))
+        return NCCL_INVALID_ARGUMENT;
+    comm->n_registered--;
+    record(comm, "CommDeregister", "");
     return NCCL_SUCCESS;
 }
+#endif

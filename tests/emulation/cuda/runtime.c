@@ -549,6 +549,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    return event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     event->n_users++;

@@ -82,3 +82,41 @@ Test(gpu_health, memory_is_held_while_more_is_in_use_than_the_least)
     cr_expect(not(gpu_health_memory_held(&health, 100)));
     cr_expect(health.gpus[2].most_used_bytes == 1101 && health.gpus[2].least_used_bytes == 900);
 }
+
+Test(gpu_health, a_worker_is_shown_the_gpu_that_it_named)
+{
+    static struct fsdp_progress page, other, unnamed, unknown;
+    struct gpu_health health = { 0 };
+    struct gpu_sample now = calm, xid = { .index = 2, .pci = "0000:3b:00.0", .xid = 79 };
+
+    strcpy(page.gpu.id, calm.pci);
+    page.gpu.named = 1;
+    strcpy(other.gpu.id, "0000:5e:00.0");
+    other.gpu.named = 1;
+    strcpy(unnamed.gpu.id, calm.pci); /* half of its stores are there */
+    memset(unknown.gpu.id, '0', sizeof unknown.gpu.id);
+    unknown.gpu.named = 1;
+    gpu_health_show(&health, &page);
+    cr_expect(page.gpu.n_samples == 0, "nothing is known before the first sample");
+
+    expect(&health, &now, GPU_FINE, "");
+    expect(&health, &xid, GPU_XID, "GPU 2 (0000:3b:00.0): XID 79: it has fallen off the bus");
+    now.index = 3;
+    strcpy(now.pci, "0000:5e:00.0");
+    now.ecc_uncorrected = -1;
+    now.throttle_reasons = 0x4;
+    now.memory_used_bytes = 2000;
+    expect(&health, &now, GPU_FINE, "");
+    gpu_health_show(&health, &page);
+    gpu_health_show(&health, &other);
+    gpu_health_show(&health, &unnamed);
+    gpu_health_show(&health, &unknown);
+
+    cr_expect(page.gpu.n_samples == 1 && page.gpu.memory_used_bytes == 1000 &&
+              page.gpu.memory_total_bytes == 80000 && page.gpu.utilisation_percent == 50 &&
+              page.gpu.temperature_c == 60 && page.gpu.ecc_uncorrected == 7 && page.gpu.n_xids == 1 &&
+              page.gpu.last_xid == 79 && page.gpu.throttle_reasons == 0);
+    cr_expect(other.gpu.n_samples == 1 && other.gpu.memory_used_bytes == 2000 &&
+              other.gpu.ecc_uncorrected == -1 && other.gpu.n_xids == 0 && other.gpu.throttle_reasons == 0x4);
+    cr_expect(unnamed.gpu.n_samples == 0 && unknown.gpu.n_samples == 0);
+}

@@ -82,6 +82,8 @@ Test(comm_self, broken_arguments_are_refused_and_do_not_stick)
     cr_assert_eq(fsdp_reduce_scatter(comm, a, a, 1, FSDP_I64, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_reduce_scatter(comm, a, a, 1, FSDP_F32, (enum fsdp_reduce_op)3, NULL, &err),
                  FSDP_ERR_ARG);
+    cr_assert(!comm_scales(comm));
+    cr_assert_eq(comm_reduce_scatter_scaled(comm, a, a, 1, FSDP_F32, 0.5f, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_all_reduce(comm, a, 1, FSDP_U8, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_all_reduce(comm, a, 1, FSDP_I64, FSDP_MEAN, NULL, &err), FSDP_ERR_ARG);
     cr_assert_eq(fsdp_all_reduce(comm, NULL, 1, FSDP_F32, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);

@@ -136,7 +136,7 @@ static void check(struct device *device, struct device_stream *stream, size_t ro
         whole_grads[p] = grads[p];
     }
     memset(packed, 0x5a, sizeof packed);
-    param_group_pack(&group, device, whole_grads, packed, stream);
+    param_group_pack(&group, device, NULL, whole_grads, packed, stream);
     for (int rank = 0; rank < W; rank++) {
         fill_shards(&l.plan, rank, row);
         for (size_t i = 0; i < g->row_elems; i++)

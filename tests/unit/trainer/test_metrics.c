@@ -10,6 +10,8 @@
 
 #include "shard_runtime/trainer/metrics.h"
 
+#include <fsdp/link.h>
+
 static const struct metrics_record sample = {
     .step = 10,
     .loss = 5.5350789448,
@@ -72,6 +74,34 @@ Test(metrics, line_has_the_keys_of_the_contract)
                            "\"generation\": 2, \"time\": 1790000000.250000}\n");
 }
 
+Test(metrics, a_gpu_is_told_of_when_the_agent_knows_it)
+{
+    static struct fsdp_progress page;
+    char line[METRICS_LINE_BYTES];
+    struct metrics_record record = sample;
+
+    page.gpu.memory_used_bytes = 5;
+    cr_assert_not(metrics_read_gpu(&page).known, "nothing is said before the first sample");
+    page.gpu.memory_used_bytes = 1073741824;
+    page.gpu.utilisation_percent = 87;
+    page.gpu.temperature_c = -1;
+    page.gpu.ecc_uncorrected = 0;
+    page.gpu.n_xids = 2;
+    page.gpu.throttle_reasons = 64;
+    page.gpu.n_samples = 1;
+    record.gpu = metrics_read_gpu(&page);
+    record.host_s = 0.125;
+    (void)metrics_format(line, &record);
+
+    cr_assert_not_null(strstr(line,
+                              "\"step_s\": 0.25, \"host_s\": 0.125, "
+                              "\"memory_bytes\": 1048576, \"gpu_memory_bytes\": 1073741824, "
+                              "\"gpu_utilisation_percent\": 87, \"gpu_temperature_c\": null, "
+                              "\"gpu_ecc_uncorrected\": 0, \"gpu_xids\": 2, \"gpu_throttle_reasons\": 64, "
+                              "\"generation\": 2"),
+                       "%s", line);
+}
+
 Test(metrics, nine_digits_tell_neighbouring_floats_apart)
 {
     const float x = 5.5350789f;
@@ -97,9 +127,17 @@ Test(metrics, longest_line_fits)
         .lr = longest,
         .tokens_per_s = longest,
         .step_s = longest,
+        .host_s = 1.23456789e-300,
         .memory_bytes = UINT64_MAX,
         .generation = -2147483647,
         .time = -99999999999999.0,
+        .gpu = { .known = true,
+                 .memory_bytes = INT64_MAX,
+                 .ecc_uncorrected = INT64_MAX,
+                 .xids = INT64_MAX,
+                 .utilisation_percent = INT32_MAX,
+                 .temperature_c = INT32_MAX,
+                 .throttle_reasons = UINT64_MAX },
     };
 
     const size_t length = metrics_format(line, &record);

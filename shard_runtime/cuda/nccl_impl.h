@@ -1,0 +1,44 @@
+/*
+ * What the parts of the nccl back end share: the library's table, a group, and how every call on a group is checked.
+ */
+#ifndef CUDA_NCCL_IMPL_H
+#define CUDA_NCCL_IMPL_H
+
+#include <stdint.h>
+
+#include "shard_runtime/comm/device_collectives.h"
+#include "shard_runtime/cuda/nccl_api.h"
+
+struct device_group {
+    struct device_group_config config;
+    char name[64];
+    struct nccl_communicator *comm; /* NULL once aborted */
+    struct fsdp_err broken;         /* status other than FSDP_OK: the first failure, sticky */
+    uint64_t deadline_ns;           /* of what is waited for now; 0: none, but for the watch */
+};
+
+/* Filled in by nccl_open_library(). */
+extern struct nccl_api nccl;
+
+enum fsdp_status nccl_open_library(struct fsdp_err *err);
+/** "NCCL 2.28.9" */
+void nccl_describe(char *buffer, size_t size);
+
+/** A call's answer: done, or in progress and asked for until it is done. A failure breaks and aborts the group. */
+enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result, const char *call,
+                             const char *file, int line, struct fsdp_err *err);
+/** What broke the group. */
+enum fsdp_status nccl_failed(const struct device_group *group, struct fsdp_err *err);
+
+#define NCCL_TRY(group, call, err)                                                                           \
+    ((group)->comm == NULL ? nccl_failed((group), (err))                                                     \
+                           : nccl_finish((group), nccl.call, "nccl" #call, __FILE__, __LINE__, (err)))
+
+/* Slots of the table: see struct device_collectives. */
+enum fsdp_status nccl_alloc_memory(struct device *device, size_t size_bytes, void **out,
+                                   struct fsdp_err *err);
+enum fsdp_status nccl_register_memory(struct device_group *group, void *memory, size_t size_bytes,
+                                      void **handle, struct fsdp_err *err);
+void nccl_unregister_memory(struct device_group *group, void *handle);
+
+#endif
