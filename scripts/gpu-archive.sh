@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Packs what a machine with a GPU, nvcc and libc needs to check the cuda back end without a network: the sources, the programs built
 # here, and the libraries that these need beside libc's own. At most 64 MiB.
-#   scripts/gpu-archive.sh [FILE]      there: tar xf FILE && cd fsdprun && scripts/gpu-check.sh
+#   scripts/gpu-archive.sh [--built] [FILE]      there: tar xf FILE && cd fsdprun && scripts/gpu-check.sh
+# --built: the programs are there already. Exit status: 0; 1 it is too large, or something is missing.
 set -eu
 cd "$(dirname "$0")/.."
-file=${1:-build/fsdprun-gpu.tar.gz}
 limit=$((64 << 20))
-make -s tests-build
+if [ "${1:-}" = --built ]; then shift; else make -s NVCC= tests-build; fi
+file=${1:-build/fsdprun-gpu.tar.gz}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 tree=$work/fsdprun
 mkdir -p "$tree/build/libs" "$tree/build/bin" "$tree/build/lib" "$tree/build/test"
@@ -18,5 +19,5 @@ for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build
 done
 tar czf "$file" -C "$work" fsdprun
 size=$(stat -c %s "$file")
-echo "$file: $((size >> 10)) KiB"
+echo "$file: $((size >> 10)) KiB of at most $((limit >> 10))"
 [ "$size" -le "$limit" ] || { echo "more than $((limit >> 20)) MiB" >&2; exit 1; }

@@ -4,8 +4,10 @@
 set -u
 cd "$(dirname "$0")/../../.." || exit 1
 BUILD=${BUILD:-$PWD/build}
-[ -e /dev/nvidia0 ] || [ -n "${FSDP_CUDA_PLUGIN:-}" ] || { echo "restart: no GPU here" >&2; exit 1; }
+[ -n "${FSDP_TEST_EMULATED_GPU:-}" ] || [ -e /dev/nvidia0 ] || { echo "restart: no GPU here" >&2; exit 69; }
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+WORK=$work
+. tests/gpu/gpu.sh
 cat > "$work/job.yaml" <<JOB
 run: {name: r, dir: $work, log_every: 1}
 data: {path: $PWD/tests/parity/excerpt.txt}
