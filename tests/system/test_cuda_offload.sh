@@ -25,13 +25,15 @@ off() {
   check "$name: offload: $way" train "$way-$name" "$n" "$@" --set "parallel.offload=$way"
   check_eq "$name: the same digits" "$(losses "on-$name")" "$(losses "$way-$name")"
 }
+export FSDP_EMULATED_CAPABILITY=89 # of float8
 on one 1; on two 2
 for order in late early 5; do FSDP_EMULATED_ORDER=$order off cpu two 2; done
 FSDP_EMULATED_ORDER=11 off cpu one 1
 off nvme one 1; off nvme two 2
 for case in "four 4" "bfloat16 2 parallel.param_dtype=bfloat16 parallel.reduce_dtype=bfloat16" "bfloat16-alone 1 parallel.param_dtype=bfloat16" \
   "micro-steps 2 train.grad_accumulation=3" "each-reduced 2 train.grad_accumulation=3 parallel.gradient_sync=every" "replicas 4 parallel.replicate=2" \
-  "kept 2 parallel.reshard_after_forward=false parallel.activation_checkpoint=full" "in-backward 2 optimizer.in_backward=true train.clip_norm=0"; do
+  "kept 2 parallel.reshard_after_forward=false parallel.activation_checkpoint=full" "in-backward 2 optimizer.in_backward=true train.clip_norm=0" \
+  "float8 2 parallel.float8_gather=true parallel.param_dtype=bfloat16" "float8-alone 1 parallel.float8_gather=true"; do
   read -r name n sets <<< "$case"
   set --; for s in $sets; do set -- "$@" --set "$s"; done
   on "$name" "$n" "$@"; FSDP_EMULATED_ORDER=${#name} off cpu "$name" "$n" "$@"
