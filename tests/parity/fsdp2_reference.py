@@ -157,9 +157,10 @@ def backward(model, parts, each):
         part.backward()
 
 
-def train(case, model, rank=0, world=1, data=None, forwards=1, each=False):
+def train(case, model, rank=0, world=1, data=None, forwards=1, each=False, factor=1):
     """Losses, norms, and the raw gradients of step 1, as reference.train(); `data` is the group of ranks with samples of their
-    own, where others have the same. A rank's share may be run in several forwards before a backward."""
+    own, where others have the same. A rank's share may be run in several forwards before a backward. Losses times `factor`
+    make up for gradients that are divided by as much more."""
     optimizer = make_optimizer(case, model)
     losses, norms, gradients = [], [], {}
     share = GLOBAL_BATCH // world // forwards
@@ -176,7 +177,7 @@ def train(case, model, rank=0, world=1, data=None, forwards=1, each=False):
             logits = model(x)
             parts.append(F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets[mine].flatten(), reduction="sum"))
             loss = loss + parts[-1].detach()
-        backward(model, [part * world / targets.numel() for part in parts], each)
+        backward(model, [part * factor * world / targets.numel() for part in parts], each)
         if step == 0:
             gradients = {n: reference.full(p.grad) for n, p in model.named_parameters() if p.grad is not None}
         total = loss.detach().double()
@@ -193,12 +194,13 @@ def train(case, model, rank=0, world=1, data=None, forwards=1, each=False):
     return losses, norms, gradients
 
 
-def shard(case, model, mesh, reshard, policy=None):
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+def shard(case, model, mesh, reshard, policy=None, offload=False):
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     policy = policy or {}
-    options = dict(mesh=mesh, reshard_after_forward=reshard, mp_policy=MixedPrecisionPolicy(**policy))
-    root = dict(mesh=mesh, mp_policy=MixedPrecisionPolicy(**policy, **({"output_dtype": torch.float32} if policy else {})))
+    shards = dict(mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=False) if offload else OffloadPolicy())
+    options = dict(shards, reshard_after_forward=reshard, mp_policy=MixedPrecisionPolicy(**policy))
+    root = dict(shards, mp_policy=MixedPrecisionPolicy(**policy, **({"output_dtype": torch.float32} if policy else {})))
     if case["kind"] == "linears":
         fully_shard(model.a, **options)
         fully_shard(model.b, **options)
@@ -210,6 +212,16 @@ def shard(case, model, mesh, reshard, policy=None):
     fully_shard(model, **root)
     if case.get("skips"):
         model.set_reduce_scatter_unused_params(True)
+
+
+def divide(model, factor):
+    """By a factor of one's own: gloo has no reduction that multiplies before it adds, so each unit sums and divides itself."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for unit in model.modules():
+        if isinstance(unit, FSDPModule):
+            unit.set_force_sum_reduction_for_comms(True)
+            unit.set_gradient_divide_factor(factor)
 
 
 class SplitAttention(reference.Attention):
@@ -252,8 +264,11 @@ def fsdp2_rank(rank, world, case, how, store, out):
         split(case, model, mesh["tensor"])
         mesh = mesh["shard"]
         data = mesh.get_group()
-    shard(case, model, mesh, how.get("reshard"), how.get("policy"))
-    result = train(case, model, rank // tensor, world // tensor, data, how.get("forwards", 1), how.get("each", False))
+    shard(case, model, mesh, how.get("reshard"), how.get("policy"), how.get("offload", False))
+    factor = how.get("factor", 1)
+    if factor != 1:
+        divide(model, float(factor * world))
+    result = train(case, model, rank // tensor, world // tensor, data, how.get("forwards", 1), how.get("each", False), factor)
     if rank == 0:
         torch.save(result, out)
     # Gloo's threads may outlive a group and bring down a process that takes itself apart: it does not, it ends.
@@ -330,7 +345,8 @@ def check(name, case):
     if name in ("transformer", "twice", "linears-a"):
         hows += [{"forwards": 2}, {"forwards": 2, "each": True}]
     if name == "transformer":
-        hows += [{"reshard": False}, {"reshard": 2}, {"hsdp": True}, {"reshard": False, "forwards": 2}]
+        hows += [{"reshard": False}, {"reshard": 2}, {"hsdp": True}, {"reshard": False, "forwards": 2}, {"offload": True},
+                 {"factor": 2}]
     if name in ("mlp", "tensor"):
         hows = [{"tensor": 2}, {"tensor": 4}]
     for how in hows:
