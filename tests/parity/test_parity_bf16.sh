@@ -17,6 +17,7 @@ done
 
 # way NAME: how the run said in its first line that it multiplies bfloat16.
 way() { grep -o -m 1 'bfloat16 native\|bfloat16 by float32 products' "$WORK/$1.log"; }
+check_eq "of all ranks one says it, once" 1 "$(grep -c 'bfloat16 native\|bfloat16 by float32' "$WORK/plain.float32.2.log")"
 if grep -q -w 'avx512_bf16\|amx_bf16' /proc/cpuinfo; then
   check_match "this CPU's own products were taken" '^bfloat16 native$' "$(way plain.float32.1)"
 else

@@ -54,8 +54,32 @@ check_status "its plan is refused alike" 78 "$BIN/fsdprun" plan "$WORK/job.yaml"
 check "a divide factor trains" run divided parallel.gradient_divide_factor=4.0
 check_eq "the first gradient is half of what it was" "$(awk -v n="$(norm base 1)" 'BEGIN { printf "%.7g", n / 2 }')" \
   "$(awk -v n="$(norm divided 1)" 'BEGIN { printf "%.7g", n }')"
+check "summed and divided behind it trains" run divided-summed parallel.gradient_divide_factor=4.0 parallel.force_sum_reduction=true
+check_eq "forced sums: the same first gradient" "$(norm divided 1)" "$(norm divided-summed 1)"
+# Over copies the factor stands for all ranks, four here, however they are summed.
+copies=(launch.nproc_per_node=4 parallel.replicate=2)
+check "two copies train" run copies "${copies[@]}"
+check "divided by twice the ranks they train" run copies-divided "${copies[@]}" parallel.gradient_divide_factor=8
+check "and with forced sums" run copies-summed "${copies[@]}" parallel.gradient_divide_factor=8 parallel.force_sum_reduction=true
+for name in copies-divided copies-summed; do
+  check_eq "$name: the first gradient is half of what it was" "$(awk -v n="$(norm copies 1)" 'BEGIN { printf "%.7g", n / 2 }')" \
+    "$(awk -v n="$(norm "$name" 1)" 'BEGIN { printf "%.7g", n }')"
+done
 check "of one group alone" run divided-root "parallel.groups=[{modules: layers.*, gradient_divide_factor: 2}]" parallel.gradient_divide_factor=4
 check "is less" awk -v all="$(norm divided 1)" -v some="$(norm divided-root 1)" -v none="$(norm base 1)" 'BEGIN { exit !(all < some && some < none) }'
+
+# Where the CPU has no AMX, oneDNN told so or not, high is highest, and the run says it.
+if grep -q 'bfloat16 native\|bfloat16 by float32' "$WORK/base.log"; then
+  export DNNL_MAX_CPU_ISA=AVX2
+  check "without AMX it trains" run highest
+  check "and with products that may be less exact" run high train.matmul_precision=high
+  unset DNNL_MAX_CPU_ISA
+  same_run "matmul_precision high without AMX: the same bits" highest high
+  check_match "which it says" 'matmul_precision high without effect: no AMX' "$(cat "$WORK/high.log")"
+  check_status "and not unasked" 1 grep -q matmul_precision "$WORK/highest.log"
+else
+  skip "matmul_precision high without AMX" "a build without oneDNN"
+fi
 
 # Norms: the largest element is at most the Euclidean norm, and that at most the sum.
 for p in inf 1 3; do check "norm $p trains" run "norm-$p" "train.clip_norm_type=$p" train.clip_norm=0.01; done

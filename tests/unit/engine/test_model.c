@@ -67,6 +67,41 @@ Test(model, initial_weights_are_a_function_of_seed_and_name_at_every_world_size)
         world_run(W, check_initial, NULL);
 }
 
+/* --- the plan
+ * ------------------------------------------------------------------------------------------------- */
+
+static void read_plan(struct fsdp_context *context, void *user)
+{
+    struct fsdp_module *root;
+    struct fsdp_model *model = make_model(context, &tiny_defaults, &root);
+    int W = 0, n_groups = 0, n_entries = 0, n_lines = 0;
+    char *text = fsdp_model_plan_text(model);
+    size_t arena = 0, activations = 0;
+    struct fsdp_memory memory;
+    const char *last;
+
+    (void)user;
+    cr_assert_not_null(text);
+    fsdp_model_memory(model, &memory);
+    cr_expect_eq(sscanf(text, "# world %d, %d groups, %d entries. ", &W, &n_groups, &n_entries), 3);
+    cr_expect(W == 2 && n_groups > 1 && n_entries > n_groups, "%d, %d, %d", W, n_groups, n_entries);
+    for (const char *c = text; *c != '\0'; c++)
+        n_lines += *c == '\n';
+    cr_expect(n_lines == n_entries + 2, "%d lines of %d entries", n_lines, n_entries);
+    text[strlen(text) - 1] = '\0';
+    last = strrchr(text, '\n') + 1;
+    cr_expect_eq(sscanf(last, "# arena %zu bytes; most at once: activations %zu,", &arena, &activations), 2);
+    cr_expect(arena == memory.arena && activations == memory.activations, "%s", last);
+    free(text);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(model, its_plan_can_be_read)
+{
+    world_run(2, read_plan, NULL);
+}
+
 /* --- losses
  * ---------------------------------------------------------------------------------------------------- */
 

@@ -18,8 +18,7 @@ struct way {
     int replicate; /* copies of the model; 0 and 1: one */
     bool defers_all_reduce;
     int sync_root; /* 1: in every micro-step, -1: in the last, 0: as `sync` says */
-    double
-        divide; /* a factor in place of W, which the losses' scale makes up for; force_sum with it when negative */
+    double divide; /* the factor said outright, of all W ranks; negative: the same, and sums are forced */
     size_t n_micro;
     enum fsdp_gradient_sync sync;
     enum fsdp_reshard reshard;
@@ -30,7 +29,7 @@ struct way {
     float dropout;
 };
 
-/* What rank 0 saw. */
+/* What rank 0 saw; gradients and norms as they are with a factor of W. */
 struct seen {
     double losses[STEPS], norms[STEPS];
     size_t n_params;
@@ -44,8 +43,14 @@ struct try_it {
     struct seen seen;
 };
 
-static void copy_all(struct fsdp_model *model, enum fsdp_which which, float **into, struct seen *seen,
-                     bool keep)
+/* How much smaller gradients are than with a factor of W. */
+static double scale_of(const struct way *way)
+{
+    return way->divide != 0 ? way->W / fabs(way->divide) : 1;
+}
+
+static void copy_all(struct fsdp_model *model, enum fsdp_which which, double scale, float **into,
+                     struct seen *seen, bool keep)
 {
     for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
         struct fsdp_parameter_info info;
@@ -64,6 +69,8 @@ static void copy_all(struct fsdp_model *model, enum fsdp_which which, float **in
         }
         seen->n_params = fsdp_model_parameter_count(model);
         seen->n_elems[i] = info.n_elems;
+        for (size_t e = 0; scale != 1 && e < info.n_elems; e++)
+            whole[e] /= (float)scale;
         into[i] = whole;
     }
 }
@@ -110,6 +117,7 @@ static void train(struct fsdp_context *context, void *user)
         .gradient_sync = t->way.sync,
     };
     struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
+    const double scale = scale_of(&t->way);
     struct fsdp_optimizer *optimizer;
     struct fsdp_err err = { 0 };
     struct fsdp_device_mesh *mesh = NULL;
@@ -129,7 +137,7 @@ static void train(struct fsdp_context *context, void *user)
     updates.kind = t->way.kind;
     updates.lr = t->way.kind == FSDP_SGD ? 0.3 : 3e-3;
     updates.momentum = 0.9;
-    updates.eps = 1e-5; /* gradients near 0 would turn rounding into sign */
+    updates.eps = 1e-5 * scale; /* gradients near 0 would turn rounding into sign */
     cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
     cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
     for (int step = 0; step < STEPS; step++) {
@@ -138,15 +146,15 @@ static void train(struct fsdp_context *context, void *user)
 
         one_step(model, t, step, &loss);
         if (step == 0)
-            copy_all(model, FSDP_GRADIENT, t->seen.gradients, &t->seen, first);
-        cr_assert(fsdp_clip_grad_norm(model, 0.5, &norm, &err) == FSDP_OK, "%s", err.message);
+            copy_all(model, FSDP_GRADIENT, scale, t->seen.gradients, &t->seen, first);
+        cr_assert(fsdp_clip_grad_norm(model, 0.5 * scale, &norm, &err) == FSDP_OK, "%s", err.message);
         cr_assert(fsdp_optimizer_step(optimizer, &err) == FSDP_OK, "%s", err.message);
         if (first) {
             t->seen.losses[step] = loss.mean;
-            t->seen.norms[step] = norm;
+            t->seen.norms[step] = norm / scale;
         }
     }
-    copy_all(model, FSDP_VALUE, t->seen.weights, &t->seen, first);
+    copy_all(model, FSDP_VALUE, 1, t->seen.weights, &t->seen, first);
     fsdp_optimizer_destroy(optimizer);
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
@@ -276,6 +284,16 @@ ParameterizedTestParameters(worlds, train_alike)
           .sync = FSDP_SYNC_EVERY,
           .defers_all_reduce = true,
           .divide = -4 },
+        /* by twice and by half of the ranks: AdamW with an eps to match takes the same steps */
+        { .W = 2, .n_micro = 1, .divide = 4 },
+        { .W = 1, .n_micro = 2, .divide = 2 },
+        { .W = 4, .replicate = 2, .n_micro = 1, .divide = -8 },
+        { .W = 4,
+          .replicate = 2,
+          .n_micro = 3,
+          .sync = FSDP_SYNC_EVERY,
+          .defers_all_reduce = true,
+          .divide = 2 },
     };
 
     return cr_make_param_array(struct way, ways, sizeof ways / sizeof *ways);

@@ -105,6 +105,23 @@ Test(parity_training, hybrid_sharding, .timeout = 300)
     case_expect("linears-c", ways, 4);
 }
 
+/* Sums in both reductions and one division by all ranks behind them. */
+Test(parity_training, forced_sums, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 2, .force_sum = true },
+        { .W = 4, .replicate = 2, .force_sum = true },
+        { .W = 4,
+          .replicate = 2,
+          .n_micro = 3,
+          .sync = FSDP_SYNC_EVERY,
+          .defers_all_reduce = true,
+          .force_sum = true },
+    };
+
+    case_expect("transformer", ways, N(ways));
+}
+
 Test(parity_training, activation_checkpointing, .timeout = 300)
 {
     static const struct way ways[] = {
