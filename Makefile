@@ -197,7 +197,8 @@ CXX           ?= g++
 ifeq ($(origin CXX),default)
 CXX           := g++
 endif
-# -ffp-contract=off: what the kernels want fused they fuse by name, so that the host's bits are the GPU's.
+# -ffp-contract=off: what the kernels want fused they fuse by name. nvcc fuses the rest as it likes: only what goes through
+# times() and plus() (number.h) keeps the host's bits on a GPU.
 EMULATED_FLAGS := -std=c++17 -O2 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) $(SANFLAGS) -ffp-contract=off
 $(BUILD)/obj/%.host.o: %.cu
 	@mkdir -p $(@D)
@@ -309,10 +310,16 @@ tsan:
 
 # On a machine with a GPU; scripts/gpu-check.sh runs these and more within 8 minutes, gpu-archive packs them for one without our packages.
 .PHONY: test-gpu bench-gpu gpu-archive
+ifneq ($(wildcard $(BUILD)/libs),)
+# The archive, unpacked: the programs came built, and nothing but the plug-in can be built.
+test-gpu: ; scripts/gpu-check.sh build test
+bench-gpu: ; scripts/gpu-check.sh build bench
+else
 test-gpu: all cuda $(SUPPORT_BIN)
 	BUILD=$(BUILD) tests/run gpu
 bench-gpu: all cuda
 	BUILD=$(abspath $(BUILD)) tests/bench/gpu/bench.sh
+endif
 gpu-archive:
 	scripts/gpu-archive.sh $(BUILD)/fsdprun-gpu.tar.gz
 

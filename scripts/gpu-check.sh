@@ -2,17 +2,17 @@
 # On a machine with a GPU: builds the plug-in, checks it, times it beside PyTorch where that is found, and says what a restart costs. No network,
 # less than 8 minutes: each part has its limit. In a checkout it needs what a build needs; unpacked from scripts/gpu-archive.sh only
 # nvcc and libc. What it found goes to build/gpu/report.txt as well.
-#   scripts/gpu-check.sh [build] [test] [bench] [restart]     all of them in this order
+#   scripts/gpu-check.sh [build] [test] [sanitizer] [bench] [restart]     all of them in this order
 # Exit status: 0 all is well; 1 a part failed; 2 no such part; 69 there is no nvcc or no GPU here, or the programs of the archive do not
 # start, and nothing was done.
 # FSDP_TEST_EMULATED_GPU=1 takes the emulated device of the tests in a GPU's place, to try the script itself; its numbers mean nothing.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export BUILD=$PWD/build
-parts=${*:-build test bench restart}
+parts=${*:-build test sanitizer bench restart}
 out=$BUILD/gpu
 for part in $parts; do
-  case $part in build | test | bench | restart) ;; *) echo "gpu-check: $part is none of build, test, bench, restart" >&2; exit 2 ;; esac
+  case $part in build | test | sanitizer | bench | restart) ;; *) echo "gpu-check: $part is none of build, test, sanitizer, bench, restart" >&2; exit 2 ;; esac
 done
 began=$(date +%s)
 failed=0
@@ -37,8 +37,8 @@ take_libraries() {
 unavailable() { echo "gpu-check: $1" >&2; exit 69; }
 look() {
   export PATH=$PATH:/usr/local/cuda/bin
-  case " $parts " in *" build "*) command -v nvcc > /dev/null || unavailable "no nvcc: put the CUDA toolkit's bin on PATH" ;; esac
   [ -n "${FSDP_TEST_EMULATED_GPU:-}" ] || [ -e /dev/nvidia0 ] || unavailable "there is no GPU here: /dev/nvidia0 is not there"
+  case " $parts " in *" build "*) command -v nvcc > /dev/null || unavailable "no nvcc: put the CUDA toolkit's bin on PATH" ;; esac
 }
 describe() {
   date -u +%Y-%m-%dT%H:%M:%SZ
@@ -49,8 +49,9 @@ describe() {
 main() {
   describe
   if [ -d build/libs ]; then part build 150 scripts/gpu-build.sh; else part build 150 make -s -j"$(nproc)" all cuda tests-build; fi
-  part test 130 env tests/run gpu
-  part bench 150 tests/bench/gpu/bench.sh
+  part test 100 env FSDP_TEST_ONLY="${FSDP_TEST_ONLY:-test_[kp]*}" tests/run gpu
+  part sanitizer 60 bash tests/gpu/test_sanitizer.sh
+  part bench 130 tests/bench/gpu/bench.sh
   part restart 40 tests/bench/gpu/restart.sh
   echo "gpu-check: $failed of the parts failed; $(($(date +%s) - began)) s"
   [ "$failed" -eq 0 ]

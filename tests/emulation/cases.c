@@ -5,12 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
 #include "tests/emulation/emulate.h"
 
 enum { MAX_BUFFERS = 8192 };
+
+/* Sanitizers take several times as long. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_UNDEFINED__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+static const double MOST_S = 1.0;
 
 static void *buffers[MAX_BUFFERS];
 static size_t n_buffers;
@@ -30,8 +39,21 @@ float *case_floats(size_t n_elems)
     return case_bytes(n_elems * sizeof(float));
 }
 
+/* Each test is a process of its own, so its CPU time is the test's. Behind a test Criterion counts no assertion, only how the process ends. */
+static void end_unless_quick(void)
+{
+    const double used_s = (double)clock() / CLOCKS_PER_SEC;
+
+    if (SANITIZED || used_s <= MOST_S)
+        return;
+    fprintf(stderr, "%s::%s: %.2f s of CPU time, more than %g\n", criterion_current_test->category,
+            criterion_current_test->name, used_s, MOST_S);
+    abort();
+}
+
 void cases_end(void)
 {
+    end_unless_quick();
     while (n_buffers > 0)
         free(buffers[--n_buffers]);
 }

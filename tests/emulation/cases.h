@@ -1,6 +1,7 @@
 /*
  * What the kernels' tests share: operands of either dtype in buffers that end where they should, runs under every
- * schedule, comparison with the ref row. Everything is freed by cases_end(), a suite's .fini.
+ * schedule, comparison with the ref row. Everything is freed by cases_end(), a suite's .fini,
+ * which fails a test that took more than a second of CPU time.
  */
 #ifndef EMULATION_CASES_H
 #define EMULATION_CASES_H

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/emulation/cases.h"
 #include "tests/emulation/emulate.h"
 #include "tests/emulation/planted.h"
 
@@ -35,6 +36,8 @@ static int right_schedules(bool barrier)
     }
     return n_right;
 }
+
+TestSuite(emulate, .fini = cases_end);
 
 Test(emulate, a_barrier_makes_every_schedule_right)
 {

@@ -5,6 +5,9 @@
 
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/numerics/cuda_plan.h"
+#include "tests/emulation/cases.h"
+
+TestSuite(emulated_plan, .fini = cases_end);
 
 static const size_t sizes[] = { 0,    1,     3,     4,     5,     127,   128,    129,  255,
                                 256,  257,   511,   1023,  1024,  1025,  3071,   3072, 3073,

@@ -12,7 +12,7 @@ parity() {
   grep -q ', cuda ' "$1.$2.$3.log" || { echo "it did not run on cuda"; return 1; }
   "$TOY/parity_compare" steps "$file" "$1.$2.$3/metrics.jsonl"
 }
-for case in short.adamw short.sgd plain.adamw; do
+for case in short.adamw short.sgd plain.adamw gpt2.adamw gpt2.sgd long.adamw; do
   check "$case, 1 rank with NCCL" parity nccl 1 "$case"
   for n in 2 4; do check "$case, $n ranks on one GPU" parity cpu "$n" "$case"; done
 done

@@ -26,6 +26,9 @@ like "recomputing" 1e-5 recompute --set parallel.activation_checkpoint=full
 like "dropout" 1e-5 dropout --set model.dropout=0.2
 like "momentum" 1e-5 momentum --set optimizer.kind=sgd --set optimizer.momentum=0.9
 like "replicas" 1e-5 replicas --set parallel.replicate=2
+like "tensor parallel" 1e-5 tp --set parallel.tensor=2
+like "tied" 1e-5 tied --set model.tied=true
+like "selective" 1e-5 sel --set parallel.activation_checkpoint=selective
 like "bfloat16" 1e-2 bf16 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
 
 # Gathers in float8: the codes of the first step are the cpu's, bit for bit. Later a weight whose last bits differ may take the

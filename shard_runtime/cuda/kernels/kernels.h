@@ -115,8 +115,8 @@ size_t kernel_column_sum_scratch(size_t rows, size_t cols);
  * FSDP_BF16 with head_dim 64 or 128, pointers aligned to 16 bytes and strides that are multiples of 8: products by
  * mma m16n8k16 with float32 sums, D and dS rounded to bfloat16 before them (D before it is divided by its row's sum).
  * Everything else, and where `plain` is set: float32 FMA, nothing rounded before the end.
- * Tolerance: plain, 32u of the largest |v| (of the largest term of a gradient's sums); mma, 2e-2 of it: bfloat16
- * roundings of D, dS and the result.
+ * Tolerance of the result and, twice as much, of gradients, times the largest |value| plus 1: plain, 32u; mma, 1.5e-2:
+ * bfloat16 roundings of D, dS and the result.
  */
 int kernel_attention(struct CUstream_st *stream, const struct fused_attention_desc *desc,
                      const struct fused_attention_forward *run, bool plain);
@@ -128,7 +128,7 @@ int kernel_attention_backward(struct CUstream_st *stream, const struct fused_att
                               const struct fused_attention_backward *run, bool plain);
 size_t kernel_attention_backward_scratch(const struct fused_attention_desc *desc);
 
-/** Unfused: in place, scores become probabilities; then `dropped`. As numerics_ops.softmax. Tolerance 4u. */
+/** Unfused: in place, scores become probabilities; then `dropped`. As numerics_ops.softmax. Tolerance 16u, dropped 32u. */
 int kernel_softmax(struct CUstream_st *stream, float *scores, float *dropped,
                    const struct attention_desc *desc, const struct dropout *dropout);
 /** As numerics_bf16.softmax: p = softmax(scores) rounded to bfloat16; the scores' content is then nobody's. */

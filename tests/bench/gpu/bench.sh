@@ -17,6 +17,7 @@ WORK=$work
 peer_options="--device cuda" gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -n 1)
 [ -z "${FSDP_TEST_EMULATED_GPU:-}" ] || { peer_options="--device cpu --no-compile"; gpu=emulated; }
 out=$BUILD/bench; mkdir -p "$out"
+cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 head -c 4194304 /dev/urandom > "$work/data"
 # Floating-point operations of a token: 6N + 6LCT.
 flops() { case $1 in tiny) echo 0.74e6 ;; 124m) echo 0.803e9 ;; 355m) echo 2.32e9 ;; 774m) echo 4.95e9 ;; 1558m) echo 9.82e9 ;; *) echo 0 ;; esac; }
@@ -63,6 +64,7 @@ for entry in $sizes; do
   row "GPT-2 $size, share of the peak" % higher "$(share "$speed" "$(flops "$size")")" "$(share "$peer_speed" "$(flops "$size")")" 100 "989 TFLOP/s"
   row "GPT-2 $size, peak memory" GiB lower "$gib" "$peer_gib" "$plan" "fsdprun plan, $verdict 5 %"
   row "GPT-2 $size, host in a step" ms lower "$ms" "$peer_ms" 0 none
+  # After each size: a run that is cut off leaves what it has.
+  printf '{"machine": {"gpu": "%s", "cpu": "%s", "cores": %s}, "rows": [%s]}\n' "$gpu" "$cpu" "$(nproc)" "$rows" > "$out/gpu.json"
 done
-printf '{"machine": {"gpu": "%s", "cpu": "%s", "cores": %s}, "rows": [%s]}\n' "$gpu" "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" "$rows" > "$out/gpu.json"
 [ "$missing" -eq 0 ]
