@@ -16,16 +16,19 @@
 
 static const char help[] =
     "fsdprun plan: what a job needs of a rank, from its file alone: no GPU, no data, no run.\n\n"
-    "  fsdprun plan [--memory SIZE] [--json] [options of fsdprun] JOB.yaml\n\n"
+    "  fsdprun plan [--memory SIZE] [--json] [options of fsdprun] JOB.yaml\n"
+    "  fsdprun plan --schedule [options of fsdprun] JOB.yaml\n\n"
     "  --memory SIZE   what a rank has (80G, 512M; powers of 1024): say whether the job fits,\n"
     "                  and if not which keys would change that and what they cost\n"
-    "  --json          for programs: bytes by class, bytes sent a step, fits\n\n"
+    "  --json          for programs: bytes by class, bytes sent a step, fits\n"
+    "  --schedule      instead of figures: how each parameter is cut, a line each, and what a\n"
+    "                  step computes, gathers, frees and reduces, in order\n\n"
     "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n";
 
 /* What is ours of the command line; the rest of it, "plan" taken out, is a job's. */
 struct own {
     char *memory;
-    bool json, help, memory_missing;
+    bool json, schedule, help, memory_missing;
     char **rest;
     int n_rest;
 };
@@ -39,6 +42,8 @@ static void split(struct own *own, const struct options_input *input, int place)
             continue;
         if (i > place && strcmp(word, "--json") == 0)
             own->json = true;
+        else if (i > place && strcmp(word, "--schedule") == 0)
+            own->schedule = true;
         else if (i > place && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
             own->help = true;
         else if (i > place && strncmp(word, "--memory=", 9) == 0)
@@ -76,7 +81,7 @@ static int become_trainer(const struct own *own, const char *json, const char *o
     const char *slash = strrchr(own_path, '/');
     const int folder = slash == NULL ? 0 : (int)(slash - own_path) + 1;
     char trainer[PATH_MAX], words[PATH_MAX + 128];
-    const char *argv[7];
+    const char *argv[8];
     int n = 0;
 
     if (snprintf(trainer, sizeof trainer, "%.*sfsdp-train", folder, own_path) >= (int)sizeof trainer)
@@ -86,6 +91,8 @@ static int become_trainer(const struct own *own, const char *json, const char *o
     argv[n++] = trainer;
     argv[n++] = "--plan";
     argv[n++] = "-";
+    if (own->schedule)
+        argv[n++] = "--schedule";
     if (own->json)
         argv[n++] = "--json";
     if (own->memory != NULL) {
@@ -138,6 +145,8 @@ int cmd_plan(const struct options_input *input, int place, const struct surround
         status = 0;
     } else if (own.memory_missing) {
         status = complain(FSDP_EXIT_USAGE, "--memory needs a size, as 80G");
+    } else if (own.schedule && (own.json || own.memory != NULL)) {
+        status = complain(FSDP_EXIT_USAGE, "--schedule prints no figures: not with --json or --memory");
     } else if (options_read(&options, &rest, &err) != FSDP_OK) {
         status = complain(FSDP_EXIT_USAGE, err.message);
     } else {

@@ -1,5 +1,6 @@
 /*
  * fsdprun plan [--memory SIZE] [--json] [options] JOB.yaml: what the job needs of a rank, without running it.
+ * fsdprun plan --schedule [options] JOB.yaml: the layout and the order of a step instead.
  */
 #ifndef LAUNCHER_CMD_PLAN_H
 #define LAUNCHER_CMD_PLAN_H

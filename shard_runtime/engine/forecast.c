@@ -4,6 +4,8 @@
  */
 #include <fsdp/forecast.h>
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/engine/forecast_apart.h"
@@ -11,6 +13,7 @@
 #include "shard_runtime/numerics/cuda_plan.h"
 #include "shard_runtime/optim/optim.h"
 #include "shard_runtime/plan/traffic.h"
+#include "shard_runtime/shard/layout_text.h"
 
 static bool is_apart(const struct fsdp_forecast_world *world)
 {
@@ -84,10 +87,24 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
     return status;
 }
 
-enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp_model_options *options,
-                                     const struct fsdp_optimizer_options *optimizer,
-                                     const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
-                                     struct fsdp_err *err)
+static enum fsdp_status describe(const struct plan *plan, char **text, struct fsdp_err *err)
+{
+    char *layout = layout_text(plan), *program = plan_text(plan);
+    const bool made = layout != NULL && program != NULL && asprintf(text, "%s\n%s", layout, program) >= 0;
+
+    free(layout);
+    free(program);
+    if (made)
+        return FSDP_OK;
+    *text = NULL;
+    return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+}
+
+/* Figures, or where `text` is not NULL the plan in words. */
+static enum fsdp_status plan_model(struct fsdp_module *root, const struct fsdp_model_options *options,
+                                   const struct fsdp_optimizer_options *optimizer,
+                                   const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
+                                   char **text, struct fsdp_err *err)
 {
     const struct numerics_config config = numerics_of(world);
     struct fsdp_context context = { .W = world->size,
@@ -97,7 +114,6 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
     struct fsdp_model model = { .context = &context, .root = root, .options = *options };
     enum fsdp_status status = check(root, options, optimizer, world, err);
 
-    *forecast = (struct fsdp_forecast){ 0 };
     if (status == FSDP_OK)
         status = numerics_open(&context.numerics, &config, err);
     if (status != FSDP_OK)
@@ -107,9 +123,11 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
         status = model_measure_memory(&model, err);
     if (status == FSDP_OK)
         status = program_plan(&model.training, &model, options->batch, true, options->seq, err);
-    if (status == FSDP_OK)
+    if (status == FSDP_OK && text != NULL)
+        status = describe(&model.training.plan, text, err);
+    else if (status == FSDP_OK)
         fill(forecast, &model, optimizer, world);
-    if (status == FSDP_OK && is_apart(world))
+    if (status == FSDP_OK && text == NULL && is_apart(world))
         forecast_apart(forecast, &model, optimizer, world->staged, world->ranks_per_host);
     program_destroy(&model.training);
     model_drop_layout(&model);
@@ -117,4 +135,22 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
     if (status != FSDP_OK)
         fsdp_wrap(err, "planning the model");
     return status;
+}
+
+enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp_model_options *options,
+                                     const struct fsdp_optimizer_options *optimizer,
+                                     const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
+                                     struct fsdp_err *err)
+{
+    *forecast = (struct fsdp_forecast){ 0 };
+    return plan_model(root, options, optimizer, world, forecast, NULL, err);
+}
+
+enum fsdp_status fsdp_model_forecast_text(struct fsdp_module *root, const struct fsdp_model_options *options,
+                                          const struct fsdp_optimizer_options *optimizer,
+                                          const struct fsdp_forecast_world *world, char **text,
+                                          struct fsdp_err *err)
+{
+    *text = NULL;
+    return plan_model(root, options, optimizer, world, NULL, text, err);
 }

@@ -245,6 +245,8 @@ int plan_param_index(const struct plan *plan, const struct fsdp_parameter *param
 /** The plan as text, to be freed; NULL: out of memory. */
 char *plan_text(const struct plan *plan);
 
+/** The path of the group's first unit, or "(root)". */
+const char *plan_unit_name(const struct plan *plan, int group);
 const char *plan_entry_name(enum plan_entry_kind kind); /* "gather", ... */
 const char *plan_stream_name(enum plan_stream stream);  /* "compute", ... */
 

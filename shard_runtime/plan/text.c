@@ -7,7 +7,7 @@
 
 #include "shard_runtime/plan/plan.h"
 
-static const char *unit_name(const struct plan *plan, int group)
+const char *plan_unit_name(const struct plan *plan, int group)
 {
     const char *path = plan->groups[group].unit->path;
 
@@ -21,7 +21,7 @@ static void print_subject(FILE *out, const struct plan *plan, const struct plan_
     else if (e->kind == PLAN_LOSS)
         fprintf(out, " cross_entropy");
     else
-        fprintf(out, " %s", unit_name(plan, e->index));
+        fprintf(out, " %s", plan_unit_name(plan, e->index));
 }
 
 static void print_entry(FILE *out, const struct plan *plan, int entry)

@@ -25,7 +25,7 @@ static int threads_of(const struct job *job)
 }
 
 static enum fsdp_status forecast_tree(struct forecast *forecast, const struct job *job,
-                                      struct fsdp_module *tree, struct fsdp_err *err)
+                                      struct fsdp_module *tree, char **text, struct fsdp_err *err)
 {
     const struct fsdp_model_options options = trainer_model_options(job, forecast->batch, forecast->n_micro);
     const struct fsdp_optimizer_options optimizer = trainer_optimizer_options(job);
@@ -42,7 +42,8 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
 
     trainer_hook_optimizer(tree, job, NULL);
     forecast->n_parameters = fsdp_module_n_elems(tree);
-    status = fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
+    status = text != NULL ? fsdp_model_forecast_text(tree, &options, &optimizer, &world, text, err)
+                          : fsdp_model_forecast(tree, &options, &optimizer, &world, &forecast->need, err);
     /* Groups that cannot be, which only the model itself tells: the job's fault. */
     return status == FSDP_ERR_ARG ? fsdp_fail(err, FSDP_ERR_CONFIG, "%s", err->message) : status;
 }
@@ -65,7 +66,9 @@ static void add_up(struct forecast *forecast)
                            apart->host_staging + need->staging + process;
 }
 
-enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
+/* Plan the job in its world: forecast->need, or where `text` is not NULL the plan in words. */
+static enum fsdp_status plan_job(struct forecast *forecast, const struct job *job, char **text,
+                                 struct fsdp_err *err)
 {
     struct sharding_meshes meshes = { 0 };
     struct fsdp_module *tree = NULL;
@@ -84,14 +87,29 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
     if (status == FSDP_OK)
         status = models_create(&tree, job, &meshes, err);
     if (status == FSDP_OK)
-        status = forecast_tree(forecast, job, tree, err);
+        status = forecast_tree(forecast, job, tree, text, err);
     fsdp_module_destroy(tree);
     sharding_meshes_close(&meshes);
+    return status;
+}
+
+enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
+{
+    const enum fsdp_status status = plan_job(forecast, job, NULL, err);
+
     if (status != FSDP_OK)
         return status;
     forecast->on_device = strcmp(job->run.device, "cuda") == 0;
     add_up(forecast);
     return FSDP_OK;
+}
+
+enum fsdp_status forecast_schedule(const struct job *job, char **text, struct fsdp_err *err)
+{
+    struct forecast unused;
+
+    *text = NULL;
+    return plan_job(&unused, job, text, err);
 }
 
 uint64_t forecast_sent_bytes(const struct forecast *forecast)

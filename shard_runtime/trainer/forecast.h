@@ -28,6 +28,9 @@ struct forecast {
 /** FSDP_ERR_CONFIG, FSDP_ERR_UNSUPPORTED: a job that could not be run; the message says why. */
 enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err);
 
+/** The same plan as text: rank 0's layout and the program of a micro-step. To be freed; NULL after a failure. */
+enum fsdp_status forecast_schedule(const struct job *job, char **text, struct fsdp_err *err);
+
 /** Bytes sent by one rank in one step, all collectives together. */
 uint64_t forecast_sent_bytes(const struct forecast *forecast);
 

@@ -202,12 +202,39 @@ static enum fsdp_status read_file(const char *path, char **text, size_t *length,
     return FSDP_OK;
 }
 
+static enum fsdp_status print_schedule(const struct job *job, struct fsdp_err *err)
+{
+    char *text;
+    const enum fsdp_status status = forecast_schedule(job, &text, err);
+
+    if (status == FSDP_OK)
+        fputs(text, stdout);
+    free(text);
+    return status;
+}
+
+static enum fsdp_status print_forecast(const struct job *job, const char *json, const struct options *options,
+                                       struct fsdp_err *err)
+{
+    struct advice_list advice, *needed = NULL;
+    struct forecast forecast;
+    enum fsdp_status status = forecast_job(&forecast, job, err);
+
+    if (status == FSDP_OK && options->memory > 0 && forecast.total > options->memory) {
+        status = advice_find(&advice, json, &forecast, options->memory, err);
+        needed = &advice;
+    }
+    if (status == FSDP_OK && options->json)
+        plan_report_json(stdout, &forecast, options->memory, needed);
+    else if (status == FSDP_OK)
+        plan_report_text(stdout, job, &forecast, options->memory, needed);
+    return status;
+}
+
 /* What the job needs, from its file alone. */
 static int plan(const struct options *options, struct fsdp_err *err)
 {
-    struct advice_list advice, *needed = NULL;
     struct job job = { 0 };
-    struct forecast forecast;
     enum fsdp_status status;
     char *json = NULL;
     size_t length;
@@ -216,15 +243,7 @@ static int plan(const struct options *options, struct fsdp_err *err)
     if (status == FSDP_OK)
         status = parse_job(&job, json, length, options->job_path, err);
     if (status == FSDP_OK)
-        status = forecast_job(&forecast, &job, err);
-    if (status == FSDP_OK && options->memory > 0 && forecast.total > options->memory) {
-        status = advice_find(&advice, json, &forecast, options->memory, err);
-        needed = &advice;
-    }
-    if (status == FSDP_OK && options->json)
-        plan_report_json(stdout, &forecast, options->memory, needed);
-    else if (status == FSDP_OK)
-        plan_report_text(stdout, &job, &forecast, options->memory, needed);
+        status = options->schedule ? print_schedule(&job, err) : print_forecast(&job, json, options, err);
     if (status == FSDP_OK && (fflush(stdout) != 0 || ferror(stdout) != 0))
         status = fsdp_fail(err, FSDP_ERR_IO, "writing the plan: %s", strerror(errno));
     job_free(&job);

@@ -24,8 +24,8 @@ struct options {
     uint64_t tokens, seed, top_k;
     double temperature;
 
-    bool json;       /* of --plan */
-    uint64_t memory; /* bytes a rank has; 0: not said */
+    bool json, schedule; /* of --plan; one of them at most */
+    uint64_t memory;     /* bytes a rank has; 0: not said */
 };
 
 /** Read argv into *options, its strings borrowed. FSDP_ERR_ARG: bad usage, in words for the user. */

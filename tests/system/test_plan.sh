@@ -82,6 +82,30 @@ done
 check_match "the large one does not with every activation kept" 'it does not fit' "$(cat "$WORK/out")"
 check_match "and the key that helps is named, with its cost" 'parallel.activation_checkpoint=full .* fits' "$(cat "$WORK/out")"
 
+# The plan itself. 257 rows over three ranks are 86, 86 and 85; over two copies of three ranks the same. dim 512: 171, 171, 170.
+schedule() { "$BIN/fsdprun" plan --schedule "$WORK/job.yaml" --set model.vocab=257 "$@"; }
+line() { grep -F " $1 " "$WORK/schedule" | head -n 1; }
+schedule --nproc-per-node 3 > "$WORK/schedule"
+check_match "its first line is the layout's" '^# layout: [0-9]+ parameters in 9 groups' "$(head -n 1 "$WORK/schedule")"
+check_eq "uneven rows, with what is padded" "(root) tok_embeddings.weight shape=(257,512) dim=0 ranks=3 copies=1 own=0+86 rows=86*2,85 padding=1 float32 gathered=float32" "$(line tok_embeddings.weight)"
+check_eq "a parameter has its unit" "layers.7 layers.7.attention.wq.weight shape=(512,512) dim=0 ranks=3 copies=1 own=0+171 rows=171*2,170 padding=1 float32 gathered=float32" "$(line layers.7.attention.wq.weight)"
+check_eq "every parameter has a line" "$(sed -n '1s/# layout: \([0-9]*\) .*/\1/p' "$WORK/schedule")" "$(sed '1d; /^$/,$d' "$WORK/schedule" | wc -l)"
+sed '1,/^$/d' "$WORK/schedule" > "$WORK/order"
+check_match "the order is one of a world of three" '^# world 3, 9 groups, [0-9]+ entries' "$(head -n 1 "$WORK/order")"
+check_match "first the root is gathered" '^ *0 gathers gather +\(root\)' "$(sed -n 2p "$WORK/order")"
+check_match "last its gradients are reduced" '^ *[0-9]+ reduces reduce +\(root\)' "$(tail -n 2 "$WORK/order" | head -n 1)"
+check_eq "and the arena is the figures' one" "$(plan --set model.vocab=257 --nproc-per-node 3 | number arena)" "$(sed -n 's/^# arena \([0-9]*\) bytes.*/\1/p' "$WORK/order")"
+check_eq "each block is reduced once, the last one first" "7 6 5 4 3 2 1 0" "$(sed -n 's/.* reduce  *layers\.\([0-9]\) .*/\1/p' "$WORK/order" | xargs)"
+schedule --nproc-per-node 6 --set parallel.replicate=2 --set parallel.param_dtype=bfloat16 > "$WORK/schedule"
+check_match "two copies of three ranks, in bfloat16" 'ranks=3 copies=2 own=0\+86 rows=86\*2,85 padding=1 float32 gathered=bfloat16$' "$(line tok_embeddings.weight)"
+check_match "whose last reduction is the all-reduce over the copies" 'all_reduce \(root\)' "$(grep reduce "$WORK/schedule" | grep -v '^#' | grep -v store | tail -n 1)"
+schedule --nproc-per-node 1 > "$WORK/schedule"
+check_match "alone nothing is gathered" 'ranks=1 copies=1 own=0\+257 rows=257 padding=0 float32$' "$(line tok_embeddings.weight)"
+check_status "it has no JSON" 2 schedule --json
+check_match "and says so" 'not with --json' "$(cat "$WORK/err")"
+check_status "nor is it held against a size" 2 schedule --memory 80G
+check_status "a key that cannot be used is refused here too" 78 schedule --set model.heads=7
+
 check_status "no size after --memory" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory
 check_status "a size that is none" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory 80X
 check_status "no job" 2 "$BIN/fsdprun" plan

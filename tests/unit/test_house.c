@@ -40,6 +40,7 @@ static const char *const pure[] = {
     R "plan/",
     R "core/",
     R "shard/layout.",
+    R "shard/layout_text.",
     R "optim/state_window.",
     R "job/",
     "agent/gpu_visible.",

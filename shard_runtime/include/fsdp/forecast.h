@@ -67,6 +67,16 @@ FSDP_API enum fsdp_status fsdp_model_forecast(struct fsdp_module *root,
                                               const struct fsdp_forecast_world *world,
                                               struct fsdp_forecast *forecast, struct fsdp_err *err);
 
+/**
+ * The same plan as text, to be freed with free(): the layout, a line a parameter, and behind an empty line the program of a
+ * micro-step as fsdp_model_plan_text() has it. Fails as fsdp_model_forecast() does, *text then being NULL.
+ */
+FSDP_API enum fsdp_status fsdp_model_forecast_text(struct fsdp_module *root,
+                                                   const struct fsdp_model_options *options,
+                                                   const struct fsdp_optimizer_options *optimizer,
+                                                   const struct fsdp_forecast_world *world, char **text,
+                                                   struct fsdp_err *err);
+
 FSDP_END_DECLS
 
 #endif

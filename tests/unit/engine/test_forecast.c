@@ -13,6 +13,7 @@ struct case_of {
     struct fsdp_model_options options;
     struct fsdp_forecast forecast;
     enum fsdp_optimizer_kind kind;
+    char *text;
 };
 
 static struct fsdp_forecast forecast_of(const struct case_of *c, int W)
@@ -77,6 +78,45 @@ Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 120)
         }
 }
 
+static void compare_text(struct fsdp_context *context, void *user)
+{
+    const struct case_of *c = user;
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&c->tiny, &err);
+    struct fsdp_model *model;
+    const char *program;
+    char *text;
+
+    cr_assert(fsdp_model_create(&model, context, root, &c->options, &err) == FSDP_OK, "%s", err.message);
+    text = fsdp_model_plan_text(model);
+    program = strstr(c->text, "\n\n");
+    cr_assert(text != NULL && program != NULL);
+    cr_assert_str_eq(program + 2, text);
+    free(text);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(forecast, its_text_is_the_layout_and_the_program_of_the_model_that_is_made, .timeout = 120)
+{
+    setenv("FSDP_NUMERICS", "ref", 1);
+    for (int W = 1; W <= 3; W++) {
+        struct case_of c = { .tiny = tiny_defaults, .options = { .batch = 2, .seq = tiny_defaults.seq } };
+        const struct fsdp_forecast_world world = {
+            .size = W, .ranks_per_host = W, .threads = 1, .n_micro = 1
+        };
+        struct fsdp_err err = { 0 };
+        struct fsdp_module *root = tiny_build(&c.tiny, &err);
+
+        cr_assert(fsdp_model_forecast_text(root, &c.options, NULL, &world, &c.text, &err) == FSDP_OK, "%s",
+                  err.message);
+        cr_assert(strncmp(c.text, "# layout: ", 10) == 0);
+        world_run(W, compare_text, &c);
+        free(c.text);
+        fsdp_module_destroy(root);
+    }
+}
+
 /* Persistent state per rank: 4 bytes of each padded row of parameters and gradients, 8 of each own element. */
 Test(forecast, state_is_the_formula_padding_included)
 {
@@ -125,7 +165,10 @@ Test(forecast, a_world_that_makes_no_sense_is_refused)
 
     for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
         struct fsdp_forecast forecast;
+        char *text;
 
+        cr_assert_eq(fsdp_model_forecast_text(root, &options, NULL, &worlds[i], &text, NULL), FSDP_ERR_ARG);
+        cr_assert_null(text);
         cr_assert_eq(fsdp_model_forecast(root, &options, NULL, &worlds[i], &forecast, NULL), FSDP_ERR_ARG,
                      "%zu", i);
     }

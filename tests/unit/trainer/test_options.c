@@ -93,6 +93,9 @@ Test(options, a_plan_that_makes_no_sense_is_refused)
     refused("needs a job", 2, (char *[]){ "x", "--plan" });
     refused("only for --plan", 3, (char *[]){ "x", "a.json", "--json" });
     refused("not both", 4, (char *[]){ "x", "--plan", "--sample", "a" });
+    refused("only for --plan", 3, (char *[]){ "x", "a.json", "--schedule" });
+    refused("no figures", 5, (char *[]){ "x", "--plan", "a.json", "--schedule", "--json" });
+    refused("no figures", 5, (char *[]){ "x", "--plan", "a.json", "--schedule", "--memory=1G" });
 }
 
 Test(options, help_names_every_option)
