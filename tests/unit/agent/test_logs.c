@@ -197,7 +197,6 @@ Test(logs, the_tail_is_of_the_newest_generation_and_of_this_run)
     const struct errors_tail *tail = &detail.tail;
     int err;
 
-    mkdir("logs", 0777);
     for (int generation = 0; generation < 3; generation++) {
         err = open_stream(generation, 0, RUNDIR_STDERR, LOGS_FILE);
         if (generation < 2)
