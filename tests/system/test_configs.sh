@@ -89,7 +89,7 @@ check "inputs that are not cast" trains uncast configs/hybrid.yaml 2 model.dim=6
 # flat FILE...: of what --dry-run printed, a line "section.key VALUE" a key.
 flat() {
   awk '/^[a-z]+:/ { section = $1; sub(/:.*/, ".", section); next }
-       /^  [a-z_]+:/ { key = $1; sub(/:/, "", key); sub(/ +# .*/, ""); sub(/^ +[a-z_]+: */, ""); print section key " " $0 }' "$@"
+       /^  [a-z_0-9]+:/ { key = $1; sub(/:/, "", key); sub(/ +# .*/, ""); sub(/^ +[a-z_0-9]+: */, ""); print section key " " $0 }' "$@"
 }
 # documented NAME: the first column of the tables below the headings that begin with NAME, or of all sections.
 documented() {
