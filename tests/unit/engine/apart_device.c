@@ -119,6 +119,28 @@ static void cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtyp
     device_cpu_ops.cast(stream, to, to_dtype, from, from_dtype, n_elems, scale, accumulate);
 }
 
+static void amax(struct device_stream *stream, float *to, const float *from, size_t n_elems)
+{
+    cr_assert(owns(NULL, to) && (n_elems == 0 || owns(NULL, from)), "the device reads the host's memory");
+    device_cpu_ops.amax(stream, to, from, n_elems);
+}
+
+static void encode(struct device_stream *stream, uint8_t *to, const void *from, enum fsdp_dtype from_dtype,
+                   size_t n_elems, const float *largest)
+{
+    cr_assert(owns(NULL, largest) && (n_elems == 0 || (owns(NULL, to) && owns(NULL, from))),
+              "the device encodes the host's memory");
+    device_cpu_ops.encode(stream, to, from, from_dtype, n_elems, largest);
+}
+
+static void decode(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
+                   size_t n_elems, const float *largest)
+{
+    cr_assert(owns(NULL, largest) && (n_elems == 0 || (owns(NULL, to) && owns(NULL, from))),
+              "the device decodes the host's memory");
+    device_cpu_ops.decode(stream, to, to_dtype, from, n_elems, largest);
+}
+
 void apart_device_install(struct apart_device *apart, struct fsdp_context *context)
 {
     *apart = (struct apart_device){ .ops = *context->device.ops, .own = context->device, .context = context };
@@ -131,6 +153,9 @@ void apart_device_install(struct apart_device *apart, struct fsdp_context *conte
     apart->ops.copy = copy;
     apart->ops.fill_zero = fill_zero;
     apart->ops.cast = cast;
+    apart->ops.amax = amax;
+    apart->ops.encode = encode;
+    apart->ops.decode = decode;
     context->device.ops = &apart->ops;
     current = apart;
 }

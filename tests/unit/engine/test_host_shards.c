@@ -221,6 +221,33 @@ Test(host_shards, change_no_bit_of_any_dtype, .timeout = 300)
     }
 }
 
+/* Largest sizes and codes are of the copy on the device, whoever unsharded it before. */
+Test(host_shards, change_no_bit_of_gathers_in_float8, .timeout = 300)
+{
+    struct fsdp_mixed_precision_policy float8 = sums_in_f32;
+    struct job job = { .what = "float8", .n_micro = 1 };
+
+    float8.float8_gather = true;
+    job.tiny = tiny_defaults;
+    job.tiny.mp_policy = &float8;
+    for (int wide = 0; wide < 2; wide++) {
+        float8.param_dtype = wide ? FSDP_F32 : FSDP_BF16;
+        try_worlds(job, 1, 4);
+        job.unshards = true;
+        try_worlds(job, 1, 3);
+        job.unshards = false;
+    }
+    job.what = "slices of float8";
+    job.tiny.reshard = FSDP_RESHARD_TO;
+    job.tiny.reshard_size = 2;
+    try_worlds(job, 4, 4);
+    job.what = "float8, kept from one micro-step to the next";
+    job.tiny.reshard = FSDP_RESHARD_FALSE;
+    job.tiny.keep_after_backward = true;
+    job.n_micro = 3;
+    try_worlds(job, 2, 3);
+}
+
 /* In a world of one, sums of every micro-step are added by the product itself without offload: held to a tolerance elsewhere. */
 Test(host_shards, change_no_bit_of_micro_steps, .timeout = 300)
 {
