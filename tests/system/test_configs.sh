@@ -22,7 +22,7 @@ declare -A how=(
   [quickstart]="$small_model"
   [sgd]="--nproc-per-node 2 $small_model optimizer.warmup_steps=1"
   [tensor-parallel]="$small_model model.seq=32"
-  [transformer]="model.layers=2 $small_model"
+  [transformer]="model.layers=2 $small_model parallel.float8_gather=true"
 )
 # Keys that no run here can change, and the script that does.
 declare -A elsewhere=([launch.nnodes]=tests/system/test_two_nodes_train.sh)
