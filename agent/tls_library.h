@@ -15,13 +15,14 @@
 /* What tls.c calls, each by its name; what OpenSSL has as a macro is called by the function behind it. */
 #define TLS_LIBRARY_FUNCTIONS(X)                                                                             \
     X(BIO_ctrl_pending)                                                                                      \
-    X(BIO_free) X(BIO_new) X(BIO_read_ex) X(BIO_s_mem) X(BIO_write_ex) X(ERR_clear_error)                    \
-        X(ERR_error_string_n) X(ERR_get_error) X(EVP_KDF_CTX_free) X(EVP_KDF_CTX_new) X(EVP_KDF_derive)      \
-            X(EVP_KDF_fetch) X(EVP_KDF_free) X(OPENSSL_cleanse) X(SSL_CIPHER_find) X(SSL_CTX_clear_options)  \
-                X(SSL_CTX_ctrl) X(SSL_CTX_free) X(SSL_CTX_new) X(SSL_CTX_set_ciphersuites)                   \
-                    X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_psk_find_session_callback)                      \
-                        X(SSL_CTX_set_psk_use_session_callback) X(SSL_CTX_set_verify) X(SSL_SESSION_free)    \
-                            X(SSL_SESSION_new) X(SSL_SESSION_set1_master_key) X(SSL_SESSION_set_cipher)      \
+    X(BIO_free)                                                                                              \
+    X(BIO_new) X(BIO_read_ex) X(BIO_s_mem) X(BIO_write_ex) X(ERR_clear_error) X(ERR_error_string_n)          \
+        X(ERR_get_error) X(EVP_KDF_CTX_free) X(EVP_KDF_CTX_new) X(EVP_KDF_derive) X(EVP_KDF_fetch)           \
+            X(EVP_KDF_free) X(OPENSSL_cleanse) X(SSL_CIPHER_find) X(SSL_CTX_clear_options) X(SSL_CTX_ctrl)   \
+                X(SSL_CTX_free) X(SSL_CTX_new) X(SSL_CTX_set_ciphersuites) X(SSL_CTX_set_num_tickets)        \
+                    X(SSL_CTX_set_psk_find_session_callback) X(SSL_CTX_set_psk_use_session_callback)         \
+                        X(SSL_CTX_set_verify) X(SSL_SESSION_free) X(SSL_SESSION_new)                         \
+                            X(SSL_SESSION_set1_master_key) X(SSL_SESSION_set_cipher)                         \
                                 X(SSL_SESSION_set_protocol_version) X(SSL_do_handshake) X(SSL_free)          \
                                     X(SSL_get_error) X(SSL_get_ex_data) X(SSL_is_init_finished) X(SSL_new)   \
                                         X(SSL_read_ex) X(SSL_set_accept_state) X(SSL_set_bio)                \

@@ -194,8 +194,8 @@ Test(plan_float8, traffic_is_rows_of_bytes_and_a_float_a_weight)
                          n_micro * share * (2 * 3 * block_row(W, 2) + root_row(W, 2)), "W %d", W);
             cr_assert_eq(traffic.all_gather.n_calls, W > 1 ? n_micro * 7 : 0);
             cr_assert_eq(traffic.all_reduce.n_calls, W > 1 ? n_micro * 4 : 0);
-            cr_assert_eq(traffic.all_reduce.sent_bytes, 3 * (n_micro * 2 * 8 * share / (uint64_t)W) +
-                                                            n_micro * 2 * 4 * share / (uint64_t)W);
+            cr_assert_eq(traffic.all_reduce.sent_bytes,
+                         3 * (n_micro * 2 * 8 * share / (uint64_t)W) + n_micro * 2 * 4 * share / (uint64_t)W);
             planned_fini(&planned);
         }
 }
