@@ -51,8 +51,8 @@ main() {
   if [ -d build/libs ]; then part build 150 scripts/gpu-build.sh; else part build 150 make -s -j"$(nproc)" all cuda tests-build; fi
   part test 100 env FSDP_TEST_ONLY="${FSDP_TEST_ONLY:-test_[kp]*}" tests/run gpu
   part sanitizer 60 bash tests/gpu/test_sanitizer.sh
-  part bench 130 tests/bench/gpu/bench.sh
-  part restart 40 tests/bench/gpu/restart.sh
+  part bench 122 tests/bench/gpu/bench.sh
+  part restart 48 tests/bench/gpu/restart.sh
   echo "gpu-check: $failed of the parts failed; $(($(date +%s) - began)) s"
   [ "$failed" -eq 0 ]
 }

@@ -32,6 +32,7 @@ struct fsdp_context {
         n_groups; /* process groups made so far beside the world's: their names are numbered, alike on all ranks */
     fsdp_phase_fn on_phase; /* NULL: nobody wants to know */
     void *on_phase_user;
+    struct fsdp_opening opening;
     int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */
 };
 

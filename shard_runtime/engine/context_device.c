@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/comm/device_collectives.h"
@@ -122,12 +123,32 @@ static enum fsdp_status wrap_world(struct fsdp_context *context, struct fsdp_err
     return device_comm_wrap(&context->comm, host, &context->comms, err);
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static enum fsdp_status open_collectives(struct fsdp_context *context, const char *name, struct fsdp_err *err)
+{
+    const double began_s = now_s();
+    enum fsdp_status status = choose_collectives(context, name, err);
+
+    if (status == FSDP_OK)
+        status = wrap_world(context, err);
+    context->opening.collectives_s = now_s() - began_s;
+    return status;
+}
+
 enum fsdp_status context_open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
                                      struct fsdp_err *err)
 {
     struct numerics_config config = { .threads = context->threads,
                                       .precision = options->matmul_precision,
                                       .name = options->numerics != NULL ? options->numerics : "auto" };
+    const double began_s = now_s();
     enum fsdp_status status = choose_device(context, wanted(options->device, "FSDP_DEVICE"), err);
 
     if (status == FSDP_OK)
@@ -136,14 +157,15 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
         status = context->device.ops->stream_create(&context->device, &context->streams[s],
                                                     s == PLAN_GATHERS || s == PLAN_REDUCES, err);
     if (status == FSDP_OK)
-        status = choose_collectives(context, wanted(options->collectives, "FSDP_COLLECTIVES"), err);
-    if (status == FSDP_OK)
-        status = wrap_world(context, err);
+        status = open_collectives(context, wanted(options->collectives, "FSDP_COLLECTIVES"), err);
     if (status == FSDP_OK && context->plugin != NULL) {
         config.row = context->plugin->numerics;
         config.device = &context->device;
     }
-    return status == FSDP_OK ? numerics_open(&context->numerics, &config, err) : status;
+    if (status == FSDP_OK)
+        status = numerics_open(&context->numerics, &config, err);
+    context->opening.device_s = now_s() - began_s - context->opening.collectives_s;
+    return status;
 }
 
 void context_close_device(struct fsdp_context *context)
@@ -179,6 +201,11 @@ uint64_t fsdp_context_device_memory(const struct fsdp_context *context)
     if (context->device.ops->usage != NULL)
         context->device.ops->usage(&context->device, &now, &most);
     return most;
+}
+
+struct fsdp_opening fsdp_context_opening(const struct fsdp_context *context)
+{
+    return context->opening;
 }
 
 double fsdp_context_device_wait_s(const struct fsdp_context *context)

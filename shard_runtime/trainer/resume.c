@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "shard_runtime/trainer/models.h"
 
@@ -27,16 +28,29 @@ static void warn_of_other_bits(const struct trainer *trainer, const struct fsdp_
         printf("saved with %s, going on with %s: equal to rounding, not to the bit\n", state->made_with, now);
 }
 
-static enum fsdp_status tell(const struct trainer *trainer, const char *directory, struct fsdp_err *err)
+static double now_s(void)
 {
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* With what rank 0 took to come this far: what a restart costs is in the run's own events. */
+static enum fsdp_status tell(const struct trainer *trainer, const char *directory, double load_s,
+                             struct fsdp_err *err)
+{
+    const struct fsdp_opening opening = fsdp_context_opening(trainer->context);
     char words[TRAINER_PATH_BYTES];
 
     if (trainer->rank != 0)
         return FSDP_OK;
     printf("resuming after step %" PRIu64 " from %s\n", trainer->step, directory);
     (void)fflush(stdout);
-    snprintf(words, sizeof words, "{\"event\": \"resume\", \"step\": %" PRIu64 ", \"source\": \"disk\"}",
-             trainer->step);
+    snprintf(words, sizeof words,
+             "{\"event\": \"resume\", \"step\": %" PRIu64 ", \"source\": \"disk\", \"context_ms\": %.3f, "
+             "\"collectives_ms\": %.3f, \"load_ms\": %.3f}",
+             trainer->step, opening.device_s * 1e3, opening.collectives_s * 1e3, load_s * 1e3);
     return fsdp_context_event(trainer->context, words, err);
 }
 
@@ -74,11 +88,13 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     struct fsdp_checkpoint_state state = { 0 };
     char directory[TRAINER_PATH_BYTES + 16];
     enum fsdp_status status;
+    double began_s;
 
     if (!alone && wanted < 0)
         return begin(trainer, err);
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
     checkpoint_directory(trainer, directory);
+    began_s = now_s();
     status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, wanted,
                                   &state, err);
     if (status == FSDP_ERR_NOT_FOUND && alone) {
@@ -99,7 +115,7 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     trainer->step = state.step;
     trainer->cursor = state.cursor;
     warn_of_other_bits(trainer, &state);
-    return tell(trainer, directory, err);
+    return tell(trainer, directory, now_s() - began_s, err);
 }
 
 enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err)

@@ -42,7 +42,11 @@ if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
 else
   skip "PyTorch's side of the bench" "FSDP_TEST_PYTHON is not set"
 fi
-for what in 'killed -> known' 'known -> the others stopped, new ones spawned' 'spawned -> context, collectives, weights' 'weights -> first step done' 'killed -> first step done'; do
-  check_match "a restart is broken down: $what" "^$what +[0-9.]+ ms" "$(cat "$report")"
+for run in '1 rank(s), FSDP_COLLECTIVES=nccl' '2 rank(s), FSDP_COLLECTIVES=cpu'; do
+  parts=$(awk -v run="restart at $run" '/^restart at / { on = $0 == run } on && / ms$/' "$report")
+  for what in 'teardown: killed -> known' 'teardown: known -> new ones spawned' 'process start, joining, model' 'context' 'collectives init' 'load' 'first step' 'whole: killed -> first step done'; do
+    check_match "a restart at $run is broken down: $what, not negative" "^$what +[0-9.]+ ms" "$parts"
+  done
+  check "a restart at $run: its parts are the whole, but for what rounding makes" awk '/^whole/ { whole = $(NF - 1); next } { sum += $(NF - 1) } END { exit !(whole > 0 && sum - whole < 1 && whole - sum < 1) }' <<< "$parts"
 done
 [ "$n_failed" -eq 0 ]

@@ -15,6 +15,7 @@ for W in 4 2 3 1; do
   job on$W $W 20
   check_eq "$W ranks go on from four ranks' step 10" 0 $?
   check_match "$W ranks: events name the step" '"event": *"resume".*"step": *10' "$(cat "$WORK/runs/on$W/events.jsonl")"
+  check_match "$W ranks: and what coming so far took" '"event": *"resume".*"context_ms": [0-9.]+, "collectives_ms": [0-9.]+, "load_ms": [0-9.]+[,}]' "$(cat "$WORK/runs/on$W/events.jsonl")"
   check "$W ranks: losses and norms are the uninterrupted run's to 5e-6" \
     close_figures "$WORK/runs/whole" "$WORK/runs/on$W" 11 5e-6
 done

@@ -71,6 +71,12 @@ FSDP_API uint64_t fsdp_context_device_memory(const struct fsdp_context *context)
 
 /** Seconds that this process has waited so far for a device that is not the cpu; 0 on the cpu. */
 FSDP_API double fsdp_context_device_wait_s(const struct fsdp_context *context);
+/** What opening the context took of this process, beside joining the world; part of what a restart costs. */
+struct fsdp_opening {
+    double device_s;      /* the device's back end, its context and streams, numerics */
+    double collectives_s; /* what moves tensors between devices: NCCL and the world's communicator */
+};
+FSDP_API struct fsdp_opening fsdp_context_opening(const struct fsdp_context *context);
 /** One line: device, numerics row, library version, instruction set, threads. Written to and returned as
  * `buffer`. */
 FSDP_API const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size);
