@@ -1,39 +1,31 @@
 # The nccl back end, over a library with NCCL's API between processes (tests/emulation/cuda/nccl_standin.c) and the emulated device: what it
 # calls, in which order and with which sizes; calls that are in progress; errors that come later; a rank that dies.
 . tests/support/harness.sh
-export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6 FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
+export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
 export FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so
-cd "$WORK" || exit 1
-cat > job.yaml <<JOB
-run: {name: run, seed: 7, log_every: 1}
-data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
-model: {kind: transformer, layers: 2, dim: 32, heads: 2, vocab: 256, seq: 16, dropout: 0.0, causal: true}
-train: {steps: 3, batch: 2, clip_norm: 1.0}
-checkpoint: {every: 1}
-launch: {max_restarts: 0}
-JOB
+. tests/support/cuda_emulated.sh
+sed -i 's/steps: 4/steps: 3/; s/every: 2/every: 1/' job.yaml
 # train NAME RANKS OPTIONS...: a GPU for each rank, a place for the library's files, a log of its calls
 train() {
   local name=$1 n=$2; shift 2
   mkdir -p "$name"
   FSDP_EMULATED_DEVICES=$n NCCL_STANDIN_DIR=$WORK/$name NCCL_STANDIN_LOG=$WORK/$name/calls timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
-metrics() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\), "grad_norm": \([0-9.]*\),.*/\1 \2 \3/p' "$WORK/$1/run/metrics.jsonl"; }
 calls() { grep -c "^$2" "$WORK/$1/calls.$3"; }
 staged() { FSDP_COLLECTIVES=cpu train "$@"; }
 
 check "by way of the host, 2 ranks" staged host2 2
 check "by nccl, 2 ranks" train nccl2 2
-check_eq "the same bits: sums of two have one order" "$(metrics host2)" "$(metrics nccl2)"
+check_eq "the same bits: sums of two have one order" "$(losses host2)" "$(losses nccl2)"
 check_eq "all ranks call the same, in one order" "$(cut -d' ' -f1-9 nccl2/calls.0 | grep '#')" "$(cut -d' ' -f1-9 nccl2/calls.1 | grep '#')"
 check_eq "one gather a unit and pass but the root's second: 5 a step" 15 "$(calls nccl2 AllGather 0)"
 check_eq "one reduction a unit: 3 a step, means" 9 "$(grep -c '^ReduceScatter .* op 4 ' nccl2/calls.0)"
 check_eq "finished in good order" "CommFinalize CommDestroy" "$(tail -n 2 nccl2/calls.0 | xargs)"
 FSDP_EMULATED_ORDER=11 train seeded4 4; FSDP_EMULATED_ORDER=early train early4 4
-check_eq "do not change a bit" "$(metrics seeded4)" "$(metrics early4)"
-check_match "of something" '^3 ' "$(metrics early4 | tail -n 1)"
+check_eq "do not change a bit" "$(losses seeded4)" "$(losses early4)"
+check_match "of something" '^3 ' "$(losses early4 | tail -n 1)"
 NCCL_STANDIN_LAZY=1 train lazy 2
-check_eq "calls that answer that they are in progress" "$(metrics nccl2)" "$(metrics lazy)"
+check_eq "calls that answer that they are in progress" "$(losses nccl2)" "$(losses lazy)"
 check "a communicator for each dimension of a mesh" train mesh 4 --set parallel.replicate=2
 check_match "replicas all-reduce, over a group of their own" 'CommInitRankConfig . of 2' "$(cat mesh/calls.0)"
 check_match "sums of what was averaged, or means" '^AllReduce ' "$(cat mesh/calls.0)"
@@ -48,7 +40,7 @@ divided() { # NAME RANKS REDUCES ALL-REDUCES OWN-OPERATIONS OPTIONS...
   local name=$1 n=$2 reduces=$3 alls=$4 own=$5; shift 5
   staged "host-$name" "$n" "$@"
   check "divided, $name" train "$name" "$n" "$@"
-  check_eq "divided, $name: the bits of the other way" "$(metrics "host-$name")" "$(metrics "$name")"
+  check_eq "divided, $name: the bits of the other way" "$(losses "host-$name")" "$(losses "$name")"
   check_eq "divided, $name: reductions as (count, operation, factor)" "$reduces" "$(ops "$name" ReduceScatter)"
   check_eq "divided, $name: over the replicas" "$alls" "$(ops "$name" AllReduce)"
   check_eq "divided, $name: operations of our own" "$own" "$(own_ops "$name")"
@@ -73,7 +65,7 @@ check "a second communicator" train separate 2 --set parallel.separate_reduce_sc
 check_eq "gathers on one, reductions on the other" "AllGather comm 0, ReduceScatter comm 1" \
   "$(sed -n 's/^\([A-Za-z]*\) #.* \(comm [0-9]*\).*/\1 \2/p' separate/calls.0 | sort -u | paste -sd, | sed 's/,/, /')"
 check_eq "both are finished in good order" 2 "$(calls separate CommDestroy 1)"
-check_eq "and the run is the same" "$(metrics nccl2)" "$(metrics separate)"
+check_eq "and the run is the same" "$(losses nccl2)" "$(losses separate)"
 
 # What collectives move comes from the library's allocator, and each communicator that moves it knows it: once, before, and no longer than it lives.
 check_eq "arena, parameters and gradients are registered, of its own memory" 3 "$(calls nccl2 'CommRegister [0-9]* bytes of its own' 0)"
@@ -84,7 +76,7 @@ check_eq "and taken back from both" "4, left: 0" "$(calls separate CommDeregiste
 without() { # NAME WHY
   check "$2" train "$1" 2
   check_eq "$2: nothing is registered" 0 "$(calls "$1" CommRegister 0)"
-  check_eq "$2: the run is the same" "$(metrics nccl2)" "$(metrics "$1")"
+  check_eq "$2: the run is the same" "$(losses nccl2)" "$(losses "$1")"
 }
 FSDP_NCCL_REGISTER=0 without unregistered "registration switched off"
 NCCL_STANDIN_SMALL=1 without refused-memory "a library that refuses memory and registration"
@@ -112,7 +104,7 @@ check "a rank is killed in its run" kill_one
 wait $job; check_eq "the run ends well" 0 $?
 wait
 check_match "after a restart" '"event": "restart"' "$(cat killed/run/events.jsonl)"
-check_eq "and as if nothing had been" "$(metrics undisturbed | tail -n 1)" "$(metrics killed | tail -n 1)"
+check_eq "and as if nothing had been" "$(losses undisturbed | tail -n 1)" "$(losses killed | tail -n 1)"
 FSDP_NCCL_LIBRARY=/nowhere/libnccl.so train missing 2
 check_match "a library that is not there" 'collectives nccl: /nowhere/libnccl.so' "$(cat missing.out)"
 FSDP_NCCL_LIBRARY=libm.so.6 train wrong 2

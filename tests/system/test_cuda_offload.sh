@@ -2,22 +2,12 @@
 # digit (the norm too: sums in double, in another order, of which nine digits are written). What is copied goes on streams of its own, from
 # page-locked memory, and no step waits for it before its end.
 . tests/support/harness.sh
-export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6
-cd "$WORK" || exit 1
-cat > job.yaml <<JOB
-run: {name: run, seed: 7, log_every: 1}
-data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
-model: {kind: transformer, layers: 2, dim: 32, heads: 2, vocab: 256, seq: 16, dropout: 0.0, causal: true}
-train: {steps: 4, batch: 2, clip_norm: 1.0}
-checkpoint: {every: 2}
-launch: {max_restarts: 0}
-JOB
+. tests/support/cuda_emulated.sh
 # train NAME RANKS OPTIONS...: a run of its own
 train() {
   local name=$1 n=$2; shift 2
   FSDP_DEVICE=cuda FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
-losses() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\), "grad_norm": \([0-9.]*\),.*/\1 \2 \3/p' "$WORK/$1/run/metrics.jsonl"; }
 # on NAME RANKS OPTIONS...: without offload. off WAY NAME RANKS OPTIONS...: with it, and the same digits
 on() { local name=$1 n=$2; shift 2; check "$name: without offload" train "on-$name" "$n" "$@"; }
 off() {

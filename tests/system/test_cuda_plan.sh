@@ -1,15 +1,6 @@
 # fsdprun plan for cuda, held against the emulated device.
 . tests/support/harness.sh
-export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6
-cd "$WORK" || exit 1
-cat > job.yaml <<JOB
-run: {name: run, seed: 7, log_every: 1}
-data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
-model: {kind: transformer, layers: 2, dim: 32, heads: 2, vocab: 256, seq: 16, dropout: 0.0, causal: true}
-train: {steps: 4, batch: 2, clip_norm: 1.0}
-checkpoint: {every: 2}
-launch: {max_restarts: 0}
-JOB
+. tests/support/cuda_emulated.sh
 # Memory is what the plan says, which is made without a device: each class is one allocation of its bytes, and the most that was
 # allocated at once is what the plan comes to, but for sums that an operation may not need (and metrics.jsonl has it so).
 class() { sed -n "s/.*\"per_rank\": {[^}]*\"$2\": \([0-9]*\).*/\1/p" "$1.plan"; }

@@ -1,17 +1,10 @@
 # What goes wrong inside NCCL, over the stand-in (tests/emulation/cuda/nccl_standin.c): a rank that is killed while all are in a collective, a
 # collective that never ends, a communicator that never opens.
 . tests/support/harness.sh
-export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=libc.so.6 FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
+export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
 export FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so FSDP_EMULATED_DEVICES=2 NCCL_STANDIN_CLOCK=1
-cd "$WORK" || exit 1
-cat > job.yaml <<JOB
-run: {name: run, seed: 7, log_every: 1}
-data: {path: $SOURCE/tests/parity/excerpt.txt, tokenizer: byte}
-model: {kind: transformer, layers: 2, dim: 32, heads: 2, vocab: 256, seq: 16, dropout: 0.0, causal: true}
-train: {steps: 4, batch: 2, clip_norm: 1.0}
-checkpoint: {every: 1}
-launch: {max_restarts: 0}
-JOB
+. tests/support/cuda_emulated.sh
+sed -i 's/every: 2/every: 1/' job.yaml
 job=
 at_exit() { [ -z "$job" ] || kill -TERM "$job" 2> /dev/null; }
 train() { # NAME OPTIONS...
@@ -19,7 +12,6 @@ train() { # NAME OPTIONS...
   mkdir -p "$name"
   NCCL_STANDIN_DIR=$WORK/$name NCCL_STANDIN_LOG=$WORK/$name/calls timeout 240 "$BIN/fsdprun" --nproc-per-node 2 --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
-metrics() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\), "grad_norm": \([0-9.]*\),.*/\1 \2 \3/p' "$WORK/$1/run/metrics.jsonl"; }
 pid_of() { sed -n "s/.*\"event\": \"spawn\".*\"generation\": $2.*\"rank\": $3, \"pid\": \([0-9]*\).*/\1/p" "$WORK/$1"/*/events.jsonl; }
 # All ranks have begun collective N of the world's group, and that of rank 1 is held.
 are_in() { [ -n "$(find "$WORK/$1" -name "nccl-*.$2.0")" ] && grep -q "#$2 " "$WORK/$1/calls.1"; }
@@ -58,7 +50,7 @@ as_deaf_program() {
 }
 train undisturbed
 in_time job "a rank is killed inside a collective" as_job
-check_eq "as if nothing had been" "$(metrics undisturbed | tail -n 1)" "$(metrics "job$attempt" | tail -n 1)"
+check_eq "as if nothing had been" "$(losses undisturbed | tail -n 1)" "$(losses "job$attempt" | tail -n 1)"
 in_time deaf "beside one that is deaf to TERM" as_deaf_program
 check_eq "which aborted, and finished nothing in good order" "1 0" \
   "$(grep -c '^CommAbort' "deaf$attempt/calls.0") $(sed '/^CommAbort/q' "deaf$attempt/calls.0" | grep -c '^CommFinalize')"
