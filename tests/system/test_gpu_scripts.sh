@@ -29,7 +29,7 @@ check_status "the time of a restart alone" 69 bare tests/bench/gpu/restart.sh
 # Behind their first lines, over the emulated device: the archive carries none, so it is put there.
 cp -r "$BUILD/test/emulated" "$tree/build/test/"
 check_status "the parts but building it" 0 bare env FSDP_TEST_EMULATED_GPU=1 FSDP_TEST_ONLY=test_kernels FSDP_BENCH_SIZES=tiny:2 FSDP_BENCH_STEPS=6 \
-  FSDP_BENCH_PYTHON="${FSDP_TEST_PYTHON:-/nowhere/python}" LAYERS=1 DIM=32 SEQ=16 STEPS=60 scripts/gpu-check.sh test sanitizer bench restart
+  FSDP_BENCH_PYTHON="${FSDP_TEST_PYTHON:-/nowhere/python}" LAYERS=1 DIM=32 SEQ=16 STEPS=100000 scripts/gpu-check.sh test sanitizer bench restart
 report=$tree/build/gpu/report.txt
 check_match "kernels were tested" '^[1-9][0-9]* passed, 0 failed' "$(cat "$report")"
 for what in "GPT-2 tiny, tokens/s" "GPT-2 tiny, share of the peak, %" "GPT-2 tiny, peak memory, GiB" "GPT-2 tiny, host in a step, ms"; do

@@ -9,6 +9,14 @@ BUILD=${BUILD:-$PWD/build}
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 WORK=$work
 . tests/gpu/gpu.sh
+# seen PATTERN FILE: within 30 s
+seen() {
+  local end=$((SECONDS + 30))
+  until grep -q "$1" "$2" 2> /dev/null; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    read -r -t 0.05 <> <(:) || :
+  done
+}
 # restart RANKS COLLECTIVES: a run whose last rank is killed after its first checkpoint
 restart() {
   local n=$1 collectives=$2 dir=$work/$1-$2 job victim killed events
@@ -24,11 +32,11 @@ launch: {max_restarts: 1}
 JOB
   echo "restart at $n rank(s), FSDP_COLLECTIVES=$collectives"
   FSDP_DEVICE=cuda FSDP_COLLECTIVES=$collectives timeout 60 "$BUILD/bin/fsdprun" --nproc-per-node "$n" "$dir/job.yaml" > "$dir/log" 2>&1 & job=$!
-  for _ in $(seq 600); do grep -q '"event": "checkpoint"' "$events" 2> /dev/null && break; read -r -t 0.05 < <(:) || :; done
+  seen '"event": "checkpoint"' "$events"
   victim=$(sed -n 's/.*"event": "spawn".*"rank": '$((n - 1))', "pid": \([0-9]*\).*/\1/p' "$events" | tail -n 1)
   killed=$(date +%s.%N)
   kill -9 "$victim" || { tail -n 3 "$dir/log" >&2; return 1; }
-  for _ in $(seq 600); do grep -q '"event": "first_step", "generation": 1' "$events" && break; read -r -t 0.05 < <(:) || :; done
+  seen '"event": "first_step", "generation": 1' "$events"
   kill -TERM $job; wait $job # what comes after is of no interest; where there was no first step awk says so
   awk -v killed="$killed" '
     function number(name) { return match($0, "\"" name "\": [0-9.]+") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 4) + 0 : -1 }
