@@ -55,6 +55,13 @@ CASES = {
     "clip-1": {**TINY, **ADAMW, "clip_order": 1.0, "clip_norm": 2.0},
     "clip-3": {**TINY, **ADAMW, "clip_order": 3.0, "clip_norm": 0.1},
     "clip-inf": {**TINY, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
+    # the same of what is split: over shard x tensor (with the 2 of mlp and tensor above)
+    "mlp-clip-1": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_order": 1.0, "clip_norm": 1.0},
+    "mlp-clip-3": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_order": 3.0, "clip_norm": 0.05},
+    "mlp-clip-inf": {"kind": "linears", "widths": "16 20 8", **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
+    "tensor-clip-1": {**TINY, "heads": 4, **ADAMW, "clip_order": 1.0, "clip_norm": 2.0},
+    "tensor-clip-3": {**TINY, "heads": 4, **ADAMW, "clip_order": 3.0, "clip_norm": 0.1},
+    "tensor-clip-inf": {**TINY, "heads": 4, **ADAMW, "clip_order": math.inf, "clip_norm": 0.02},
 }
 # with errors of bfloat16, in these worlds; what is to be split over ranks is: (world, ranks that split)
 MIXED = {"linears-a": [(1, 1), (2, 1), (4, 1)], "transformer": [(1, 1), (2, 1), (4, 1)],
@@ -184,7 +191,7 @@ def train(case, model, rank=0, world=1, data=None, forwards=1, each=False, facto
         if world > 1:
             dist.all_reduce(total, group=data)
         losses.append(total.item() / targets.numel())
-        if data is None:
+        if data is None or case["kind"] == "linears":  # all of its parameters are on one mesh, whole or of two dimensions
             norm = nn.utils.clip_grad_norm_(model.parameters(), case["clip_norm"], norm_type=case["clip_order"])
         else:
             norm = clip(case, list(model.parameters()))
@@ -347,7 +354,7 @@ def check(name, case):
     if name == "transformer":
         hows += [{"reshard": False}, {"reshard": 2}, {"hsdp": True}, {"reshard": False, "forwards": 2}, {"offload": True},
                  {"factor": 2}]
-    if name in ("mlp", "tensor"):
+    if name.split("-")[0] in ("mlp", "tensor"):
         hows = [{"tensor": 2}, {"tensor": 4}]
     for how in hows:
         got = fsdp2(case, 4 if how.get("hsdp") or how.get("reshard") == 2 or how.get("tensor") else 2, **how)

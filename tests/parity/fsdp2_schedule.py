@@ -70,51 +70,66 @@ WAYS = {
 }
 
 
-def note_events(model, events):
-    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
+class Events:
+    """What the groups of one model after the other did, in words; the methods are patched once."""
 
-    names = {module: name or "(root)" for name, module in model.named_modules()}
-    current = []
+    def __init__(self):
+        from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
 
-    def name_of(group):
-        return names[group.modules[0]].replace("._checkpoint_wrapped_module", "")
+        self.words, self.names, self.current = [], {}, []
+        self.wrap(groups, "unshard", self.gathered)
+        self.wrap(groups, "_to_sharded", self.freed)
+        self.wrap(groups, "_to_sharded_post_forward", self.freed)
+        self.wrap(groups, "post_backward", lambda group, before: None)
+        self.note_reductions(groups)
 
-    def wrap(method, note):
+    def watch(self, model):
+        self.words.clear()
+        self.names = {module: name or "(root)" for name, module in model.named_modules()}
+
+    def take(self):
+        line = " ".join(self.words)
+        self.words.clear()
+        return line
+
+    def note(self, kind, group):
+        name = self.names[group.modules[0]].replace("._checkpoint_wrapped_module", "")
+        self.words.append(f"{kind}:{name}")
+
+    def wrap(self, groups, method, note):
         original = getattr(groups.FSDPParamGroup, method)
 
         @functools.wraps(original)
-        def wrapped(self, *args, **kwargs):
-            before = self._all_gather_result is not None, self.is_unsharded
-            current.append(self)
-            result = original(self, *args, **kwargs)
-            current.pop()
-            note(self, before)
+        def wrapped(group, *args, **kwargs):
+            before = group._all_gather_result is not None, group.is_unsharded
+            self.current.append(group)
+            result = original(group, *args, **kwargs)
+            self.current.pop()
+            note(group, before)
             return result
 
         setattr(groups.FSDPParamGroup, method, wrapped)
 
-    def gathered(group, before):
+    def gathered(self, group, before):
         if not before[0] and group._all_gather_result is not None:
-            events.append(f"U:{name_of(group)}")
+            self.note("U", group)
 
-    def freed(group, before):
+    def freed(self, group, before):
         if before[1]:
-            events.append(f"R:{name_of(group)}")
+            self.note("R", group)
 
-    wrap("unshard", gathered)
-    wrap("_to_sharded", freed)
-    wrap("_to_sharded_post_forward", freed)
-    wrap("post_backward", lambda group, before: None)
-    reduce = groups.foreach_reduce
+    def note_reductions(self, groups):
+        reduce = groups.foreach_reduce
 
-    @functools.wraps(reduce)
-    def noted(*args, **kwargs):
-        events.append(f"PB:{name_of(current[-1])}")
-        if current[-1].mesh_info.__class__.__name__.startswith("HSDP") and current[-1].all_reduce_grads:
-            events.append(f"AR:{name_of(current[-1])}")
-        return reduce(*args, **kwargs)
+        @functools.wraps(reduce)
+        def noted(*args, **kwargs):
+            group = self.current[-1]
+            self.note("PB", group)
+            if group.mesh_info.__class__.__name__.startswith("HSDP") and group.all_reduce_grads:
+                self.note("AR", group)
+            return reduce(*args, **kwargs)
 
-    groups.foreach_reduce = noted
+        groups.foreach_reduce = noted
 
 
 def shard(case, model, mesh, way):
@@ -151,16 +166,15 @@ def set_last(model, way, last):
         model.set_is_last_backward(last)
 
 
-def record(rank, world, case, way, store, out):
+def step(case, way, world, events):
+    """The lines of one step of one way of sharding."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     shape, names = ((2, world // 2), ("replicate", "shard")) if way.get("hsdp") else ((world,), ("shard",))
     if way.get("tensor"):
         shape, names = (world // way["tensor"], way["tensor"]), ("shard", "tensor")
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-    model, events, lines = cases.build(case, torch.float32), [], []
+    model, lines = cases.build(case, torch.float32), []
     if way.get("tensor"):
         cases.split(case, model, mesh["tensor"])
         mesh = mesh["shard"]
@@ -168,7 +182,7 @@ def record(rank, world, case, way, store, out):
         for i, layer in enumerate(model.layers):
             model.layers[i] = checkpoint_wrapper(layer)
     shard(case, model, mesh, way)
-    note_events(model, events)
+    events.watch(model)
     n_micro = way.get("micro", 1)
     tokens, targets = cases.samples(case, 0)
     for m in range(n_micro):
@@ -176,14 +190,22 @@ def record(rank, world, case, way, store, out):
         losses = []
         for _ in range(way.get("forwards", 1)):
             losses.append(F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()))
-            events.append("|")
+            events.words.append("|")
         backwards = losses if way.get("each") else [sum(losses)]
         for b, loss in enumerate(backwards):
             if len(backwards) > 1:
                 set_last(model, way, b + 1 == len(backwards))
             loss.backward()
-        lines.append(" ".join(events))
-        events.clear()
+        lines.append(events.take())
+    return lines
+
+
+def record(rank, world, ways, store, out):
+    """All of `ways` on one world: the models come and go, the processes stay."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    events = Events()
+    lines = {name: step(cases.CASES[WAYS[name][0]], WAYS[name][2], world, events) for name in ways}
     if rank == 0:
         torch.save(lines, out)
     # Gloo's threads may outlive a group and bring down a process that takes itself apart: it does not, it ends.
@@ -197,16 +219,19 @@ def main():
     parser.add_argument("ways", nargs="*", default=list(WAYS))
     options = parser.parse_args()
     head = [line.replace("/reference.py", "/fsdp2_schedule.py").replace("fp64", "fp32") for line in reference.HEAD]
+    lines = {}
+    for world in sorted({WAYS[name][1] for name in options.ways}):
+        ways = [name for name in options.ways if WAYS[name][1] == world]
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "lines")
+            mp.start_processes(record, (world, ways, os.path.join(folder, "store"), out), nprocs=world,
+                               start_method="fork")
+            lines.update(torch.load(out))
     with open(options.out, "w") as file:
         print(*head, sep="\n", file=file)
         for name in options.ways:
-            case, world, way = WAYS[name]
-            with tempfile.TemporaryDirectory() as folder:
-                out = os.path.join(folder, "lines")
-                mp.start_processes(record, (world, cases.CASES[case], way, os.path.join(folder, "store"), out),
-                                   nprocs=world, start_method="fork")
-                for m, line in enumerate(torch.load(out)):
-                    print(f"{name} {m} {line}", file=file, flush=True)
+            for m, line in enumerate(lines[name]):
+                print(f"{name} {m} {line}", file=file)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <fsdp/fsdp.h>
 #include <unistd.h>
 
+#include "tests/unit/engine/tiny.c"
 #include "tests/unit/engine/world.c"
 
 enum { WINDOW_BYTES = 4096 }; /* far less than the state: many turns of the window */

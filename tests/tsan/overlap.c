@@ -1,10 +1,11 @@
 /* Links libfsdp.
  *
  * Steps of a small model at two ranks, each with its second thread for collectives, under the thread sanitizer.
- * world.c makes ranks of threads; it is the unit tests' own, without their framework.
+ * world.c makes ranks of threads; it and the model are the unit tests' own, without their framework.
  */
 #include <fsdp/fsdp.h>
 
+#include "tests/unit/engine/tiny.c"
 #include "tests/unit/engine/world.c"
 
 static void check(enum fsdp_status status, const struct fsdp_err *err)

@@ -5,6 +5,7 @@
  */
 #include <fsdp/fsdp.h>
 
+#include "tests/unit/engine/tiny.c"
 #include "tests/unit/engine/world.c"
 
 enum { STEPS = 4, BATCH = 2 };

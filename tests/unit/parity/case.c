@@ -142,6 +142,7 @@ static void keep(struct fsdp_model *model, const struct run *run, enum fsdp_whic
 {
     struct seen *seen = run->seen;
 
+    sabotage_hurry(true);
     for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
         struct fsdp_parameter_info info;
         struct fsdp_err err = { 0 };
@@ -162,6 +163,7 @@ static void keep(struct fsdp_model *model, const struct run *run, enum fsdp_whic
         snprintf(seen->parameters[i].name, sizeof seen->parameters[i].name, "%s", info.name);
         *(which == FSDP_GRADIENT ? &seen->parameters[i].gradient : &seen->parameters[i].weight) = whole;
     }
+    sabotage_hurry(false);
 }
 
 static struct fsdp_model_options model_options(const struct run *run)

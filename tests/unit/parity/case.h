@@ -55,6 +55,10 @@ struct way {
     void *user;
 };
 
+/* Two forwards before a backward, and a backward of each. */
+#define TWO_FORWARDS .W = 2, .n_micro = 2, .forwards = 2
+#define TWO_BACKWARDS TWO_FORWARDS, .backwards = FSDP_BACKWARD_OF_EACH
+
 /* What rank 0 saw. */
 struct seen {
     double losses[REFERENCE_STEPS], norms[REFERENCE_STEPS];

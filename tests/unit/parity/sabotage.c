@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/engine/model.h"
 
@@ -17,6 +16,14 @@ static const struct comm_ops *sound;
 static struct comm_ops ops;
 static int slow;
 static enum sabotage sabotage;
+static _Thread_local sabotage_listener listens;
+static _Thread_local bool in_a_hurry;
+
+static void tell(const struct fsdp_comm *comm, enum comm_kind kind, size_t n_elems)
+{
+    if (listens != NULL)
+        listens(comm, kind, n_elems);
+}
 
 static void be_slow(void)
 {
@@ -26,7 +33,7 @@ static void be_slow(void)
 /* One rank after the other, so that the others are ahead of it. */
 static bool is_late(const struct fsdp_comm *comm)
 {
-    return comm->sequence % (uint64_t)comm->size == (uint64_t)comm->rank;
+    return !in_a_hurry && comm->sequence % (uint64_t)comm->size == (uint64_t)comm->rank;
 }
 
 static enum fsdp_status gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
@@ -35,6 +42,7 @@ static enum fsdp_status gather(struct fsdp_comm *comm, const void *send, void *r
     const size_t bytes = n_elems * fsdp_dtype_size(dtype);
     enum fsdp_status status;
 
+    tell(comm, COMM_ALL_GATHER, n_elems);
     if (slow & SLOW_GATHER && is_late(comm))
         be_slow();
     status = sound->all_gather(comm, send, recv, n_elems, dtype, err);
@@ -50,6 +58,7 @@ static enum fsdp_status reduce(struct fsdp_comm *comm, const void *send, void *r
     void *zeros = silent ? calloc((size_t)comm->size * n_elems + 1, fsdp_dtype_size(dtype)) : NULL;
     enum fsdp_status status;
 
+    tell(comm, COMM_REDUCE_SCATTER, n_elems);
     if (slow & SLOW_REDUCE && is_late(comm))
         be_slow();
     if (sabotage == SUMS_FOR_MEANS && op == FSDP_MEAN)
@@ -59,11 +68,29 @@ static enum fsdp_status reduce(struct fsdp_comm *comm, const void *send, void *r
     return status;
 }
 
+static enum fsdp_status reduce_all(struct fsdp_comm *comm, void *buffer, size_t n_elems,
+                                   enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    tell(comm, COMM_ALL_REDUCE, n_elems);
+    return sound->all_reduce(comm, buffer, n_elems, dtype, op, err);
+}
+
 static void make_ops(void)
 {
     ops = *sound;
     ops.all_gather = gather;
     ops.reduce_scatter = reduce;
+    ops.all_reduce = reduce_all;
+}
+
+void sabotage_hurry(bool hurries)
+{
+    in_a_hurry = hurries;
+}
+
+void sabotage_listen(sabotage_listener listener)
+{
+    listens = listener;
 }
 
 static void on_phase(enum fsdp_phase phase, void *user)

@@ -1,73 +1,18 @@
 /*
- * test_fully_shard_comm.py, the orders of events: what PyTorch's FSDP2 noted (tests/parity/fsdp2_schedule.py) against our
- * plan, over many ways of sharding. The order of gathers and reductions, of all groups together, is the same. Forward
- * gathers a unit's parameters ahead in the program, where PyTorch's CPU runs ahead of its streams: so the order in which
- * parameters are freed is compared group by group.
+ * test_fully_shard_comm.py, the orders of events: what PyTorch's FSDP2 noted (tests/parity/fsdp2_schedule.py) against what our
+ * ranks did in a step (live.h), in many ways of sharding. The order of gathers and reductions, of all groups together, is the
+ * same, and so is that in which parameters are freed and gradients reduced. Forward gathers a unit's parameters ahead in the
+ * program, where PyTorch's CPU runs ahead of its streams: so gathers are compared with what is freed group by group.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/engine/model.h"
 #include "tests/unit/parity/case.h"
+#include "tests/unit/parity/live.h"
 
-enum { LINE = 2048 };
-
-struct written {
-    char micro[3][LINE];
-    size_t n_micro;
-};
-
-static bool takes_part(const struct plan_entry *e, size_t micro, size_t n_micro)
-{
-    return e->when == PLAN_ALWAYS || (e->when == PLAN_FIRST && micro == 0) ||
-           (e->when == PLAN_LAST && micro + 1 == n_micro);
-}
-
-static const char *label(const struct plan_entry *e)
-{
-    switch (e->kind) {
-    case PLAN_GATHER:
-        return "U";
-    case PLAN_RESHARD:
-        return "R";
-    case PLAN_REDUCE:
-        return "PB";
-    case PLAN_ALL_REDUCE:
-        return "AR";
-    default:
-        return NULL;
-    }
-}
-
-/* The plan in the words of the stored file: a line for each run of the program. */
-static void write_events(struct fsdp_model *model, void *user)
-{
-    const struct plan *plan = &model->training.plan;
-    const size_t n_backwards = (size_t)plan->n_backwards;
-    struct written *written = user;
-
-    if (fsdp_context_rank(model->context) != 0)
-        return;
-    for (size_t m = 0; m < written->n_micro; m++)
-        for (int i = 0; i < plan->n_entries; i++) {
-            const struct plan_entry *e = &plan->entries[i];
-            char *line = written->micro[m];
-            const size_t n = strlen(line);
-            const char *path;
-
-            if (!takes_part(e, m * n_backwards + (size_t)e->backward, written->n_micro * n_backwards))
-                continue;
-            if (e->kind == PLAN_LOSS)
-                snprintf(line + n, LINE - n, "%s|", n > 0 ? " " : "");
-            if (label(e) == NULL)
-                continue;
-            path = plan->groups[e->index].unit->path;
-            snprintf(line + n, LINE - n, "%s%s:%s", n > 0 ? " " : "", label(e),
-                     path[0] == '\0' ? "(root)" : path);
-        }
-}
+enum { LINE = LIVE_LINE, MAX_RANKS = 4 };
 
 /* The words of `line` that begin with one of `kinds`, or name `group`. */
 static void project(const char *line, const char *const *kinds, const char *group, char out[LINE])
@@ -98,15 +43,17 @@ static void expect_projection(const char *name, size_t micro, const char *ours, 
     project(ours, kinds, group, got);
     project(theirs, kinds, group, want);
     cr_expect_str_eq(got, want, "%s, micro-step %zu, %s:\n%s\nPyTorch:\n%s", name, micro,
-                     group != NULL ? group : "collectives", got, want);
+                     group != NULL ? group : kinds[0], got, want);
 }
 
 static void expect_schedule(const char *name, size_t micro, const char *ours, const char *theirs)
 {
-    static const char *const collectives[] = { "U", "PB", "AR", NULL };
+    static const char *const collectives[] = { "U", "PB", "AR", NULL }, *const ends[] = { "R", "PB", "AR",
+                                                                                          NULL };
     char copy[LINE], *word, *rest;
 
     expect_projection(name, micro, ours, theirs, collectives, NULL);
+    expect_projection(name, micro, ours, theirs, ends, NULL);
     snprintf(copy, sizeof copy, "%s", theirs);
     for (word = strtok_r(copy, " \n", &rest); word != NULL; word = strtok_r(NULL, " \n", &rest))
         if (strchr(word, ':') != NULL)
@@ -137,62 +84,31 @@ static const struct schedule {
       { .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY, .defers_all_reduce = true } },
     { "twice", "twice", { .W = 2 } },
     { "twice-reshard-false", "twice", { .W = 2, .reshard = FSDP_RESHARD_FALSE } },
-    { "two-forwards", "transformer", { .W = 2, .n_micro = 2, .forwards = 2 } },
-    { "two-forwards-reshard-true",
-      "transformer",
-      { .W = 2, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_TRUE } },
-    { "two-forwards-reshard-false",
-      "transformer",
-      { .W = 2, .n_micro = 2, .forwards = 2, .reshard = FSDP_RESHARD_FALSE } },
+    { "two-forwards", "transformer", { TWO_FORWARDS } },
+    { "two-forwards-reshard-true", "transformer", { TWO_FORWARDS, .reshard = FSDP_RESHARD_TRUE } },
+    { "two-forwards-reshard-false", "transformer", { TWO_FORWARDS, .reshard = FSDP_RESHARD_FALSE } },
     { "two-forwards-reshard-to-2",
       "transformer",
       { .W = 4, .n_micro = 2, .forwards = 2, .reshard_size = 2, .auto_root = true } },
-    { "two-forwards-nested", "transformer", { .W = 2, .n_micro = 2, .forwards = 2, .groups = BY_LINEAR } },
-    { "two-forwards-recompute",
-      "transformer",
-      { .W = 2, .n_micro = 2, .forwards = 2, .recompute = FSDP_CHECKPOINT_FULL } },
-    { "two-forwards-twice", "twice", { .W = 2, .n_micro = 2, .forwards = 2 } },
-    { "two-forwards-leading", "leading", { .W = 2, .n_micro = 2, .forwards = 2 } },
+    { "two-forwards-nested", "transformer", { TWO_FORWARDS, .groups = BY_LINEAR } },
+    { "two-forwards-recompute", "transformer", { TWO_FORWARDS, .recompute = FSDP_CHECKPOINT_FULL } },
+    { "two-forwards-twice", "twice", { TWO_FORWARDS } },
+    { "two-forwards-leading", "leading", { TWO_FORWARDS } },
     { "two-forwards-hybrid", "transformer", { .W = 4, .replicate = 2, .n_micro = 2, .forwards = 2 } },
-    { "two-backwards",
-      "transformer",
-      { .W = 2, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH, .sync = FSDP_SYNC_EVERY } },
-    { "two-backwards-last",
-      "transformer",
-      { .W = 2, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH, .sync = FSDP_SYNC_LAST } },
+    { "two-backwards", "transformer", { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY } },
+    { "two-backwards-last", "transformer", { TWO_BACKWARDS, .sync = FSDP_SYNC_LAST } },
     { "two-backwards-reshard-true",
       "transformer",
-      { .W = 2,
-        .n_micro = 2,
-        .forwards = 2,
-        .backwards = FSDP_BACKWARD_OF_EACH,
-        .sync = FSDP_SYNC_EVERY,
-        .reshard = FSDP_RESHARD_TRUE } },
+      { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .reshard = FSDP_RESHARD_TRUE } },
     { "two-backwards-reshard-false",
       "transformer",
-      { .W = 2,
-        .n_micro = 2,
-        .forwards = 2,
-        .backwards = FSDP_BACKWARD_OF_EACH,
-        .sync = FSDP_SYNC_EVERY,
-        .reshard = FSDP_RESHARD_FALSE } },
+      { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .reshard = FSDP_RESHARD_FALSE } },
     { "two-backwards-kept",
       "transformer",
-      { .W = 2,
-        .n_micro = 2,
-        .forwards = 2,
-        .backwards = FSDP_BACKWARD_OF_EACH,
-        .sync = FSDP_SYNC_LAST,
-        .reshard = FSDP_RESHARD_FALSE,
-        .keep_after_backward = true } },
+      { TWO_BACKWARDS, .sync = FSDP_SYNC_LAST, .reshard = FSDP_RESHARD_FALSE, .keep_after_backward = true } },
     { "two-backwards-nested",
       "transformer",
-      { .W = 2,
-        .n_micro = 2,
-        .forwards = 2,
-        .backwards = FSDP_BACKWARD_OF_EACH,
-        .sync = FSDP_SYNC_EVERY,
-        .groups = BY_LINEAR } },
+      { TWO_BACKWARDS, .sync = FSDP_SYNC_EVERY, .groups = BY_LINEAR } },
     { "tied", "tied", { .W = 2 } },
     { "frozen", "biases", { .W = 2 } },
     { "frozen-leading", "leading", { .W = 2 } },
@@ -202,29 +118,35 @@ static const struct schedule {
     { "tensor", "tensor", { .W = 4, .tensor = 2 } },
 };
 
-static void plan_case(const struct schedule *schedule, struct written *written)
+/* A step of it; what rank 0 did, which is what every rank did. */
+static const struct live *run_live(const struct schedule *schedule)
 {
     struct reference *reference = reference_read(schedule->reference);
+    static struct live lives[MAX_RANKS];
     struct way way = schedule->way;
     static struct seen seen;
 
-    *written = (struct written){ .n_micro = way.n_micro > 0 ? way.n_micro : 1 };
-    if (way.forwards > 0)
-        written->n_micro /= way.forwards;
     way.steps = 1;
-    way.prepare = write_events;
-    way.user = written;
+    way.prepare = live_begin;
+    way.user = lives;
     case_run(reference, &way, &seen);
+    cr_expect_eq(seen_compare(&seen, reference, schedule->name), 0);
+    for (int rank = 1; rank < way.W; rank++)
+        for (int run = 0; run < LIVE_RUNS; run++)
+            cr_expect_str_eq(lives[rank].runs[run], lives[0].runs[run], "%s: rank %d does something else",
+                             schedule->name, rank);
     seen_free(&seen);
     reference_free(reference);
+    return lives;
 }
 
 Test(parity_comm, the_schedule_is_pytorchs, .timeout = 300)
 {
     FILE *file = fopen(SOURCE_DIR "/tests/parity/reference/fsdp2/schedule.txt", "r");
+    const size_t n_schedules = sizeof schedules / sizeof *schedules;
     char line[LINE], name[32], current[32] = "";
-    static struct written written;
-    int n_lines = 0;
+    const struct live *live = NULL;
+    size_t n_live = 0;
 
     cr_assert_not_null(file);
     while (fgets(line, sizeof line, file) != NULL) {
@@ -233,16 +155,16 @@ Test(parity_comm, the_schedule_is_pytorchs, .timeout = 300)
         if (line[0] == '#')
             continue;
         cr_assert(sscanf(line, "%31s %zu %zn", name, &micro, &begin) == 2, "%s", line);
-        for (size_t i = 0; strcmp(name, current) != 0 && i < sizeof schedules / sizeof *schedules; i++)
+        for (size_t i = 0; strcmp(name, current) != 0 && i < n_schedules; i++)
             if (strcmp(schedules[i].name, name) == 0) {
-                plan_case(&schedules[i], &written);
+                live = run_live(&schedules[i]);
                 strcpy(current, name);
+                n_live++;
             }
-        cr_assert_str_eq(name, current, "nobody plans %s", name);
-        cr_assert(micro < written.n_micro);
-        expect_schedule(name, micro, written.micro[micro], line + begin);
-        n_lines++;
+        cr_assert_str_eq(name, current, "nobody runs %s", name);
+        cr_assert((int)micro < live->n_runs);
+        expect_schedule(name, micro, live->runs[micro], line + begin);
     }
     fclose(file);
-    cr_expect_geq(n_lines, (int)(sizeof schedules / sizeof *schedules), "each is stored");
+    cr_expect_eq(n_live, n_schedules, "each is stored");
 }

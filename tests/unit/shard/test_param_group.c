@@ -243,15 +243,31 @@ static void check_float8(struct device *device, struct device_stream *stream, si
     take_down(&l);
 }
 
+/* --- over everything ------------------------------------------------------------------------------------- */
+
+static struct device_stream *open_device(struct device *device)
+{
+    struct device_stream *stream;
+
+    cr_assert(device_open(device, &(struct device_config){ .name = "cpu", .local_rank = 0 }, NULL) ==
+              FSDP_OK);
+    cr_assert(device->ops->stream_create(device, &stream, false, NULL) == FSDP_OK);
+    return stream;
+}
+
+static void close_device(struct device *device, struct device_stream *stream)
+{
+    device->ops->stream_destroy(stream);
+    device_close(device);
+}
+
+static const enum fsdp_dtype dtypes[] = { FSDP_F32, FSDP_BF16 };
+
 Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
 {
-    static const enum fsdp_dtype dtypes[] = { FSDP_F32, FSDP_BF16 };
-    struct device_stream *stream;
     struct device device;
+    struct device_stream *stream = open_device(&device);
 
-    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu", .local_rank = 0 }, NULL) ==
-              FSDP_OK);
-    cr_assert(device.ops->stream_create(&device, &stream, false, NULL) == FSDP_OK);
     for (size_t rows = 1; rows <= MAX_ROWS; rows++)
         for (int W = 1; W <= MAX_W; W++)
             for (int pair = 0; pair < 4; pair++) {
@@ -259,19 +275,14 @@ Test(param_group, unpacks_and_packs_over_rows_worlds_and_dtypes)
                 for (size_t each = 1; each <= 3; each++)
                     check(&device, stream, rows, each * (size_t)W, W, dtypes[pair & 1], dtypes[pair >> 1]);
             }
-    device.ops->stream_destroy(stream);
-    device_close(&device);
+    close_device(&device, stream);
 }
 
 Test(param_group, float8_is_gathered_over_rows_worlds_and_slices)
 {
-    static const enum fsdp_dtype dtypes[] = { FSDP_F32, FSDP_BF16 };
-    struct device_stream *stream;
     struct device device;
+    struct device_stream *stream = open_device(&device);
 
-    cr_assert(device_open(&device, &(struct device_config){ .name = "cpu", .local_rank = 0 }, NULL) ==
-              FSDP_OK);
-    cr_assert(device.ops->stream_create(&device, &stream, false, NULL) == FSDP_OK);
     for (size_t rows = 1; rows <= MAX_ROWS; rows++)
         for (int W = 1; W <= MAX_W; W++)
             for (int k = 0; k <= W; k++)
@@ -279,6 +290,5 @@ Test(param_group, float8_is_gathered_over_rows_worlds_and_slices)
                     check_float8(&device, stream, rows, 0, W, k, dtypes[d]);
                     check_float8(&device, stream, rows, 2 * (size_t)W, W, k, dtypes[d]);
                 }
-    device.ops->stream_destroy(stream);
-    device_close(&device);
+    close_device(&device, stream);
 }
