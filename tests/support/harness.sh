@@ -36,7 +36,7 @@ wait_until() {
   local deadline; deadline=$(($(date +%s%N) + $1 * 1000000000)); shift
   until "$@" > /dev/null 2>&1; do
     [ "$(date +%s%N)" -lt "$deadline" ] || return 1
-    read -r -t 0.02 < <(:) || :
+    read -r -t 0.02 <> <(:) || : # opened for writing too, it is never at its end: this waits
   done
 }
 # alive PATTERN: are there processes (no zombies) whose command line matches?

@@ -53,7 +53,7 @@ for victim in guard agent; do
     guard=$!
     wait_until 10 has_agent "$guard" || :
     agent=$(agent_of "$guard")
-    read -r -t "0.00$((RANDOM % 10))$((RANDOM % 10))" < <(:) || :
+    read -r -t "0.00$((RANDOM % 10))$((RANDOM % 10))" <> <(:) || :
     [ -n "${!victim}" ] && kill_and_look "${!victim}" || { bad="run $i"; kill -KILL "$guard" 2>/dev/null; break; }
   done
   if [ -n "$bad" ]; then not_ok "the $victim killed while it spawns: nothing is left" "$bad"; else ok "the $victim killed while it spawns: nothing is left"; fi
