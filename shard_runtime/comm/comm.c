@@ -14,6 +14,7 @@
 #include "shard_runtime/comm/flight.h"
 #include "shard_runtime/comm/shm.h"
 #include "shard_runtime/comm/tcp_mesh.h"
+#include "shard_runtime/comm/watch.h"
 #include "shard_runtime/core/checked.h"
 
 /* --- the descriptor of a collective ---------------------------------------------------------------------- */
@@ -238,6 +239,29 @@ void fsdp_comm_destroy(struct fsdp_comm *comm)
 bool comm_is_broken(const struct fsdp_comm *comm)
 {
     return comm->broken.status != FSDP_OK;
+}
+
+void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
+{
+    if (comm == NULL || comm_is_broken(comm))
+        return;
+    if (comm->ops->fail != NULL && comm->size > 1)
+        comm->ops->fail(comm, status, words);
+    fsdp_fail(&comm->broken, status, "group %s: %s", comm->name, words);
+}
+
+bool comm_hear(struct fsdp_comm *comm, int wait_ms, struct fsdp_err *err)
+{
+    static const struct timespec slice = { .tv_nsec = WATCH_SLICE_MS * 1000000L };
+
+    if (comm->ops->hear == NULL || comm_is_broken(comm))
+        return false;
+    for (int waited_ms = 0; !comm->ops->hear(comm, err); waited_ms += WATCH_SLICE_MS) {
+        if (waited_ms >= wait_ms || link_check(comm->link, NULL) != FSDP_OK)
+            return false;
+        nanosleep(&slice, NULL);
+    }
+    return true;
 }
 
 int fsdp_comm_rank(const struct fsdp_comm *comm)

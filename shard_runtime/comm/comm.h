@@ -38,6 +38,11 @@ struct comm_ops {
      * over the link. */
     enum fsdp_status (*split)(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
                               struct fsdp_err *err);
+    /* Optional: tell the other members, between two calls, that this rank comes to none any more, and why. NULL: they see it
+     * when its process ends. */
+    void (*fail)(struct fsdp_comm *comm, enum fsdp_status status, const char *words);
+    /* Optional, and never waits: true where a member said so between two calls, with its words in `err`. */
+    bool (*hear)(struct fsdp_comm *comm, struct fsdp_err *err);
     /* Optional: the sum of what each rank gives times `factor`, the product rounded to `dtype`. NULL: it cannot. */
     enum fsdp_status (*reduce_scatter_scaled)(struct fsdp_comm *comm, const void *send, void *recv,
                                               size_t n_elems, enum fsdp_dtype dtype, float factor,
@@ -60,6 +65,13 @@ enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *c
 
 /** Did a call of this group fail? Then none can succeed any more. The thread that calls it. */
 bool comm_is_broken(const struct fsdp_comm *comm);
+
+/** Leave the group for good, between two of its calls: members that wait for this rank, now or later, end with FSDP_ERR_PEER
+ * and these words. NULL, and a group that is broken anyway, are left alone. The thread that calls it, which makes no call. */
+void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words);
+
+/** Did a member leave by comm_fail(), and why? Waits for it a moment, wait_ms at most, and no longer than there is an agent. */
+bool comm_hear(struct fsdp_comm *comm, int wait_ms, struct fsdp_err *err);
 
 /** A group of some members of the world group `world`: `ranks` (size) ascend, this process's is among them. Collective
  * over them; `name` as in comm_config, the same on all of them and on nobody else. */

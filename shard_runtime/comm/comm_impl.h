@@ -27,7 +27,8 @@ struct fsdp_comm {
 /* An operation beside those of fsdp_reduce_op: comm_reduce_scatter_scaled(). */
 enum { COMM_SCALED_SUM = FSDP_MAX + 1 };
 
-enum comm_kind { COMM_BARRIER = 1, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST };
+enum comm_kind { COMM_BARRIER = 1, COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST,
+                 COMM_GONE /* no collective: the sender comes to none any more */ };
 
 /* One collective as a rank sees it. Equal on all ranks, or nothing moves. Travels as it is between hosts of one build. */
 struct comm_call {

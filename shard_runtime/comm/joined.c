@@ -235,6 +235,21 @@ static enum fsdp_status joined_barrier(struct fsdp_comm *comm, struct fsdp_err *
     return leave(state, FSDP_OK, err);
 }
 
+static void joined_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
+{
+    struct state *state = comm->state;
+
+    shm_fail(state->shm, status, words);
+    tcp_say(state->mesh, words);
+}
+
+static bool joined_hear(struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    struct state *state = comm->state;
+
+    return shm_hear(state->shm, err) || tcp_hear(state->mesh, err);
+}
+
 const struct comm_ops comm_joined_ops = {
     .name = "joined",
     .open = joined_open,
@@ -244,4 +259,6 @@ const struct comm_ops comm_joined_ops = {
     .all_reduce = joined_all_reduce,
     .broadcast = joined_broadcast,
     .barrier = joined_barrier,
+    .fail = joined_fail,
+    .hear = joined_hear,
 };

@@ -106,6 +106,20 @@ static enum fsdp_status shm_backend_barrier(struct fsdp_comm *comm, struct fsdp_
     return shm_leave(shm, err);
 }
 
+static void shm_backend_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
+{
+    struct state *state = comm->state;
+
+    shm_fail(state->shm, status, words);
+}
+
+static bool shm_backend_hear(struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    const struct state *state = comm->state;
+
+    return shm_hear(state->shm, err);
+}
+
 const struct comm_ops comm_shm_ops = {
     .name = "shm",
     .open = shm_backend_open,
@@ -115,4 +129,6 @@ const struct comm_ops comm_shm_ops = {
     .all_reduce = shm_backend_all_reduce,
     .broadcast = shm_backend_broadcast,
     .barrier = shm_backend_barrier,
+    .fail = shm_backend_fail,
+    .hear = shm_backend_hear,
 };

@@ -48,6 +48,9 @@ enum fsdp_status shm_leave(struct shm *shm, struct fsdp_err *err);
 /** Tell the others of this host that this rank leaves the collective with `status`; they end with it too. */
 void shm_fail(struct shm *shm, enum fsdp_status status, const char *words);
 
+/** Did another do so? Its words are in `err` then. Never waits. */
+bool shm_hear(const struct shm *shm, struct fsdp_err *err);
+
 /*
  * The steps. Every member of the host calls the same with the same sizes. A step that fails has told the others.
  */

@@ -138,6 +138,16 @@ void shm_fail(struct shm *shm, enum fsdp_status status, const char *words)
     wake_all(head);
 }
 
+bool shm_hear(const struct shm *shm, struct fsdp_err *err)
+{
+    const struct shm_head *head = shm->head;
+
+    if (atomic_load_explicit(&head->failed, memory_order_acquire) != SHM_FAILED)
+        return false;
+    fsdp_fail(err, (enum fsdp_status)head->failed_status, "%.*s", SHM_WORDS_BYTES, head->failed_words);
+    return true;
+}
+
 enum fsdp_status shm_meet(struct shm *shm, struct fsdp_err *err)
 {
     shm_arrive(shm);

@@ -100,6 +100,21 @@ static enum fsdp_status tcp_barrier(struct fsdp_comm *comm, struct fsdp_err *err
     return tcp_leave(enter(comm, comm_call_of(comm, COMM_BARRIER, 0, FSDP_U8, 0, 0)), err);
 }
 
+static void tcp_give_up(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
+{
+    struct state *state = comm->state;
+
+    (void)status; /* for the others it is a peer that left */
+    tcp_say(state->mesh, words);
+}
+
+static bool tcp_hear_peer(struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    struct state *state = comm->state;
+
+    return tcp_hear(state->mesh, err);
+}
+
 const struct comm_ops comm_tcp_ops = {
     .name = "tcp",
     .open = tcp_open,
@@ -109,4 +124,6 @@ const struct comm_ops comm_tcp_ops = {
     .all_reduce = tcp_all_reduce,
     .broadcast = tcp_broadcast,
     .barrier = tcp_barrier,
+    .fail = tcp_give_up,
+    .hear = tcp_hear_peer,
 };

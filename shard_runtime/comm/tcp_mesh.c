@@ -22,6 +22,13 @@ enum { SMALL_BYTES = 16 << 10 };
 /* A connection on which data is under way and nothing at all comes back for so long is cut. */
 enum { CUT_MS = 2500 };
 
+/* What a rank that gives up sends in place of its next call. The words come with it, or are not waited for any longer. */
+struct last_words {
+    struct comm_call call; /* COMM_GONE */
+    char words[FSDP_ERR_MESSAGE_BYTES];
+};
+enum { LAST_WORDS_MS = 1000 };
+
 struct conn {
     int fd; /* -1: this node itself */
     struct comm_call call_out, call_in;
@@ -118,6 +125,24 @@ void tcp_fail(struct tcp_mesh *mesh)
             shutdown(mesh->conns[i].fd, SHUT_RDWR);
 }
 
+void tcp_say(struct tcp_mesh *mesh, const char *words)
+{
+    struct last_words last = { .call = { .kind = COMM_GONE } };
+
+    snprintf(last.words, sizeof last.words, "%s", words);
+    for (int i = 0; i < mesh->n; i++) {
+        const struct conn *c = &mesh->conns[i];
+
+        /* In the middle of something there is no place for words. There is room for them otherwise: all before is taken. */
+        if (c->fd >= 0 && c->call_out_at == sizeof c->call_out && c->out_left == 0)
+            (void)send(c->fd, &last, sizeof last, MSG_NOSIGNAL);
+    }
+    for (int i = 0; i < mesh->n; i++)
+        if (mesh->conns[i].fd >= 0)
+            shutdown(mesh->conns[i].fd,
+                     SHUT_WR); /* what the others still send is no reason to reset: words would be lost */
+}
+
 /* --- the exchange ---------------------------------------------------------------------------------------- */
 
 static enum fsdp_status peer_gone(const struct tcp_mesh *mesh, int node, const char *why,
@@ -207,6 +232,37 @@ static enum fsdp_status check_idle(struct tcp_mesh *mesh, struct fsdp_err *err)
     return watch_check(mesh->watch, err);
 }
 
+/* Its call says that it left: why it did is behind that. */
+static enum fsdp_status peer_left(const struct tcp_mesh *mesh, int node, struct fsdp_err *err)
+{
+    struct pollfd readable = { .fd = mesh->conns[node].fd, .events = POLLIN };
+    char words[FSDP_ERR_MESSAGE_BYTES] = "";
+    size_t at = 0, n = 1;
+
+    while (at < sizeof words && poll(&readable, 1, LAST_WORDS_MS) > 0 &&
+           moved(recv(readable.fd, words + at, sizeof words - at, 0), &n))
+        at += n;
+    words[sizeof words - 1] = '\0';
+    return fsdp_fail(err, FSDP_ERR_PEER, "rank %d left: %s", rank_of(mesh, node), words);
+}
+
+bool tcp_hear(struct tcp_mesh *mesh, struct fsdp_err *err)
+{
+    for (int i = 0; i < mesh->n; i++) {
+        struct conn *c = &mesh->conns[i];
+        struct comm_call call;
+
+        if (c->fd < 0 || wants_in(c) ||
+            recv(c->fd, &call, sizeof call, MSG_PEEK | MSG_DONTWAIT) != (ssize_t)sizeof call ||
+            call.kind != COMM_GONE)
+            continue;
+        (void)recv(c->fd, &call, sizeof call, 0);
+        (void)peer_left(mesh, i, err);
+        return true;
+    }
+    return false;
+}
+
 /* Move what can be moved on connection `node`. A call that has come whole is compared on the spot. */
 static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, struct fsdp_err *err)
 {
@@ -217,6 +273,8 @@ static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, st
     /* Read first: what the peer said before it went away may tell why it did. */
     if (wants_in(c) && (revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         alive = receive_some(c);
+    if (!call_was_here && c->call_in_at == sizeof c->call_in && c->call_in.kind == COMM_GONE)
+        return peer_left(mesh, node, err);
     if (!call_was_here && c->call_in_at == sizeof c->call_in) {
         enum fsdp_status status =
             comm_call_compare(&mesh->call, rank_of(mesh, mesh->self), &c->call_in, rank_of(mesh, node), err);

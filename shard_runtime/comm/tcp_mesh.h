@@ -40,6 +40,12 @@ enum fsdp_status tcp_leave(struct tcp_mesh *mesh, struct fsdp_err *err);
 /** Break the connections: the others get FSDP_ERR_PEER at once, not only when this process ends. */
 void tcp_fail(struct tcp_mesh *mesh);
 
+/** The same between two collectives, and say why: FSDP_ERR_PEER has these words for whoever waits for this rank. */
+void tcp_say(struct tcp_mesh *mesh, const char *words);
+
+/** Between two collectives: did a node do so? Its words are in `err` then. Never waits for them to begin. */
+bool tcp_hear(struct tcp_mesh *mesh, struct fsdp_err *err);
+
 /* The steps; buffers that are sent from are in use until tcp_leave() or a step that says otherwise. */
 
 /** Block i of recv, at i * stride bytes, = node i's `send` (bytes). The own block is the caller's to fill. */

@@ -256,13 +256,24 @@ static void device_comm_close(struct fsdp_comm *comm)
     free(state);
 }
 
+static void device_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
+{
+    comm_fail(state_of(comm)->host, status, words);
+    abort_all(state_of(comm)->comms);
+}
+
+static bool device_hear(struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    return comm_hear(state_of(comm)->host, 0, err);
+}
+
 static enum fsdp_status device_split(struct fsdp_comm *comm, struct fsdp_comm *part, const int *ranks,
                                      struct fsdp_err *err);
 
 #define SLOTS                                                                                                \
     .name = "device", .close = device_comm_close, .all_gather = device_all_gather,                           \
     .reduce_scatter = device_reduce_scatter, .all_reduce = device_all_reduce, .broadcast = device_broadcast, \
-    .barrier = device_barrier, .split = device_split
+    .barrier = device_barrier, .split = device_split, .fail = device_fail, .hear = device_hear
 
 static const struct comm_ops staged_ops = { SLOTS };
 /* With collectives of the device, which can do what staging leaves to kernels before. */

@@ -14,14 +14,37 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
     if (batch == 0 || seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
     status = unshard_settle(model, err); /* its thread may be at it */
+    if (status == FSDP_OK && model->n_micro_done == 0 && model->training.next_call == 0)
+        status = model_follow_setters(model, false, true, true, err); /* all programs are of one layout */
     if (status != FSDP_OK)
         return status;
     program_destroy(&model->evaluation);
+    model->eval_batch = model->eval_seq = 0;
     status = program_create(&model->evaluation, model, batch, false, seq, err);
     if (status != FSDP_OK) {
         program_destroy(&model->evaluation);
         fsdp_wrap(err, "preparing an evaluation");
+        return status;
     }
+    model->eval_batch = batch;
+    model->eval_seq = seq;
+    return FSDP_OK;
+}
+
+/* Between steps an evaluation follows what units are told now; within one it is the step's. Where plans were made anew the ranks
+ * tell each other whether all of them could. */
+static enum fsdp_status follow_setters(struct fsdp_model *model, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (model->n_micro_done > 0 || model->training.next_call > 0)
+        return FSDP_OK;
+    status = model_follow_setters(model, false, true, true, err); /* of micro-steps it has none */
+    if (!model->replanned)
+        return status;
+    status = model_agree(model, NULL, 0, status, err);
+    if (status != FSDP_OK)
+        model_plan_again(model);
     return status;
 }
 
@@ -57,10 +80,13 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     const struct plan_entry *last;
     enum fsdp_status status;
 
-    if (program->context == NULL || input == NULL || (targets != NULL && loss == NULL))
+    if (model->eval_batch == 0 || input == NULL || (targets != NULL && loss == NULL))
         return fsdp_fail(err, FSDP_ERR_ARG,
-                         program->context == NULL ? "no evaluation was prepared"
-                                                  : "an evaluation without input or place for its loss");
+                         model->eval_batch == 0 ? "no evaluation was prepared"
+                                                : "an evaluation without input or place for its loss");
+    status = follow_setters(model, err);
+    if (status != FSDP_OK)
+        return status;
     status = unshard_settle(model, err);
     if (status == FSDP_OK)
         status = check_evaluation(program, input, targets, err);

@@ -224,6 +224,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         status = model_open_comms(model, err);
     if (status == FSDP_OK)
         status = alloc_shards(model, err);
+    model->planned = model_policies(model);
     if (status == FSDP_OK)
         status = unshard_create(model, err);
     if (status == FSDP_OK && options->batch > 0)

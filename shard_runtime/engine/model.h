@@ -10,6 +10,7 @@
 #include "shard_runtime/engine/place.h"
 #include "shard_runtime/nn/nn.h"
 #include "shard_runtime/plan/plan.h"
+#include "shard_runtime/plan/policies.h"
 #include "shard_runtime/shard/param_group.h"
 
 /** The ranks that units are sharded over, and the replicas of that: those of a mesh that fsdp_fully_shard() was given. */
@@ -86,10 +87,15 @@ struct fsdp_model {
     bool more_to_come; /* the next call is not the step's last */
     bool completed;    /* hooks on final gradients were called in this step, */
     bool spoiled;      /* by some rank, and it failed */
+    bool hooks_talk;   /* hooks on reduced gradients were seen to call collectives of their own */
+    uint64_t n_steps_begun; /* those that failed included */
     size_t n_micro_done;   /* of a step whose last call is yet to come */
     uint64_t step_targets; /* and their targets */
     int64_t loaded_step;   /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
+    size_t eval_batch, eval_seq; /* of the second; 0: there is none */
+    struct policies planned;     /* what the two follow */
+    bool replanned;              /* the call that runs made them anew */
 };
 
 /** Where calls of a program take their data and leave their results. */
@@ -145,6 +151,19 @@ bool model_has_gradients(const struct fsdp_model *model);
 enum fsdp_status model_make_layout(struct fsdp_model *model, struct fsdp_err *err);
 void model_drop_layout(struct fsdp_model *model);
 
+/**
+ * replan.c: have the programs follow what units are told now. `within` and the rest as in policies_compare(). Not collective:
+ * the ranks agree on the outcome afterwards, and where one failed all of them call model_plan_again().
+ *   FSDP_ERR_ARG    it is too late for what was set, for this step or for ever; the programs are as before
+ *   FSDP_ERR_NOMEM  no room for another arena: there are no programs, until a later call has made them
+ */
+enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, bool is_last, bool single,
+                                      struct fsdp_err *err);
+/** The next call is to try again, on this rank as on that which failed. */
+void model_plan_again(struct fsdp_model *model);
+/** What units are told now. */
+struct policies model_policies(const struct fsdp_model *model);
+
 /** Find the meshes that units were sharded over and modules split over. */
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err);
 
@@ -180,6 +199,10 @@ enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *bu
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 
+/** Leave all groups that the model uses, the world's too, and say why, which is in `err`: nobody waits for this rank any longer
+ * than until it reads that. Where it was another's leaving, that rank's number and words come into `err` as far as they can be
+ * had. The thread that calls collectives, between two of them. */
+void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
 /** Did a collective fail in a group that the model uses? The thread that calls these. */
 bool model_is_broken(const struct fsdp_model *model);
 

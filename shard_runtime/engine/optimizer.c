@@ -320,8 +320,19 @@ static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int gr
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
 }
 
+/* What was updated inside a step that failed is another step's. */
+static void enter_step(struct fsdp_optimizer *optimizer)
+{
+    const struct fsdp_model *model = optimizer->model;
+
+    if (optimizer->of_step != model->n_steps_begun)
+        memset(optimizer->updated, 0, (size_t)model->layout.n_groups * sizeof *optimizer->updated);
+    optimizer->of_step = model->n_steps_begun;
+}
+
 enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
 {
+    enter_step(optimizer);
     if (group < 0 || group >= optimizer->model->layout.n_groups || optimizer->updated[group])
         return fsdp_fail(err, FSDP_ERR_ARG, "group %d is updated a second time, or not there", group);
     optimizer->updated[group] = true;
@@ -336,6 +347,7 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
         return status;
     unshard_drop_all(optimizer->model);
     fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
+    enter_step(optimizer);
     status = update_selected(optimizer, -1, err);
     memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);
     optimizer->step++;

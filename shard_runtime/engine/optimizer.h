@@ -20,7 +20,8 @@ struct fsdp_optimizer {
     struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
     int *params;                       /* each of these: its number in the model */
     char **names;                      /* (tensors, states) */
-    bool *updated;                     /* each group: in this step already */
+    bool *updated;                     /* each group: in this step already, */
+    uint64_t of_step;                  /* the model's number of which */
     int n_tensors, n_states;
     float *state[N_PLACES]; /* beside the shards that it is of */
     size_t state_bytes[N_PLACES];

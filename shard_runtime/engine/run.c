@@ -4,7 +4,9 @@
  *
  * A rank on which an entry fails computes no more, but takes part in the collectives that are left, with whatever lies in
  * its buffers: the other ranks wait for it nowhere, all groups stay in step, and behind the last collective the ranks agree
- * on what happened (agree.c). Only a collective that failed itself ends a program at once, on every rank.
+ * on what happened (agree.c). Only a collective that failed itself ends a program at once, on every rank: and one that the
+ * program's user brought counts as such also where it failed before it called anything, as nobody knows what its peers wait for.
+ * The groups are left then, with words for whoever waits in one (model_break()).
  */
 #include <stdatomic.h>
 
@@ -278,13 +280,22 @@ static float *sum_of(const struct runner *r, const struct plan_entry *e)
     return e->sum >= 0 ? at(r, e->sum) : r->model->groups[e->index].grads;
 }
 
+static uint64_t calls_so_far(const struct runner *r)
+{
+    return atomic_load_explicit(&r->context->progress->collective_seq, memory_order_relaxed);
+}
+
 static enum fsdp_status call_hook(const struct runner *r, const struct plan_entry *e, void *row,
                                   enum fsdp_dtype dtype, struct fsdp_err *err)
 {
     const struct plan_group *group = &r->program->plan.groups[e->index];
+    const uint64_t before = calls_so_far(r);
+    const enum fsdp_status status = group->unit->policy.hook(
+        row, group->grad_row_elems, dtype, stream_of(r, e), group->unit->policy.hook_user, err);
 
-    return group->unit->policy.hook(row, group->grad_row_elems, dtype, stream_of(r, e),
-                                    group->unit->policy.hook_user, err);
+    /* Where a second thread communicates this is that one. */
+    r->model->hooks_talk = r->model->hooks_talk || calls_so_far(r) != before;
+    return status;
 }
 
 static enum fsdp_status run_all_reduce(const struct runner *r, const struct plan_entry *e,
@@ -410,6 +421,18 @@ static bool communicates(const struct runner *r, const struct plan_entry *e)
            (op != NULL && (e->kind == PLAN_FORWARD ? op->kind->reduces_output : op->kind->reduces_grad));
 }
 
+/* May others be waiting in a function of the user's for what this rank's call of it did not come to? */
+static bool leaves_peers_waiting(const struct runner *r, const struct plan_entry *e)
+{
+    const struct unit_policy *policy = e->kind == PLAN_GATHER || e->kind == PLAN_REDUCE || e->calls_hook
+                                           ? &r->program->plan.groups[e->index].unit->policy
+                                           : NULL;
+
+    return policy != NULL && ((e->kind == PLAN_GATHER && policy->all_gather != NULL) ||
+                              (e->kind == PLAN_REDUCE && policy->reduce_scatter != NULL) ||
+                              (e->calls_hook && r->model->hooks_talk));
+}
+
 /* After a failure: what is to be done all the same. */
 static enum fsdp_status run_entry_after_failure(const struct runner *r, const struct plan_entry *e,
                                                 struct fsdp_err *err)
@@ -426,7 +449,7 @@ static enum fsdp_status keep_failure(struct runner *r, const struct plan_entry *
     bool before = false;
 
     fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(r->program, e));
-    if (communicates(r, e) && model_is_broken(r->model))
+    if ((communicates(r, e) && model_is_broken(r->model)) || leaves_peers_waiting(r, e))
         return status;
     if (atomic_compare_exchange_strong(&r->failed, &before, true)) {
         r->failure = *err;
@@ -558,6 +581,8 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
         if (status == FSDP_OK && finished != FSDP_OK)
             status = fsdp_fail(err, finished, "%s", beside.message);
     }
+    if (status != FSDP_OK) /* no thread is in a collective any more */
+        model_break(model, status, err);
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
     device_pending_look(context->comms.pending);

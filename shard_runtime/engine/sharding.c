@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/mesh.h"
@@ -273,6 +274,50 @@ enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err
         model->n_parts += status == FSDP_OK;
     }
     return status;
+}
+
+#define ORIGIN "world rank " /* what words of a rank that gave up begin with */
+
+/* A rank that saw no more than that another is gone asks the group of all: whoever knows why has said it there. */
+enum { WHY_MS = 300 };
+
+static const char *find_origin(struct fsdp_model *model, struct fsdp_err *err)
+{
+    const char *origin = strstr(err->message, ORIGIN);
+    struct fsdp_err heard = { 0 };
+    const char *word;
+
+    if (origin != NULL || err->status != FSDP_ERR_PEER || !comm_hear(model->context->comm, WHY_MS, &heard))
+        return origin;
+    word = strstr(heard.message, ORIGIN);
+    if (word == NULL)
+        return NULL;
+    fsdp_fail(err, err->status, "%.200s (%.300s)", err->message, word);
+    return strstr(err->message, ORIGIN);
+}
+
+void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    struct fsdp_err nobody = { 0 };
+    const char *origin;
+
+    err = err != NULL ? err : &nobody;
+    err->status = status;
+    origin = find_origin(model, err);
+    if (origin != NULL) /* another rank's, which this one passes on to groups that that one is not in */
+        snprintf(words, sizeof words, "%s", origin);
+    else
+        snprintf(words, sizeof words, ORIGIN "%d: %.460s", model->context->rank, err->message);
+    for (int i = 0; i < model->n_parts; i++)
+        comm_fail(model->parts[i].comm, status, words);
+    for (int i = 0; i < model->n_meshes; i++) {
+        comm_fail(model->meshes[i].shards, status, words);
+        comm_fail(model->meshes[i].replicas, status, words);
+        comm_fail(model->meshes[i].own_reduces, status, words);
+    }
+    comm_fail(model->tensor, status, words);
+    comm_fail(model->context->comm, status, words);
 }
 
 bool model_is_broken(const struct fsdp_model *model)

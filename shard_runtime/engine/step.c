@@ -75,27 +75,40 @@ static enum fsdp_status compare_in_tensor_group(const struct fsdp_model *model,
         "the ranks of a tensor group were given different samples: they must compute on the same ones");
 }
 
+/* Backwards in each run of the program. */
+static size_t backwards_of(const struct fsdp_model *model)
+{
+    return model->options.backwards == FSDP_BACKWARD_OF_EACH ? model_forwards(model) : 1;
+}
+
 /*
- * Targets of these batches over all ranks, what was unsharded by hand being there. Ranks whose data is unusable tell the
- * others in the same all-reduce, so that all of them refuse the step together instead of waiting for each other.
+ * Targets of these batches over all ranks, with a plan that follows the setters, and what was unsharded by hand being there. Ranks
+ * whose data is unusable tell the others in the same all-reduce, so that all of them refuse the step together instead of waiting
+ * for each other.
  */
 static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct fsdp_batch *micro,
                                          size_t n_micro, uint64_t *n_targets, struct fsdp_err *err)
 {
+    const bool within = model->n_micro_done > 0 || model->training.next_call > 0;
+    const bool single = backwards_of(model) == 1 && n_micro <= model_forwards(model);
     const struct graph *graph = &model->training.graph;
-    const size_t n_rows = nn_input_rows(graph), n_classes = graph->result->features;
     enum fsdp_status own = unshard_settle(model, err), status;
     struct fsdp_err theirs = { 0 };
     uint64_t n_own = 0;
     double sum;
 
+    model->replanned = false;
+    if (own == FSDP_OK)
+        own = model_follow_setters(model, within, !model->more_to_come, single, err);
     for (size_t m = 0; m < n_micro && own == FSDP_OK; m++)
-        own = check_batch(model, &micro[m], n_rows, n_classes, &n_own, err);
+        own = check_batch(model, &micro[m], nn_input_rows(graph), graph->result->features, &n_own, err);
     status = compare_in_tensor_group(model, micro, n_micro, own, &theirs);
     if (own == FSDP_OK && status != FSDP_OK)
         own = fsdp_fail(err, status, "%s", theirs.message);
     sum = (double)n_own; /* exact: a whole number far below 2^53 */
     status = model_agree(model, &sum, 1, own, err);
+    if (status != FSDP_OK)
+        model_plan_again(model);
     *n_targets = (uint64_t)sum;
     return status;
 }
@@ -164,8 +177,10 @@ static void scale_parts(struct fsdp_model *model)
 /* A step begins, or goes on: what became of the last one is history. */
 static void enter_step(struct fsdp_model *model)
 {
-    if (model->n_micro_done == 0 && model->training.next_call == 0)
-        model->completed = model->spoiled = false;
+    if (model->n_micro_done > 0 || model->training.next_call > 0)
+        return;
+    model->completed = model->spoiled = false;
+    model->n_steps_begun++;
 }
 
 /* Micro-steps `n_micro` of it are done, or it failed. */
@@ -203,7 +218,7 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     const bool in_parts = model->n_micro_done > 0 || model->more_to_come;
     const size_t n_forwards = model_forwards(model), n_runs = n_micro / n_forwards;
     struct program *program = &model->training;
-    const size_t n_backwards = (size_t)program->plan.n_backwards, n_all = n_runs * n_backwards;
+    const size_t n_backwards = backwards_of(model), n_all = n_runs * n_backwards;
     uint64_t n_targets = 0, n_seen = 0;
     struct program_input input;
     enum fsdp_status status;
@@ -255,9 +270,9 @@ enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_
 
     *loss = (struct fsdp_loss){ .mean = NAN };
     status = check_training(model, err);
-    if (status == FSDP_OK && program->next_call >= program->plan.n_forwards)
-        status = fsdp_fail(err, FSDP_ERR_ARG, "all %d forwards have run: a backward is next",
-                           program->plan.n_forwards);
+    if (status == FSDP_OK && program->next_call >= (int)model_forwards(model))
+        status = fsdp_fail(err, FSDP_ERR_ARG, "all %zu forwards have run: a backward is next",
+                           model_forwards(model));
     if (status != FSDP_OK)
         return status;
     enter_step(model);
@@ -283,7 +298,7 @@ enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_
 enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *err)
 {
     struct program *program = &model->training;
-    const size_t n_backwards = (size_t)program->plan.n_backwards;
+    const size_t n_backwards = backwards_of(model);
     const struct program_input input = { .n_calls = 1,
                                          .micro = model->n_micro_done,
                                          .n_micro = model->more_to_come ? SIZE_MAX

@@ -15,6 +15,7 @@ struct fsdp_unshard_handle {
     bool under_way;         /* the second thread gathers */
     bool taken;             /* by the forward that runs */
     bool no_room;           /* on this rank, for the two above */
+    bool gave_up;           /* the unit's own gather did, and others may wait in theirs */
 };
 
 static const struct plan_group *layout_of(const struct fsdp_unshard_handle *h)
@@ -104,7 +105,7 @@ static enum fsdp_status agree_on_room(const struct fsdp_unshard_handle *h, struc
 
 static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
 {
-    const struct fsdp_unshard_handle *h = user;
+    struct fsdp_unshard_handle *h = user;
     const struct fsdp_context *context = h->model->context;
     const struct param_group *group = &h->model->groups[h->group];
     struct device_stream *stream = context->streams[PLAN_GATHERS];
@@ -120,9 +121,11 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     if (status == FSDP_OK && h->amax != NULL)
         status = param_group_find_amax(group, device_of(h), shards, h->model->tensor, row_of(h), h->amax,
                                        stream, err);
-    if (status == FSDP_OK && h->gathered != NULL) /* else unpacking reads the row */
+    if (status == FSDP_OK && h->gathered != NULL) { /* else unpacking reads the row */
         status =
             param_group_gather(group, device_of(h), shards, row_of(h), h->amax, h->gathered, stream, err);
+        h->gave_up = status != FSDP_OK && layout_of(h)->unit->policy.all_gather != NULL;
+    }
     return status == FSDP_OK ? context->device.ops->synchronize(stream, err) : status;
 }
 
@@ -139,6 +142,9 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
                            h->amax, whole, stream);
         status = device_of(h)->ops->synchronize(stream, err);
     }
+    if (h->gave_up)
+        model_break(h->model, status, err);
+    h->gave_up = false;
     if (status == FSDP_OK)
         free_gathered(h);
     else

@@ -3,6 +3,8 @@
  *   lone_failure train W NODES      each rank fails in turn, at each place, in each way of sharding
  *   lone_failure unused W NODES     the last rank does not use the second block: nothing where its gradients are reduced
  *                                   all the same, else FSDP_ERR_MISMATCH
+ *   lone_failure custom W NODES     a gather or a reduction of the program's own, or a hook that calls collectives, gives up before
+ *                                   it called any: the others' end at once, with the number and words of the rank that did
  *
  * After fsdp_module_reset_iteration() losses, norms and weights have the bits of a run in which nothing failed. A rank that
  * hangs is the script's to kill. Exit 0 if all is as it must be; else 1, with words on stderr.
@@ -293,15 +295,139 @@ static int unused_rank(int r, void *arg)
     return strstr(err.message, "rank ") != NULL ? 0 : failed("no rank is named");
 }
 
+/* --- collectives of the program's own ----------------------------------------------------------------------- */
+
+enum custom { OWN_GATHER, OWN_REDUCE, TALKING_HOOK, CUSTOMS };
+
+static const struct custom_case {
+    const char *name;
+    bool hybrid, overlaps;
+    enum custom what;
+} customs[] = {
+    { "a gather", false, false, OWN_GATHER },
+    { "a gather on a second thread", false, true, OWN_GATHER },
+    { "a reduction", false, false, OWN_REDUCE },
+    { "a reduction over 2 copies", true, false, OWN_REDUCE },
+    { "a gather over 2 copies, on a second thread", true, true, OWN_GATHER },
+    { "a hook that talks", false, false, TALKING_HOOK },
+    { "a hook that talks, over 2 copies", true, true, TALKING_HOOK },
+};
+
+static bool gives_up;
+
+static enum fsdp_status own_gather(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
+                                   enum fsdp_dtype dtype, struct device_stream *stream, void *user,
+                                   struct fsdp_err *e)
+{
+    (void)user;
+    return gives_up ? no_memory(e) : fsdp_all_gather(group, send, recv, n_elems, dtype, stream, e);
+}
+
+static enum fsdp_status own_reduce(struct fsdp_comm *group, const void *send, void *recv, size_t n_elems,
+                                   enum fsdp_dtype dtype, enum fsdp_reduce_op op,
+                                   struct device_stream *stream, void *user, struct fsdp_err *e)
+{
+    (void)user;
+    return gives_up ? no_memory(e) : fsdp_reduce_scatter(group, send, recv, n_elems, dtype, op, stream, e);
+}
+
+static enum fsdp_status talking_hook(void *row, size_t n_elems, enum fsdp_dtype dtype,
+                                     struct device_stream *stream, void *user, struct fsdp_err *e)
+{
+    return gives_up ? no_memory(e) : fsdp_all_reduce(user, row, n_elems, dtype, FSDP_MAX, stream, e);
+}
+
+/* The second step's; the first went well. What this rank was told, and whether that is what it should be. */
+static bool is_told(const struct custom_case *how, enum fsdp_status status, int victim)
+{
+    char number[32];
+
+    snprintf(number, sizeof number, "world rank %d: ", victim);
+    if (status == (rank == victim ? FSDP_ERR_NOMEM : FSDP_ERR_PEER) &&
+        strstr(err.message, "no memory, as the test wants it") != NULL &&
+        (rank == victim || strstr(err.message, number) != NULL))
+        return true;
+    fprintf(stderr, "%s of rank %d, rank %d: %s\n", how->name, victim, rank,
+            status == FSDP_OK ? "nothing failed" : err.message);
+    return false;
+}
+
+static bool give_up(struct fsdp_context *context, const struct custom_case *how, int victim)
+{
+    static const struct way way = { .name = "custom", .n_micro = 1 };
+    static const char *const names[] = { "replicate", "shard" };
+    const int sizes[] = { how->hybrid ? 2 : 1, how->hybrid ? want.W / 2 : want.W };
+    const struct fsdp_model_options options = {
+        .batch = BATCH, .seq = SEQ, .seed = 3, .overlap = how->overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF
+    };
+    struct fsdp_device_mesh *mesh = NULL;
+    struct fsdp_module *root = NULL, *unit;
+    struct fsdp_model *model = NULL;
+    struct fsdp_loss loss;
+    bool sound = fsdp_init_device_mesh(&mesh, context, 2, sizes, names, &err) == FSDP_OK &&
+                 (root = build(&way, mesh)) != NULL;
+
+    unit = sound ? fsdp_module_child_at(fsdp_module_child(root, "blocks"), 1) : NULL;
+    if (how->what == OWN_GATHER)
+        fsdp_module_set_custom_all_gather(unit, own_gather, NULL);
+    else if (how->what == OWN_REDUCE)
+        fsdp_module_set_custom_reduce_scatter(unit, own_reduce, NULL);
+    else if (sound)
+        fsdp_module_set_all_reduce_hook(unit, talking_hook, fsdp_device_mesh_get_group(mesh, 1));
+    sound = sound && fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK &&
+            step(model, &way, 1, &loss) == FSDP_OK;
+    gives_up = rank == victim;
+    sound = sound ? is_told(how, step(model, &way, 2, &loss), victim) : failed(how->name) == 0;
+    /* What is broken stays so, and is told, not waited for. */
+    gives_up = false;
+    sound = sound && step(model, &way, 3, &loss) != FSDP_OK;
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+    fsdp_device_mesh_destroy(mesh);
+    return sound;
+}
+
+static int custom_rank(int r, void *arg)
+{
+    const struct fsdp_context_options options = { .device = "cpu", .numerics = "ref", .threads = 1 };
+    const struct custom_case *how = arg;
+    struct fsdp_context *context;
+    bool sound;
+
+    if (join_all(r, 0) != FSDP_OK || context_create_on(&context, &options, link_, comm, &err) != FSDP_OK)
+        return failed("opening");
+    sound = give_up(context, how, want.W - 1);
+    fsdp_context_destroy(context);
+    return !sound;
+}
+
+/* --- */
+
+static int run(int (*rank_main)(int rank, void *arg), const struct custom_case *how)
+{
+    int bad = 0;
+
+    agent = (struct mini_agent){ .W = want.W, .n_nodes = want.n_nodes, .abort_on_death = true };
+    mini_run(&agent, rank_main, (void *)(uintptr_t)how);
+    for (int r = 0; r < want.W; r++)
+        bad |= agent.statuses[r] != 0;
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     int bad = 0;
 
-    if (!read_want(argc, argv) || (strcmp(argv[1], "train") != 0 && strcmp(argv[1], "unused") != 0))
+    if (!read_want(argc, argv))
         return 2;
-    agent.abort_on_death = true;
-    mini_run(&agent, strcmp(argv[1], "train") == 0 ? train_rank : unused_rank, NULL);
-    for (int r = 0; r < want.W; r++)
-        bad |= agent.statuses[r] != 0;
+    if (strcmp(argv[1], "train") == 0)
+        return run(train_rank, NULL);
+    if (strcmp(argv[1], "unused") == 0)
+        return run(unused_rank, NULL);
+    if (strcmp(argv[1], "custom") != 0)
+        return 2;
+    for (size_t i = 0; i < sizeof customs / sizeof *customs && bad == 0; i++)
+        if (!customs[i].hybrid || (want.W > 2 && want.W % 2 == 0))
+            bad = run(custom_rank, &customs[i]);
     return bad;
 }

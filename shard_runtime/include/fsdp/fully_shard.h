@@ -93,8 +93,14 @@ FSDP_API enum fsdp_status fsdp_fully_shard(struct fsdp_module *module,
                                            const struct fsdp_fully_shard_options *options,
                                            struct fsdp_err *err);
 
-/** Change what fsdp_fully_shard() was told, for the module and, with `recurse`, all units below. Before the
- * model. */
+/**
+ * The setters change what fsdp_fully_shard() was told, for the module, if it is a unit, and with `recurse` for all units below:
+ * before the model, or between two steps of it, on all ranks alike. The next step (or evaluation) then begins by planning anew,
+ * with another arena; shards stay where they are. Within a step of several calls, before each of its micro-steps,
+ * set_requires_gradient_sync, set_requires_all_reduce and set_reshard_after_backward may be called as PyTorch's loops do: off
+ * before all but the last, on before the last, which is planned once. What else is set within a step is FSDP_ERR_ARG of the
+ * call that comes next, on every rank, and so is, for good, what says otherwise below and was called after the model was made.
+ */
 FSDP_API void fsdp_module_set_reshard_after_forward(struct fsdp_module *module, bool reshard, bool recurse);
 /** False: parameters stay gathered from one micro-step to the next, and are freed by the step's last. Default
  * true. */
@@ -109,7 +115,7 @@ FSDP_API enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *mo
                                                    const struct fsdp_fully_shard_options *options,
                                                    struct fsdp_err *err);
 
-/* --- gradients. Each for the module, if it is a unit, and with `recurse` for all units below; before the model. --- */
+/* --- gradients ------------------------------------------------------------------------------------------------ */
 
 /**
  * Reduce the module's gradients in every micro-step of a step (true), or let them add up whole and reduce them in the
@@ -149,13 +155,13 @@ FSDP_API enum fsdp_status fsdp_module_set_reduce_scatter_max_input_buffers(struc
                                                                            int n_buffers, bool recurse,
                                                                            struct fsdp_err *err);
 /** A communicator of its own for reductions, so that they need not wait behind gathers. Default false; one unit that
- * asks for it gives it to all. */
+ * asks for it gives it to all. Before the model. */
 FSDP_API void fsdp_module_set_separate_reduce_scatter_group(struct fsdp_module *module, bool enable,
                                                             bool recurse);
 
 /**
  * Parameters that require a gradient and are not reached by backward: true reduces zeros for them and updates them,
- * false (the default) leaves them out of both.
+ * false (the default) leaves them out of both. Before the model.
  */
 FSDP_API void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *module, bool reduce,
                                                            bool recurse);
@@ -163,8 +169,8 @@ FSDP_API void fsdp_module_set_reduce_scatter_unused_params(struct fsdp_module *m
 /**
  * Called with each reduced row of a unit's gradients before it is stored: after the reduce-scatter, or after the
  * all-reduce where there is one. `row` (n_elems) of `dtype` on the device may be changed; what is done to it is
- * queued on `stream`. An error ends the step. Where communication overlaps with kernels it is called on the thread of
- * communication, which must enter no OpenMP.
+ * queued on `stream`. An error ends the step; of a hook that calls collectives it ends them for good, as below, once it was seen
+ * to. Where communication overlaps with kernels it is called on the thread of communication, which must enter no OpenMP.
  */
 typedef enum fsdp_status (*fsdp_all_reduce_hook_fn)(void *row, size_t n_elems, enum fsdp_dtype dtype,
                                                     struct device_stream *stream, void *user,
@@ -177,8 +183,10 @@ FSDP_API void fsdp_module_set_all_reduce_hook(struct fsdp_module *module, fsdp_a
  * set_custom_all_gather, set_custom_reduce_scatter: called in place of fsdp_all_gather() and fsdp_reduce_scatter() for a unit's
  * parameters and gradients, with what these are given: `group` is the unit's, over which all of its ranks call at once;
  * `recv` may be block `rank` of `send`, and `send` that of `recv`. The buffers are the plan's; rows of a unit that gathers in
- * float8 are bytes, FSDP_U8. Not called where one rank shards. An error ends the step. Where communication overlaps with
- * kernels they are called on the thread of communication, which must enter no OpenMP.
+ * float8 are bytes, FSDP_U8. Not called where one rank shards. An error ends the step and, as nobody knows what the other ranks
+ * then wait for, the model's process groups: each of those ranks gets FSDP_ERR_PEER at once, wherever it waits, with the number
+ * and words of this one. Where communication overlaps with kernels they are called on the thread of communication, which must
+ * enter no OpenMP.
  */
 typedef enum fsdp_status (*fsdp_all_gather_fn)(struct fsdp_comm *group, const void *send, void *recv,
                                                size_t n_elems, enum fsdp_dtype dtype,

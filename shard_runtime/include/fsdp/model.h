@@ -141,9 +141,10 @@ FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, doubl
  * A rank that fails alone (a hook that finds no memory) takes part in the collectives of its step to the end, and computes
  * nothing; behind the last one every other rank's call ends with its status and "rank R: " before its words, and all of them
  * come here. One whose data could not be had gives a batch without input: all refuse it.
- *   FSDP_ERR_UNSUPPORTED  hooks on final gradients were called on some rank in the failed step, with what the rank that
- *                         failed sent in their place: what they updated is not what it was, and is to be loaded from a
- *                         checkpoint. The rest is done
+ *   FSDP_ERR_UNSUPPORTED  hooks on final gradients (an optimizer in backward) were called on some rank in the failed step,
+ *                         with what the rank that failed sent in their place, and not on that rank. Nothing undoes this: what
+ *                         they updated is not what it was, on any rank, and is to be loaded from a checkpoint, weights and
+ *                         optimizer state. Process groups, plan and memory are sound, and the run goes on from there
  */
 FSDP_API enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err);
 

@@ -220,6 +220,94 @@ Test(lone_failure, behind_hooks_on_final_gradients_is_not_undone, .timeout = 300
     world_run(way.W, fail_everywhere, &way);
 }
 
+/* --- an optimizer in backward ------------------------------------------------------------------------------ */
+
+enum { UPDATES = 4, FAILS_IN = 2 };
+
+static enum fsdp_status step_group(struct fsdp_model *model, int group, void *user, struct fsdp_err *err)
+{
+    (void)model;
+    return fsdp_optimizer_step_group(*(struct fsdp_optimizer **)user, group, err);
+}
+
+struct updated {
+    bool fails;
+    double norms[2][UPDATES]; /* of each rank, of the weights in the end of each step: any bit shows */
+};
+
+static double sum_of(const float *x, size_t bytes)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < bytes / sizeof *x; i++)
+        sum += x[i] * (double)(i + 1);
+    return sum;
+}
+
+/* The failed step: told to all, with what it left of the weights; then they are what they were before it. */
+static void fail_and_load(struct fsdp_model *model, const struct way *way, int rank)
+{
+    float *const weights = model->memory[PLACE_DEVICE].parameters;
+    const size_t bytes = model->memory[PLACE_DEVICE].parameter_bytes;
+    float *checkpoint = malloc(bytes);
+    struct fsdp_err err = { 0 };
+
+    memcpy(checkpoint, weights, bytes);
+    lay_fuses(model);
+    doomed = rank == way->victim ? whose->ops[whose->n_ops / 4]
+                                 : NULL; /* of the first block: backward did the last */
+    in_backward = true;
+    expect_words(step(model, way, 7, &err), &err, way, rank, "an optimizer in backward");
+    doomed = NULL;
+    take_away_fuses(model);
+    cr_expect(memcmp(weights, checkpoint, bytes) != 0, "rank %d updated nothing before the failure", rank);
+    cr_expect_eq(fsdp_module_reset_iteration(model, &err), FSDP_ERR_UNSUPPORTED);
+    cr_expect_not_null(strstr(err.message, "a checkpoint has them"), "%s", err.message);
+    cr_expect_eq(fsdp_module_reset_iteration(model, &err), FSDP_OK, "it is said once");
+    memcpy(weights, checkpoint, bytes);
+    free(checkpoint);
+}
+
+static void update_in_backward(struct fsdp_context *context, void *user)
+{
+    static const struct way way = { .W = 2, .victim = 1, .n_micro = 1 };
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = tiny_defaults.seq, .seed = 4 };
+    struct fsdp_optimizer_options sgd = fsdp_optimizer_defaults();
+    struct updated *updated = user;
+    const int rank = fsdp_context_rank(context);
+    struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);
+    struct fsdp_optimizer *optimizer;
+    struct fsdp_model *model;
+    struct fsdp_err err = { 0 };
+
+    sgd.kind = FSDP_SGD;
+    fsdp_module_register_post_accumulate_grad_hook(root, step_group, &optimizer, true);
+    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_optimizer_create(&optimizer, model, &sgd, &err) == FSDP_OK, "%s", err.message);
+    for (int i = 0; i < UPDATES; i++) {
+        if (updated->fails && i == FAILS_IN)
+            fail_and_load(model, &way, rank);
+        cr_assert(step(model, &way, i, &err) == FSDP_OK, "%s", err.message);
+        cr_assert(fsdp_optimizer_step(optimizer, &err) == FSDP_OK, "%s", err.message);
+        updated->norms[rank][i] =
+            sum_of(model->memory[PLACE_DEVICE].parameters, model->memory[PLACE_DEVICE].parameter_bytes);
+    }
+    fsdp_optimizer_destroy(optimizer);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+/* Weights are not undone: those of each rank are loaded again. Groups, plan and the optimizer's own memory are sound. */
+Test(lone_failure, of_an_optimizer_in_backward_goes_on_from_a_checkpoint)
+{
+    struct updated sound = { .fails = false }, failed = { .fails = true };
+
+    world_run(2, update_in_backward, &sound);
+    world_run(2, update_in_backward, &failed);
+    cr_expect(sound.norms[0][UPDATES - 1] != sound.norms[0][UPDATES - 2]);
+    cr_expect(memcmp(sound.norms, failed.norms, sizeof sound.norms) == 0, "other bits afterwards");
+}
+
 /* --- what a rank is given, and evaluation ------------------------------------------------------------------ */
 
 static void refuse(struct fsdp_context *context, void *user)

@@ -1,0 +1,113 @@
+/*
+ * Setters that are called while a model is there: the next step is planned anew, with other entries, another arena, and the same
+ * shards in the same places. Within a step nothing of its plan changes any more.
+ *
+ * Each rank does this alone, before the ranks agree on what comes: whether one could not is among what they agree on.
+ */
+#include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/unshard.h"
+
+struct policies model_policies(const struct fsdp_model *model)
+{
+    return policies_read(model->root, model->options.gradient_sync);
+}
+
+/* Do shards and gradients of the one lie where those of the other do? What setters change has no part in it. */
+static bool are_alike(const struct plan *a, const struct plan *b)
+{
+    bool alike = a->n_groups == b->n_groups && a->n_params == b->n_params;
+
+    for (int g = 0; alike && g < a->n_groups; g++)
+        alike = a->groups[g].unit == b->groups[g].unit && a->groups[g].row_elems == b->groups[g].row_elems &&
+                a->groups[g].grad_row_elems == b->groups[g].grad_row_elems;
+    for (int p = 0; alike && p < a->n_params; p++)
+        alike = a->params[p].group == b->params[p].group &&
+                a->params[p].row_offset == b->params[p].row_offset &&
+                a->params[p].grad_offset == b->params[p].grad_offset &&
+                a->params[p].trains == b->params[p].trains;
+    return alike;
+}
+
+static enum fsdp_status make_layout(struct fsdp_model *model, struct fsdp_err *err)
+{
+    struct plan layout = { .options = model_plan_options(model, model->options.batch > 0),
+                           .graph = &model->layout_graph };
+    enum fsdp_status status = plan_form_groups(&layout, model->root, err);
+
+    if (status == FSDP_OK && !are_alike(&layout, &model->layout))
+        status =
+            fsdp_fail(err, FSDP_ERR_ARG, "what was set since the model was made would move its parameters");
+    if (status != FSDP_OK) {
+        plan_fini(&layout);
+        return status;
+    }
+    plan_fini(&model->layout);
+    model->layout = layout;
+    return FSDP_OK;
+}
+
+/* The old arena goes first: there need not be room for two. */
+static enum fsdp_status make_program(struct program *program, struct fsdp_model *model, size_t batch,
+                                     size_t seq, bool training, struct fsdp_err *err)
+{
+    void (*const observe)(void *observer, int entry) = program->observe;
+    void *const observer = program->observer;
+    enum fsdp_status status;
+
+    if (batch == 0)
+        return FSDP_OK;
+    program_destroy(program);
+    status = program_create(program, model, batch, training, seq, err);
+    if (status != FSDP_OK)
+        program_destroy(program);
+    program->observe = observe;
+    program->observer = observer;
+    return status;
+}
+
+static enum fsdp_status replan(struct fsdp_model *model, const struct policies *now, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    unshard_drop_all(model);
+    status = make_layout(model, err);
+    if (status == FSDP_OK)
+        status = make_program(&model->training, model, model->options.batch, model->options.seq, true, err);
+    if (status == FSDP_OK)
+        status = make_program(&model->evaluation, model, model->eval_batch, model->eval_seq, false, err);
+    if (status == FSDP_OK)
+        model->planned = *now;
+    else
+        fsdp_wrap(err, "planning a step anew");
+    return status;
+}
+
+enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, bool is_last, bool single,
+                                      struct fsdp_err *err)
+{
+    const struct policies now = model_policies(model);
+
+    model->replanned = false;
+    switch (policies_compare(&now, &model->planned, within, is_last, single)) {
+    case POLICIES_AS_PLANNED:
+        return FSDP_OK;
+    case POLICIES_NEED_PLAN:
+        model->replanned = true;
+        return replan(model, &now, err);
+    case POLICIES_TOO_LATE:
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "a setter was called within a step: what its micro-steps do is settled by the first; "
+            "only the last may be told to reduce and to reshard");
+    default:
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "requires_grad, unused parameters and reductions of their own are settled when the "
+                         "model is made");
+    }
+}
+
+void model_plan_again(struct fsdp_model *model)
+{
+    if (model->replanned)
+        model->planned.planned++; /* of no tree */
+}
