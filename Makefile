@@ -91,13 +91,15 @@ CUDA_LIB  := $(firstword $(wildcard $(CUDA_ROOT)/lib64 $(CUDA_ROOT)/lib))
 CCACHE    := $(if $(filter ccache,$(notdir $(realpath $(shell command -v $(CC))))),ccache)
 NVCC_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 NVCCFLAGS := -std=c++17 -O3 $(NVCC_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Werror all-warnings
+# What it has in common with the programs that open it: the core, and which attention is chosen.
+CUDA_SHARED := $(call src,shard_runtime/core) shard_runtime/numerics/cuda_plan_attention.c
 CUDA_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(call src,shard_runtime/cuda)) \
              $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard shard_runtime/cuda/kernels/*.cu))
 $(BUILD)/obj/shard_runtime/cuda/%.o: CPPFLAGS += -isystem $(CUDA_ROOT)/include
 $(BUILD)/obj/shard_runtime/cuda/kernels/%.o: shard_runtime/cuda/kernels/%.cu
 	@mkdir -p $(@D)
 	$(CCACHE) $(NVCC) -I. -Ishard_runtime/include $(NVCCFLAGS) -MMD -MP -c $< -o $@
-$(BUILD)/lib/libfsdp_cuda.so: $(CUDA_OBJ) $(call obj,$(call src,shard_runtime/core))
+$(BUILD)/lib/libfsdp_cuda.so: $(CUDA_OBJ) $(call obj,$(CUDA_SHARED))
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,--no-undefined $(LDFLAGS) $^ -o $@ -L$(CUDA_LIB) -lcudart_static -lcublasLt -lstdc++ -lrt -ldl -lpthread \
 	  -lm -Wl,-rpath,$(CUDA_LIB) -Wl,--version-script=shard_runtime/cuda/exports.map
@@ -220,7 +222,7 @@ $(EMULATED_CUDA)/libcudart_emulated.so: $(addprefix tests/emulation/cuda/,runtim
 	@mkdir -p $(@D)
 	$(CC) -I. -Itests/emulation/cuda/include $(CFLAGS) -fPIC -shared $(filter %.c,$^) -o $@ $(LDFLAGS)
 $(EMULATED_CUDA)/libfsdp_cuda.so: $(EMULATED_HOST) $(KERNEL_SRC:%.cu=$(BUILD)/obj/%.host.o) \
-  $(call obj,tests/emulation/emulate.c tests/emulation/fiber.c) $(call obj,$(call src,shard_runtime/core)) \
+  $(call obj,tests/emulation/emulate.c tests/emulation/fiber.c) $(call obj,$(CUDA_SHARED)) \
   $(EMULATED_CUDA)/libcudart_emulated.so
 	$(CXX) -shared -Wl,--no-undefined -Wl,--version-script=shard_runtime/cuda/exports.map $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(EMULATED_CUDA) -lcudart_emulated \
 	  -Wl,-rpath,'$$ORIGIN' -lm -ldl
@@ -232,10 +234,23 @@ $(EMULATED_CUDA)/libnccl_standin.so: tests/emulation/cuda/nccl_standin.c shard_r
 $(EMULATED_CUDA)/libnccl_standin_old.so: tests/emulation/cuda/nccl_standin.c $(EMULATED_CUDA)/libnccl_standin.so
 	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include -DNCCL_STANDIN_OLD $(CFLAGS) -fPIC -fvisibility=hidden -shared $< -o $@ $(LDFLAGS) \
 	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
+# And one with cuDNN's graph API, that computes what a graph says.
+$(EMULATED_CUDA)/libcudnn_standin.so: $(addprefix tests/emulation/cuda/cudnn_,standin.c program.c standin.h program.h) \
+  shard_runtime/cuda/cudnn_api.h $(EMULATED_CUDA)/libcudart_emulated.so
+	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(CFLAGS) -fPIC -fvisibility=hidden -shared $(filter %.c,$^) -o $@ $(LDFLAGS) \
+	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN' -lm
+# A driver in which modules can be put and nothing runs: cuDNN itself, where it is found, then compiles for a GPU that is not here.
+$(EMULATED_CUDA)/driver/libcuda.so.1: tests/emulation/cuda/driver_standin.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -Wl,-soname,libcuda.so.1 $< -o $@ $(LDFLAGS)
+# Our descriptions of graphs and how they are handed over, without the plug-in about them.
+$(BUILD)/test/cudnn_graphs: tests/support/cudnn_graphs.c $(addprefix shard_runtime/cuda/cudnn_,attention.c plan.c library.c) $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(filter %.c,$^) -o $@ $(LDFLAGS) $(BUILD)/lib/libfsdp.a $(RUNTIME_LIBS)
 
 .PHONY: test unit emulation system tests-build
 tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so \
-  $(EMULATED_CUDA)/libnccl_standin_old.so $(SUPPORT_BIN)
+  $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN)
 test: tests-build
 	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit

@@ -12,7 +12,7 @@ mkdir -p build/obj build/lib
 flags="-I. -Ishard_runtime/include -Xcompiler -fPIC,-fvisibility=hidden -gencode arch=compute_$arch,code=sm_$arch"
 {
   for f in shard_runtime/cuda/kernels/*.cu; do echo "$nvcc -std=c++17 -O3 $flags -c $f -o build/obj/$(basename "$f").o"; done
-  for f in shard_runtime/cuda/*.c shard_runtime/core/*.c; do
+  for f in shard_runtime/cuda/*.c shard_runtime/numerics/cuda_plan_attention.c shard_runtime/core/*.c; do
     echo "gcc -std=gnu11 -O2 -fPIC -fvisibility=hidden -D_GNU_SOURCE -DFSDP_VERSION='\"gpu\"' -DFSDP_COMMIT='\"gpu\"' -I. -Ishard_runtime/include -isystem $root/include -c $f -o build/obj/$(basename "$f").o"
   done
 } | xargs -P "$(nproc)" -d '\n' -I{} sh -c '{}'

@@ -1,20 +1,77 @@
-/* Attention without its matrices, by our kernels: nothing is prepared but the description. */
+/*
+ * Attention without its matrices: by our kernels, for which nothing is prepared but the description, or by cuDNN where
+ * FSDP_CUDA_ATTENTION asks for it.
+ */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "shard_runtime/cuda/attention_cudnn.h"
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/numerics_state.h"
 
 struct fused_attention {
     struct cuda_numerics *state;
     struct fused_attention_desc desc;
+    struct cudnn_pair *cudnn; /* the row's; NULL: ours */
 };
+
+/* --- the row ---------------------------------------------------------------------------------------------- */
+
+/* Why cuDNN is not what was chosen: an error where it was asked for by name, else a word of describe(), the first one's. */
+static enum fsdp_status go_without(struct cuda_numerics *state, struct fsdp_err *why)
+{
+    if (state->attention == CUDA_ATTENTION_CUDNN) {
+        fsdp_wrap(why, "FSDP_CUDA_ATTENTION=cudnn");
+        return why->status;
+    }
+    if (state->without_cudnn[0] == '\0')
+        snprintf(state->without_cudnn, sizeof state->without_cudnn, "%.*s",
+                 (int)sizeof state->without_cudnn - 1, why->message);
+    return FSDP_OK;
+}
+
+static enum fsdp_status answer(const struct fsdp_err *why, enum fsdp_status status, struct fsdp_err *err)
+{
+    return status == FSDP_OK ? FSDP_OK : fsdp_fail(err, status, "%s", why->message);
+}
+
+enum fsdp_status cuda_attention_open(struct cuda_numerics *state, struct fsdp_err *err)
+{
+    enum fsdp_status status = cuda_attention_choice(&state->attention, err);
+    struct fsdp_err why = { 0 };
+
+    if (status != FSDP_OK || state->attention == CUDA_ATTENTION_OURS ||
+        cudnn_row_open(&state->cudnn, &why) == FSDP_OK)
+        return status;
+    return answer(&why, go_without(state, &why), err);
+}
+
+void cuda_attention_close(struct cuda_numerics *state)
+{
+    cudnn_row_close(state->cudnn);
+    state->cudnn = NULL;
+}
+
+void cuda_attention_describe(const struct cuda_numerics *state, char *buffer, size_t size)
+{
+    buffer[0] = '\0';
+    if (state->without_cudnn[0] != '\0')
+        snprintf(buffer, size, ", attention ours (%s)", state->without_cudnn);
+    else if (state->cudnn != NULL)
+        snprintf(buffer, size, ", attention cuDNN %zu", cudnn_row_version(state->cudnn));
+}
+
+/* --- the slots -------------------------------------------------------------------------------------------- */
 
 enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
                                        struct fused_attention **out, size_t *forward_scratch,
                                        size_t *backward_scratch, struct fsdp_err *err)
 {
     const size_t features = desc->shape.heads * desc->shape.head_dim;
+    struct cuda_numerics *state = cuda_numerics_of(numerics);
     struct fused_attention *attention;
+    struct fsdp_err why = { 0 };
+    enum fsdp_status status = FSDP_OK;
 
     *out = NULL;
     if (desc->q_stride < features || desc->k_stride < features || desc->v_stride < features ||
@@ -25,10 +82,15 @@ enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct f
     attention = calloc(1, sizeof *attention);
     if (attention == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "attention: out of memory");
-    attention->state = cuda_numerics_of(numerics);
+    attention->state = state;
     attention->desc = *desc;
-    *forward_scratch = 0;
-    *backward_scratch = kernel_attention_backward_scratch(desc);
+    if (state->cudnn != NULL && cudnn_row_pair(state->cudnn, desc, &attention->cudnn, &why) != FSDP_OK)
+        status = answer(&why, go_without(state, &why), err);
+    if (status != FSDP_OK) {
+        free(attention);
+        return status;
+    }
+    cuda_plan_attention_scratch(state->attention, desc, forward_scratch, backward_scratch);
     *out = attention;
     return FSDP_OK;
 }
@@ -41,13 +103,21 @@ void cuda_attention_destroy(struct fused_attention *attention)
 enum fsdp_status cuda_attention_forward(struct fused_attention *attention, struct device_stream *stream,
                                         const struct fused_attention_forward *run, struct fsdp_err *err)
 {
-    return CUDA_TRY(cuda_state(attention->state->device),
+    struct cuda_numerics *state = attention->state;
+
+    if (attention->cudnn != NULL && cudnn_pair_takes_forward(run))
+        return cudnn_pair_forward(state->cudnn, attention->cudnn, stream, run, err);
+    return CUDA_TRY(cuda_state(state->device),
                     (cudaError_t)kernel_attention(stream->cuda, &attention->desc, run, false), err);
 }
 
 enum fsdp_status cuda_attention_backward(struct fused_attention *attention, struct device_stream *stream,
                                          const struct fused_attention_backward *run, struct fsdp_err *err)
 {
-    return CUDA_TRY(cuda_state(attention->state->device),
+    struct cuda_numerics *state = attention->state;
+
+    if (attention->cudnn != NULL && cudnn_pair_takes_backward(run))
+        return cudnn_pair_backward(state->cudnn, attention->cudnn, stream, run, err);
+    return CUDA_TRY(cuda_state(state->device),
                     (cudaError_t)kernel_attention_backward(stream->cuda, &attention->desc, run, false), err);
 }

@@ -21,6 +21,7 @@ static void close_numerics(struct numerics *numerics)
     if (state == NULL)
         return;
     ops = state->device->ops;
+    cuda_attention_close(state);
     cuda_matmul_close(state);
     ops->free(state->device, state->scratch, state->scratch_bytes);
     ops->free(state->device, state->on_device, sizeof *state->on_device);
@@ -43,6 +44,8 @@ static enum fsdp_status open_numerics(struct numerics *numerics, struct fsdp_err
     numerics->state = state;
     status = cuda_matmul_open(state, err);
     if (status == FSDP_OK)
+        status = cuda_attention_open(state, err);
+    if (status == FSDP_OK)
         status = device->ops->alloc(device, sizeof *state->on_device, &memory, err);
     if (status == FSDP_OK) {
         state->on_device = memory;
@@ -60,8 +63,10 @@ static enum fsdp_status open_numerics(struct numerics *numerics, struct fsdp_err
 static void describe(const struct numerics *numerics, char *buffer, size_t size)
 {
     const struct cuda_numerics *state = cuda_numerics_of(numerics);
+    char attention[160];
 
-    snprintf(buffer, size, "cuBLASLt %zu%s", cublasLtGetVersion(), state->tf32 ? ", TF32" : "");
+    cuda_attention_describe(state, attention, sizeof attention);
+    snprintf(buffer, size, "cuBLASLt %zu%s%s", cublasLtGetVersion(), state->tf32 ? ", TF32" : "", attention);
 }
 
 /* Scratch for a call without any of its caller; NULL, noted, when there is none to be had. Before it grows, everything that

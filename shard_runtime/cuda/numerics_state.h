@@ -7,6 +7,7 @@
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/state.h"
 #include "shard_runtime/numerics/cuda_plan.h"
+#include "shard_runtime/numerics/cuda_plan_attention.h"
 
 enum { CUDA_MAX_SUMS = 512 }; /* of one wait */
 
@@ -24,6 +25,9 @@ struct cuda_numerics {
     cublasLtMatmulPreference_t preference;
     bool tf32;       /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
     bool bias_only;  /* FSDP_CUDA_EPILOGUES=bias: no product leaves anything beside it */
+    enum cuda_attention attention;
+    struct cudnn_row *cudnn; /* NULL: attention is ours */
+    char without_cudnn[128]; /* the first reason why some attention is ours that need not be */
     void *workspace; /* of products, CUDA_PLAN_WORKSPACE_BYTES */
     struct cuda_results *on_device, *on_host;
     /* For operations whose callers carve no scratch: grows at their first use, never in a step after the first. */
@@ -56,6 +60,10 @@ enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_str
                                         const void *b, const void *bias, void *beside, void *c, void *scratch,
                                         struct fsdp_err *err);
 
+enum fsdp_status cuda_attention_open(struct cuda_numerics *state, struct fsdp_err *err);
+void cuda_attention_close(struct cuda_numerics *state);
+/** Which attention it is, where that was asked for; "" else. */
+void cuda_attention_describe(const struct cuda_numerics *state, char *buffer, size_t size);
 enum fsdp_status cuda_attention_create(struct numerics *numerics, const struct fused_attention_desc *desc,
                                        struct fused_attention **out, size_t *forward_scratch,
                                        size_t *backward_scratch, struct fsdp_err *err);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "shard_runtime/numerics/cuda_plan_attention.h"
 #include "shard_runtime/numerics/matmul_desc.h"
 
 /* As the kernels cut their work: column_sum.cu, sum_powers.cu, norm_backward.cu. */
@@ -51,11 +52,6 @@ size_t cuda_plan_norm_backward_bytes(size_t rows, size_t cols)
     if (blocks > NORM_MAX_BLOCKS)
         blocks = NORM_MAX_BLOCKS;
     return warp_bytes * blocks * (NORM_BLOCK_ROWS * warp_bytes <= NORM_SHARED_BYTES ? 1 : NORM_BLOCK_ROWS);
-}
-
-size_t cuda_plan_attention_backward_bytes(const struct fused_attention_desc *desc)
-{
-    return desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float);
 }
 
 /* --- the row --------------------------------------------------------------------------------------------- */
@@ -131,13 +127,18 @@ static enum fsdp_status create_attention(struct numerics *numerics, const struct
                                          struct fused_attention **out, size_t *forward_scratch,
                                          size_t *backward_scratch, struct fsdp_err *err)
 {
+    enum cuda_attention choice;
+    enum fsdp_status status = cuda_attention_choice(&choice, err);
+
     (void)numerics;
+    *out = NULL;
+    if (status != FSDP_OK)
+        return status;
     *out = malloc(sizeof **out);
     if (*out == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "planning attention: out of memory");
     (*out)->desc = *desc;
-    *forward_scratch = 0;
-    *backward_scratch = cuda_plan_attention_backward_bytes(desc);
+    cuda_plan_attention_scratch(choice, desc, forward_scratch, backward_scratch);
     return FSDP_OK;
 }
 

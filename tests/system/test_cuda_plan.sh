@@ -22,6 +22,7 @@ planned "bfloat16, 4 ranks" plan4 4 --set parallel.param_dtype=bfloat16 --set mo
 planned "recomputing, micro-steps" plan-ac 2 --set parallel.activation_checkpoint=full --set train.grad_accumulation=2
 planned "GPT-2, whose products leave more beside them" plan-gpt2 2 --set model.kind=gpt2 --set model.seq=64 --set parallel.param_dtype=bfloat16
 FSDP_EMULATED_CAPABILITY=89 planned "float8" plan-float8 2 --set parallel.float8_gather=true --set parallel.param_dtype=bfloat16
+FSDP_CUDA_ATTENTION=cudnn FSDP_CUDNN_LIBRARY=$BUILD/test/emulated/libcudnn_standin.so planned "attention by cuDNN" plan-cudnn 2 --set parallel.param_dtype=bfloat16 --set model.seq=64
 planned "offloaded" plan-off 2 --set parallel.offload=cpu
 planned "offloaded in bfloat16, each micro-step reduced" plan-off16 2 --set parallel.offload=cpu --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=bfloat16 --set train.grad_accumulation=2 --set parallel.gradient_sync=every
 check_match "which leaves no shard on the device" '"per_rank": \{"parameters": 0, "gradients": 0, "optimizer": 0,.*"per_rank_host": \{"parameters": [1-9][0-9]*, "gradients": [1-9][0-9]*, "optimizer": [1-9]' "$(cat plan-off.plan)"

@@ -24,6 +24,7 @@ check_eq "with one line" 1 "$(printf '%s\n' "$out" | grep -c 'device auto takes 
 if [ -e "$BUILD/lib/libfsdp_cuda.so" ]; then
   check_match "the plug-in needs cuBLASLt" 'libcublasLt' "$(needs "$BUILD/lib/libfsdp_cuda.so")"
   check_eq "and never the driver: nothing would start without one" "" "$(needs "$BUILD/lib/libfsdp_cuda.so" | grep 'libcuda\.')"
+  check_eq "nor what it opens by name" "" "$(needs "$BUILD/lib/libfsdp_cuda.so" | grep -iE 'cudnn|nccl|nvidia-ml')"
   check_eq "and exports one function" fsdp_cuda_plugin "$(nm -D --defined-only "$BUILD/lib/libfsdp_cuda.so" | awk '{ print $3 }' | grep -v '^$' | grep -i fsdp)"
   for arch in sm_80 sm_90 compute_90; do check "and has code for $arch" grep -qa "$arch" "$BUILD/lib/libfsdp_cuda.so"; done
   if ldconfig -p | grep -q 'libcuda\.so\.1'; then

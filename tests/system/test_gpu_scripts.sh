@@ -13,7 +13,7 @@ bare() { (cd "$tree" && env -i PATH=/usr/bin:/bin HOME="$WORK" TMPDIR="$WORK" "$
 foreign() { # what a program of the archive needs and neither it nor libc has
   bare env LD_LIBRARY_PATH=build/libs ldd "$1" | awk '/not found/ { print $1 } $3 ~ /^\// && $3 !~ /^build\/libs\// { print $1 }' | grep -vE '^(libc|libm|libdl|librt|libpthread)\.so'
 }
-for program in bin/fsdprun bin/fsdp-agent bin/fsdp-train test/cuda_numerics test/parity_compare; do
+for program in bin/fsdprun bin/fsdp-agent bin/fsdp-train test/cuda_numerics test/attention_time test/parity_compare; do
   check_eq "$(basename "$program") needs the archive's libraries and libc" "" "$(foreign "build/$program")"
 done
 check_status "without a GPU it says so, and does nothing" 69 bare scripts/gpu-check.sh test bench restart

@@ -1,0 +1,208 @@
+#include "shard_runtime/cuda/attention_cudnn.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/cuda/cudnn_attention.h"
+#include "shard_runtime/cuda/cudnn_library.h"
+#include "shard_runtime/cuda/cudnn_plan.h"
+#include "shard_runtime/cuda/state.h"
+#include "shard_runtime/numerics/cuda_plan_attention.h"
+
+struct cudnn_pair {
+    struct cudnn_pair *next;
+    struct fused_attention_desc desc;
+    struct cudnn_plan *forward, *backward;
+};
+
+struct cudnn_row {
+    const struct cudnn_api *api;
+    struct cudnn_handle *handle;
+    struct cudnn_pair *pairs;
+};
+
+/* --- opening ---------------------------------------------------------------------------------------------- */
+
+enum fsdp_status cudnn_row_open(struct cudnn_row **out, struct fsdp_err *err)
+{
+    struct cudnn_row *row = calloc(1, sizeof *row);
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (row == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "cuDNN: out of memory");
+    status = cudnn_open_library(&row->api, err);
+    if (status == FSDP_OK)
+        status = cudnn_status(row->api, row->api->Create(&row->handle), "cudnnCreate", err);
+    if (status != FSDP_OK) {
+        free(row);
+        return status;
+    }
+    *out = row;
+    return FSDP_OK;
+}
+
+static void destroy_pair(struct cudnn_pair *pair)
+{
+    cudnn_plan_destroy(pair->forward);
+    cudnn_plan_destroy(pair->backward);
+    free(pair);
+}
+
+void cudnn_row_close(struct cudnn_row *row)
+{
+    if (row == NULL)
+        return;
+    while (row->pairs != NULL) {
+        struct cudnn_pair *pair = row->pairs;
+
+        row->pairs = pair->next;
+        destroy_pair(pair);
+    }
+    (void)row->api->Destroy(row->handle);
+    free(row);
+}
+
+size_t cudnn_row_version(const struct cudnn_row *row)
+{
+    return row->api->GetVersion();
+}
+
+/* --- pairs ------------------------------------------------------------------------------------------------ */
+
+static bool is_same(const struct fused_attention_desc *a, const struct fused_attention_desc *b)
+{
+    return a->shape.batch == b->shape.batch && a->shape.seq == b->shape.seq &&
+           a->shape.heads == b->shape.heads && a->shape.head_dim == b->shape.head_dim &&
+           a->shape.causal == b->shape.causal && a->dtype == b->dtype && a->scale == b->scale &&
+           a->drops == b->drops && a->q_stride == b->q_stride && a->k_stride == b->k_stride &&
+           a->v_stride == b->v_stride && a->out_stride == b->out_stride;
+}
+
+static enum fsdp_status make_plan(const struct cudnn_row *row, const struct cudnn_graph *graph,
+                                  size_t planned_bytes, const char *which, struct cudnn_plan **out,
+                                  struct fsdp_err *err)
+{
+    const struct cudnn_target target = { .api = row->api, .handle = row->handle };
+    const enum fsdp_status status =
+        cudnn_plan_create(&target, graph, planned_bytes - graph->scratch_bytes, out, err);
+
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s", which);
+    return status;
+}
+
+/* Forward's scratch holds the logarithms where the caller has no place for them. */
+static size_t lse_bytes(const struct fused_attention_desc *desc)
+{
+    const size_t n = desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float);
+
+    return (n + 63) / 64 * 64;
+}
+
+static enum fsdp_status make_pair(const struct cudnn_row *row, struct cudnn_pair *pair, struct fsdp_err *err)
+{
+    const struct fused_attention_desc *desc = &pair->desc;
+    struct cudnn_graph graph;
+    enum fsdp_status status;
+
+    cudnn_attention_forward(desc, &graph);
+    status = make_plan(row, &graph, cuda_plan_cudnn_forward_bytes(desc) - lse_bytes(desc), "forward",
+                       &pair->forward, err);
+    if (status != FSDP_OK)
+        return status;
+    cudnn_attention_backward(desc, &graph);
+    return make_plan(row, &graph, cuda_plan_cudnn_backward_bytes(desc), "backward", &pair->backward, err);
+}
+
+enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attention_desc *desc,
+                                struct cudnn_pair **out, struct fsdp_err *err)
+{
+    const char *why = cuda_cudnn_refuses(desc);
+    struct cudnn_pair *pair;
+    enum fsdp_status status;
+
+    *out = NULL;
+    if (why != NULL)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s", why);
+    for (pair = row->pairs; pair != NULL; pair = pair->next) {
+        if (is_same(&pair->desc, desc)) {
+            *out = pair;
+            return FSDP_OK;
+        }
+    }
+    pair = calloc(1, sizeof *pair);
+    if (pair == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+    pair->desc = *desc;
+    status = make_pair(row, pair, err);
+    if (status != FSDP_OK) {
+        destroy_pair(pair);
+        return status;
+    }
+    pair->next = row->pairs;
+    row->pairs = pair;
+    *out = pair;
+    return FSDP_OK;
+}
+
+/* --- runs ------------------------------------------------------------------------------------------------- */
+
+static bool is_aligned(const void *pointer)
+{
+    return pointer != NULL && (uintptr_t)pointer % CUDNN_ALIGN_BYTES == 0;
+}
+
+bool cudnn_pair_takes_forward(const struct fused_attention_forward *run)
+{
+    return is_aligned(run->q) && is_aligned(run->k) && is_aligned(run->v) && is_aligned(run->out) &&
+           (run->lse == NULL || is_aligned(run->lse)) && is_aligned(run->scratch);
+}
+
+bool cudnn_pair_takes_backward(const struct fused_attention_backward *run)
+{
+    return is_aligned(run->q) && is_aligned(run->k) && is_aligned(run->v) && is_aligned(run->out) &&
+           is_aligned(run->dout) && is_aligned(run->lse) && is_aligned(run->dq) && is_aligned(run->dk) &&
+           is_aligned(run->dv) && is_aligned(run->scratch);
+}
+
+static enum fsdp_status run_plan(const struct cudnn_row *row, struct cudnn_plan *plan,
+                                 struct device_stream *stream, void *const *memory, void *scratch,
+                                 struct fsdp_err *err)
+{
+    const enum fsdp_status status =
+        cudnn_status(row->api, row->api->SetStream(row->handle, stream->cuda), "cudnnSetStream", err);
+
+    return status == FSDP_OK ? cudnn_plan_run(plan, memory, scratch, err) : status;
+}
+
+enum fsdp_status cudnn_pair_forward(struct cudnn_row *row, struct cudnn_pair *pair,
+                                    struct device_stream *stream, const struct fused_attention_forward *run,
+                                    struct fsdp_err *err)
+{
+    void *const memory[CUDNN_SLOTS] = { [CUDNN_Q] = (void *)run->q,
+                                        [CUDNN_K] = (void *)run->k,
+                                        [CUDNN_V] = (void *)run->v,
+                                        [CUDNN_OUT] = run->out,
+                                        [CUDNN_LSE] = run->lse != NULL ? run->lse : run->scratch };
+
+    return run_plan(row, pair->forward, stream, memory, (char *)run->scratch + lse_bytes(&pair->desc), err);
+}
+
+enum fsdp_status cudnn_pair_backward(struct cudnn_row *row, struct cudnn_pair *pair,
+                                     struct device_stream *stream, const struct fused_attention_backward *run,
+                                     struct fsdp_err *err)
+{
+    void *const memory[CUDNN_SLOTS] = { [CUDNN_Q] = (void *)run->q,
+                                        [CUDNN_K] = (void *)run->k,
+                                        [CUDNN_V] = (void *)run->v,
+                                        [CUDNN_OUT] = (void *)run->out,
+                                        [CUDNN_DOUT] = (void *)run->dout,
+                                        [CUDNN_LSE] = (void *)run->lse,
+                                        [CUDNN_DQ] = run->dq,
+                                        [CUDNN_DK] = run->dk,
+                                        [CUDNN_DV] = run->dv };
+
+    return run_plan(row, pair->backward, stream, memory, run->scratch, err);
+}

@@ -1,0 +1,97 @@
+/* Linked into the plug-in as well: it includes nothing that the plug-in does not have. */
+#include "shard_runtime/numerics/cuda_plan_attention.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/numerics/cuda_plan.h"
+
+/*
+ * Of engines of cuDNN 9.19 and 9.26 (tests/support/cudnn_graphs.c) forward wants at most 256 bytes; backward 256 for sm_90, and for
+ * sm_80 a float32 for each element of dq and some rows more, positions rounded up.
+ */
+enum {
+    CUDNN_ELEMS = 8, /* 16 bytes of bfloat16 */
+    CUDNN_MAX_HEAD_DIM = 128,
+    CUDNN_TILE_ROWS = 128,
+    CUDNN_SPARE_BYTES = 64 << 10,
+    ALIGN_BYTES = 64
+};
+
+enum fsdp_status cuda_attention_choice(enum cuda_attention *out, struct fsdp_err *err)
+{
+    const char *value = getenv("FSDP_CUDA_ATTENTION");
+
+    *out = CUDA_ATTENTION_OURS;
+    if (value == NULL || value[0] == '\0' || strcmp(value, "ours") == 0)
+        return FSDP_OK;
+    if (strcmp(value, "auto") == 0)
+        *out = CUDA_ATTENTION_AUTO;
+    else if (strcmp(value, "cudnn") == 0)
+        *out = CUDA_ATTENTION_CUDNN;
+    else
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "FSDP_CUDA_ATTENTION=%s: not one of ours, auto, cudnn", value);
+    return FSDP_OK;
+}
+
+const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
+{
+    const size_t strides = desc->q_stride | desc->k_stride | desc->v_stride | desc->out_stride;
+
+    if (desc->dtype != FSDP_BF16)
+        return "only bfloat16 is asked of it";
+    if (desc->drops)
+        return "its dropout is not ours";
+    if (desc->shape.head_dim > CUDNN_MAX_HEAD_DIM || desc->shape.head_dim % CUDNN_ELEMS != 0)
+        return "heads are no multiple of 8 up to 128";
+    if (strides % CUDNN_ELEMS != 0)
+        return "strides are no multiples of 8";
+    if (desc->shape.batch == 0 || desc->shape.heads == 0 || desc->shape.seq == 0)
+        return "there is nothing in it";
+    return NULL;
+}
+
+static size_t rounded(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static size_t column_bytes(const struct attention_desc *shape)
+{
+    return rounded(shape->batch * shape->heads * shape->seq * sizeof(float), ALIGN_BYTES);
+}
+
+/* The logarithms of sums, where the caller wants none, and the workspace. */
+size_t cuda_plan_cudnn_forward_bytes(const struct fused_attention_desc *desc)
+{
+    return column_bytes(&desc->shape) + CUDNN_SPARE_BYTES;
+}
+
+/* delta and dq in float32, and what an engine may want of the same size. */
+size_t cuda_plan_cudnn_backward_bytes(const struct fused_attention_desc *desc)
+{
+    const struct attention_desc *shape = &desc->shape;
+    const size_t dq =
+        rounded(shape->batch * shape->heads * shape->seq * shape->head_dim * sizeof(float), ALIGN_BYTES);
+    const size_t engine = shape->batch * shape->heads * rounded(shape->seq, CUDNN_TILE_ROWS) *
+                          (shape->head_dim + 2) * sizeof(float);
+
+    return column_bytes(shape) + dq + engine + CUDNN_SPARE_BYTES;
+}
+
+/* delta alone */
+size_t cuda_plan_attention_backward_bytes(const struct fused_attention_desc *desc)
+{
+    return desc->shape.batch * desc->shape.heads * desc->shape.seq * sizeof(float);
+}
+
+void cuda_plan_attention_scratch(enum cuda_attention choice, const struct fused_attention_desc *desc,
+                                 size_t *forward, size_t *backward)
+{
+    *forward = 0;
+    *backward = cuda_plan_attention_backward_bytes(desc);
+    if (choice == CUDA_ATTENTION_OURS || cuda_cudnn_refuses(desc) != NULL)
+        return;
+    *forward = cuda_plan_cudnn_forward_bytes(desc);
+    *backward = cuda_plan_cudnn_backward_bytes(desc);
+}
