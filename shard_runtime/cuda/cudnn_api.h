@@ -1,5 +1,5 @@
 /*
- * What is used of cuDNN's graph API (9.8 and later), by prototypes of our own: it is opened by name at run time, so that the plug-in
+ * What is used of cuDNN's graph API (9.16 and later), by prototypes of our own: it is opened by name at run time, so that the plug-in
  * builds where its header is not, and starts where its library is not. Where the header is, the two are held against each other
  * (cudnn_check.c).
  */
@@ -14,7 +14,9 @@ struct cudnn_handle;
 
 typedef void *cudnn_descriptor;
 
-enum { CUDNN_OK = 0, CUDNN_FIRST_VERSION = 90800 }; /* device properties as a descriptor came with 9.8 */
+/* Earlier ones need a mask of padding where positions are no multiple of 128, says NVIDIA's front end, which adds one there; and
+ * some of them have other faults. */
+enum { CUDNN_OK = 0, CUDNN_FIRST_VERSION = 91600 };
 
 enum cudnn_data { CUDNN_F32 = 0, CUDNN_I32 = 4, CUDNN_BF16 = 9, CUDNN_BOOL = 11 };
 

@@ -47,7 +47,7 @@ check_match "asked for where it is not" 'FSDP_CUDA_ATTENTION=cudnn: cuDNN: /nowh
 FSDP_CUDA_ATTENTION=auto FSDP_CUDNN_LIBRARY=/nowhere/libcudnn.so check "auto where it is not" train auto-nowhere cuda 1 "${bf16[@]}"
 check_match "is ours, with the reason" 'attention ours \(cuDNN: /nowhere/libcudnn.so' "$(says auto-nowhere)"
 FSDP_CUDA_ATTENTION=auto CUDNN_STANDIN_OLD=1 check "auto with an old one" train auto-old cuda 1 "${bf16[@]}"
-check_match "is ours as well" 'attention ours \(cuDNN: .* is version 90700' "$(says auto-old)"
+check_match "is ours as well" 'attention ours \(cuDNN: .* is version 91500' "$(says auto-old)"
 FSDP_CUDA_ATTENTION=auto FSDP_CUDNN_LIBRARY=libm.so.6 check "auto with another library" train auto-other cuda 1 "${bf16[@]}"
 check_match "is ours too" 'attention ours \(cuDNN: libm.so.6 has no cudnn' "$(says auto-other)"
 FSDP_CUDA_ATTENTION=theirs train word cuda 1 "${bf16[@]}"

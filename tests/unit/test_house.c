@@ -42,6 +42,8 @@ static const char *const pure[] = {
     R "shard/layout.",
     R "shard/layout_text.",
     R "optim/state_window.",
+    R "cuda/cudnn_attention.",
+    R "cuda/cudnn_graph.",
     R "job/",
     "agent/gpu_visible.",
     "agent/gpu_health.",

@@ -5,7 +5,7 @@
  * another question: tests/support/cudnn_graphs.c asks the library itself.
  *
  * CUDNN_STANDIN_LOG   a line for each plan and each run is appended to this file
- * CUDNN_STANDIN_OLD   its version is 9.7
+ * CUDNN_STANDIN_OLD   its version is 9.15
  */
 #include "tests/emulation/cuda/cudnn_standin.h"
 
@@ -262,7 +262,7 @@ EXPORT void cudnn_standin_refuse(int n, int m)
 
 EXPORT size_t cudnnGetVersion(void)
 {
-    return getenv("CUDNN_STANDIN_OLD") != NULL ? 90700 : 91900;
+    return getenv("CUDNN_STANDIN_OLD") != NULL ? 91500 : 91900;
 }
 
 EXPORT const char *cudnnGetErrorString(int status)
