@@ -218,7 +218,8 @@ EMULATED_HOST := $(patsubst %.c,$(BUILD)/obj/%.emulated.o,$(call src,shard_runti
 $(BUILD)/obj/%.emulated.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(ALL_CFLAGS) -MMD -MP -c $< -o $@
-$(EMULATED_CUDA)/libcudart_emulated.so: $(addprefix tests/emulation/cuda/,runtime.c trace.c runtime.h trace.h)
+EMULATED_RUNTIME := $(filter-out %/cublaslt.c %/launches.c %_standin.c %/cudnn_program.c,$(call src,tests/emulation/cuda))
+$(EMULATED_CUDA)/libcudart_emulated.so: $(EMULATED_RUNTIME) $(wildcard tests/emulation/cuda/*.h tests/emulation/cuda/include/*.h)
 	@mkdir -p $(@D)
 	$(CC) -I. -Itests/emulation/cuda/include $(CFLAGS) -fPIC -shared $(filter %.c,$^) -o $@ $(LDFLAGS)
 $(EMULATED_CUDA)/libfsdp_cuda.so: $(EMULATED_HOST) $(KERNEL_SRC:%.cu=$(BUILD)/obj/%.host.o) \
@@ -226,14 +227,12 @@ $(EMULATED_CUDA)/libfsdp_cuda.so: $(EMULATED_HOST) $(KERNEL_SRC:%.cu=$(BUILD)/ob
   $(EMULATED_CUDA)/libcudart_emulated.so
 	$(CXX) -shared -Wl,--no-undefined -Wl,--version-script=shard_runtime/cuda/exports.map $(LDFLAGS) $(filter %.o,$^) -o $@ -L$(EMULATED_CUDA) -lcudart_emulated \
 	  -Wl,-rpath,'$$ORIGIN' -lm -ldl
-# NCCL's API between processes of one host, for the emulated device.
-$(EMULATED_CUDA)/libnccl_standin.so: tests/emulation/cuda/nccl_standin.c shard_runtime/cuda/nccl_api.h \
-  $(EMULATED_CUDA)/libcudart_emulated.so
-	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(CFLAGS) -fPIC -fvisibility=hidden -shared $< -o $@ $(LDFLAGS) \
-	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
-$(EMULATED_CUDA)/libnccl_standin_old.so: tests/emulation/cuda/nccl_standin.c $(EMULATED_CUDA)/libnccl_standin.so
-	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include -DNCCL_STANDIN_OLD $(CFLAGS) -fPIC -fvisibility=hidden -shared $< -o $@ $(LDFLAGS) \
-	  -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
+# NCCL's API between processes of one host, for the emulated device; and the same as of 2.18.
+NCCL_STANDIN_SRC := $(call src,tests/emulation/cuda/nccl)
+$(EMULATED_CUDA)/libnccl_standin.so $(EMULATED_CUDA)/libnccl_standin_old.so: $(EMULATED_CUDA)/lib%.so: $(NCCL_STANDIN_SRC) \
+  tests/emulation/cuda/nccl/standin.h shard_runtime/cuda/nccl_api.h $(EMULATED_CUDA)/libcudart_emulated.so
+	$(CC) $(CPPFLAGS) -Itests/emulation/cuda/include $(if $(filter %_old,$*),-DNCCL_STANDIN_OLD) $(CFLAGS) -fPIC -fvisibility=hidden \
+	  -shared $(NCCL_STANDIN_SRC) -o $@ $(LDFLAGS) -L$(EMULATED_CUDA) -lcudart_emulated -Wl,-rpath,'$$ORIGIN'
 # And one with cuDNN's graph API, that computes what a graph says.
 $(EMULATED_CUDA)/libcudnn_standin.so: $(addprefix tests/emulation/cuda/cudnn_,standin.c program.c standin.h program.h) \
   shard_runtime/cuda/cudnn_api.h $(EMULATED_CUDA)/libcudart_emulated.so

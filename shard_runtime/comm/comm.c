@@ -245,8 +245,9 @@ void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *word
 {
     if (comm == NULL || comm_is_broken(comm))
         return;
+    /* To the others a rank whose device failed is one that goes: it is the cause, and not they. */
     if (comm->ops->fail != NULL && comm->size > 1)
-        comm->ops->fail(comm, status, words);
+        comm->ops->fail(comm, status == FSDP_ERR_DEVICE ? FSDP_ERR_PEER : status, words);
     fsdp_fail(&comm->broken, status, "group %s: %s", comm->name, words);
 }
 

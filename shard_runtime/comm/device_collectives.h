@@ -31,7 +31,8 @@ struct device_group_config {
 struct device_collectives {
     const char *name; /* as in a job file: "nccl" */
     /** An identity for a new group; one rank makes it, and gives it to the others. */
-    enum fsdp_status (*make_id)(char id[DEVICE_GROUP_ID_BYTES], struct fsdp_err *err);
+    enum fsdp_status (*make_id)(const struct device *device, char id[DEVICE_GROUP_ID_BYTES],
+                                struct fsdp_err *err);
     /** Collective over the group. FSDP_ERR_PEER: the watch said so, or a peer broke its connection. */
     enum fsdp_status (*open)(struct device_group **out, const struct device_group_config *config,
                              struct fsdp_err *err);

@@ -16,6 +16,7 @@ static const char *const names[FSDP_STATUS_COUNT] = {
     [FSDP_ERR_UNSUPPORTED] = "unsupported",
     [FSDP_ERR_PEER] = "peer",
     [FSDP_ERR_BUSY] = "busy",
+    [FSDP_ERR_DEVICE] = "device",
 };
 
 const char *fsdp_status_name(enum fsdp_status status)

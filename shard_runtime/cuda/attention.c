@@ -100,13 +100,26 @@ void cuda_attention_destroy(struct fused_attention *attention)
     free(attention);
 }
 
+/* A plan that was made and does not run is a failure of the device, told as any other. */
+static enum fsdp_status ran(const struct cuda_numerics *state, enum fsdp_status status, int line,
+                            const struct fsdp_err *own, struct fsdp_err *err)
+{
+    char who[CUDA_NAME_BYTES + 64];
+
+    return status == FSDP_OK ? FSDP_OK
+                             : fsdp_fail(err, FSDP_ERR_DEVICE, "%.300s at %s:%d%s", own->message, __FILE__,
+                                         line, cuda_who(cuda_state(state->device), who, sizeof who));
+}
+
 enum fsdp_status cuda_attention_forward(struct fused_attention *attention, struct device_stream *stream,
                                         const struct fused_attention_forward *run, struct fsdp_err *err)
 {
     struct cuda_numerics *state = attention->state;
+    struct fsdp_err own = { 0 };
 
     if (attention->cudnn != NULL && cudnn_pair_takes_forward(run))
-        return cudnn_pair_forward(state->cudnn, attention->cudnn, stream, run, err);
+        return ran(state, cudnn_pair_forward(state->cudnn, attention->cudnn, stream, run, &own), __LINE__,
+                   &own, err);
     return CUDA_TRY(cuda_state(state->device),
                     (cudaError_t)kernel_attention(stream->cuda, &attention->desc, run, false), err);
 }
@@ -115,9 +128,11 @@ enum fsdp_status cuda_attention_backward(struct fused_attention *attention, stru
                                          const struct fused_attention_backward *run, struct fsdp_err *err)
 {
     struct cuda_numerics *state = attention->state;
+    struct fsdp_err own = { 0 };
 
     if (attention->cudnn != NULL && cudnn_pair_takes_backward(run))
-        return cudnn_pair_backward(state->cudnn, attention->cudnn, stream, run, err);
+        return ran(state, cudnn_pair_backward(state->cudnn, attention->cudnn, stream, run, &own), __LINE__,
+                   &own, err);
     return CUDA_TRY(cuda_state(state->device),
                     (cudaError_t)kernel_attention_backward(stream->cuda, &attention->desc, run, false), err);
 }

@@ -60,7 +60,7 @@ void cudnn_row_close(struct cudnn_row *row)
         row->pairs = pair->next;
         destroy_pair(pair);
     }
-    (void)row->api->Destroy(row->handle);
+    IGNORED(cudnnDestroy, row->api->Destroy(row->handle));
     free(row);
 }
 

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "shard_runtime/cuda/ignored.h"
+
 enum { WORDS_BYTES = 200 };
 
 enum fsdp_status cudnn_status(const struct cudnn_api *api, int status, const char *call, struct fsdp_err *err)
@@ -233,7 +235,9 @@ static int ask_heuristics(struct making *making, cudnn_descriptor graph, int mod
 /* What is destroyed goes from the end of what was made. */
 static void drop_last(struct cudnn_plan *plan)
 {
-    (void)plan->target.api->BackendDestroyDescriptor(plan->made[--plan->n_made]);
+    plan->n_made--;
+    IGNORED(cudnnBackendDestroyDescriptor,
+            plan->target.api->BackendDestroyDescriptor(plan->made[plan->n_made]));
 }
 
 /* For whoever wants to know: that it is not told is no failure. */
@@ -248,7 +252,8 @@ static void ask_engine(struct making *making, cudnn_descriptor config)
     if (making->status == FSDP_OK &&
         api->BackendGetAttribute(config, CUDNN_ATTR_CONFIG_ENGINE, CUDNN_KIND_DESCRIPTOR, 1, &n, &engine) ==
             CUDNN_OK)
-        (void)api->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_INDEX, CUDNN_KIND_I64, 1, &n, &plan->engine);
+        IGNORED(cudnnBackendGetAttribute, api->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_INDEX,
+                                                                   CUDNN_KIND_I64, 1, &n, &plan->engine));
 }
 
 /* FSDP_OK: this configuration it is. What it refuses is the next one's to try. */

@@ -20,32 +20,70 @@ struct device_event {
 };
 
 /* While it waits, a thread yields for so long, then sleeps in slices; the watch is asked every few milliseconds. */
-enum { YIELD_NS = 200 * 1000, SLICE_NS = 50 * 1000, WATCH_NS = 4 * 1000 * 1000 };
+enum {
+    YIELD_NS = 200 * 1000,
+    SLICE_NS = 50 * 1000,
+    WATCH_NS = 4 * 1000 * 1000,
+    SETTLE_NS = 1000 * 1000 * 1000
+};
 
 /* --- failures -------------------------------------------------------------------------------------------- */
+
+int cuda_own_rank(void)
+{
+    const char *text = getenv("RANK");
+
+    return text != NULL ? (int)strtol(text, NULL, 10) : -1;
+}
+
+const char *cuda_who(const struct cuda_device *device, char *buffer, size_t size)
+{
+    const int rank = device != NULL ? device->rank : cuda_own_rank();
+    int n = rank >= 0 ? snprintf(buffer, size, ", rank %d", rank) : 0;
+
+    if (n == 0)
+        buffer[0] = '\0';
+    if (device != NULL && n < (int)size)
+        snprintf(buffer + n, size - (size_t)n, ", device %d (%s)", device->index, device->name);
+    return buffer;
+}
+
+const char *cuda_call_name(const char *call, int *length)
+{
+    if (call[0] == '(') /* a cast */
+        call += strcspn(call, ")") + 1;
+    *length = (int)strcspn(call, "(");
+    return call;
+}
 
 enum fsdp_status cuda_status(const struct cuda_device *device, cudaError_t error, const char *call,
                              const char *file, int line, struct fsdp_err *err)
 {
-    char who[CUDA_NAME_BYTES + 64] = "";
+    char who[CUDA_NAME_BYTES + 64];
+    int length;
 
     if (error == cudaSuccess)
         return FSDP_OK;
-    if (device != NULL && device->rank >= 0)
-        snprintf(who, sizeof who, ", rank %d, device %d (%s)", device->rank, device->index, device->name);
-    else if (device != NULL)
-        snprintf(who, sizeof who, ", device %d (%s)", device->index, device->name);
-    return fsdp_fail(err, error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_UNSUPPORTED,
-                     "%s: %s (%s) at %s:%d%s", call, cudaGetErrorString(error), cudaGetErrorName(error), file,
-                     line, who);
+    call = cuda_call_name(call, &length);
+    if (device != NULL && device->broken.status != FSDP_OK)
+        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
+    return fsdp_fail(err, error == cudaErrorMemoryAllocation ? FSDP_ERR_NOMEM : FSDP_ERR_DEVICE,
+                     "%.*s: %s (%s) at %s:%d%s", length, call, cudaGetErrorString(error),
+                     cudaGetErrorName(error), file, line, cuda_who(device, who, sizeof who));
+}
+
+void cuda_keep(struct cuda_device *device, const struct fsdp_err *err)
+{
+    if (device->broken.status == FSDP_OK)
+        device->broken = *err;
 }
 
 void cuda_note(struct cuda_device *device, cudaError_t error, const char *call, const char *file, int line)
 {
     struct fsdp_err err = { 0 };
 
-    if (cuda_status(device, error, call, file, line, &err) != FSDP_OK && device->broken.status == FSDP_OK)
-        device->broken = err;
+    if (cuda_status(device, error, call, file, line, &err) != FSDP_OK)
+        cuda_keep(device, &err);
 }
 
 static enum fsdp_status sticky(const struct cuda_device *state, struct fsdp_err *err)
@@ -56,13 +94,6 @@ static enum fsdp_status sticky(const struct cuda_device *state, struct fsdp_err 
 }
 
 /* --- opening --------------------------------------------------------------------------------------------- */
-
-static int own_rank(void)
-{
-    const char *text = getenv("RANK");
-
-    return text != NULL ? (int)strtol(text, NULL, 10) : -1;
-}
 
 /* CUDA counts the devices that CUDA_VISIBLE_DEVICES leaves: the local rank counts among them, and begins anew where there
  * are fewer than ranks. */
@@ -115,7 +146,7 @@ static enum fsdp_status cuda_open(struct device *device, int local_rank, struct 
         return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for its state");
     device->state = state;
     device->local_rank = local_rank;
-    state->rank = own_rank();
+    state->rank = cuda_own_rank();
     state->allocations = calloc(CUDA_MAX_ALLOCATIONS, sizeof *state->allocations);
     status = state->allocations == NULL
                  ? fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for its state")
@@ -136,8 +167,8 @@ static void cuda_describe(const struct device *device, char *buffer, size_t size
     const struct cuda_device *state = cuda_state(device);
     int runtime = 0, driver = 0;
 
-    (void)cudaRuntimeGetVersion(&runtime);
-    (void)cudaDriverGetVersion(&driver);
+    IGNORED(cudaRuntimeGetVersion, cudaRuntimeGetVersion(&runtime));
+    IGNORED(cudaDriverGetVersion, cudaDriverGetVersion(&driver));
     snprintf(buffer, size, "%s (%d.%d, CUDA %d.%d, driver for %d.%d)", state->name, state->major,
              state->minor, runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
 }
@@ -150,6 +181,21 @@ static uint64_t now_ns(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * A wait failed, and its caller is about to free what copies in the queue still read or write: a device that works, whose
+ * collectives have been aborted, is soon done with it. One that failed altogether says so again; one that is stuck is given a second, once.
+ */
+static void settle(struct cuda_device *state, struct device_stream *stream)
+{
+    const struct timespec slice = { .tv_nsec = SLICE_NS };
+    const uint64_t began = now_ns();
+
+    while (!state->stuck && cudaStreamQuery(stream->cuda) == cudaErrorNotReady) {
+        state->stuck = now_ns() - began > SETTLE_NS;
+        (void)nanosleep(&slice, NULL);
+    }
 }
 
 /* A stream may hold a collective that waits for a rank that is no more: whoever waits for it must look around. */
@@ -167,8 +213,10 @@ static enum fsdp_status wait_watching(struct cuda_device *state, struct device_s
         if (now - asked > WATCH_NS) {
             const enum fsdp_status status = state->watch(state->watch_user, err);
 
-            if (status != FSDP_OK)
+            if (status != FSDP_OK) {
+                settle(state, stream);
                 return status;
+            }
             asked = now;
         }
         if (now - began < YIELD_NS)
@@ -176,31 +224,37 @@ static enum fsdp_status wait_watching(struct cuda_device *state, struct device_s
         else
             (void)nanosleep(&slice, NULL);
     }
-    return cuda_status(state, error, "waiting for a stream", __FILE__, __LINE__, err);
+    if (error != cudaSuccess)
+        settle(state, stream);
+    return cuda_status(state, error, "cudaStreamQuery", __FILE__, __LINE__, err);
 }
 
 /*
  * What gives memory back waits for the device, and does not look around meanwhile: here it is waited for before, watching, so that a
- * collective whose peer is gone has been aborted by then. What failed is told by who waits for a stream for its own sake.
+ * collective whose peer is gone has been aborted by then. What failed is kept for who waits for a stream for its own sake.
  */
 static void drain(struct cuda_device *state)
 {
-    for (int s = 0; s < state->n_streams && state->watch != NULL; s++)
-        (void)wait_watching(state, state->streams[s], NULL);
+    for (int s = 0; s < state->n_streams && state->watch != NULL; s++) {
+        struct fsdp_err err = { 0 };
+
+        if (wait_watching(state, state->streams[s], &err) != FSDP_OK)
+            cuda_keep(state, &err);
+    }
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------- */
 
-static void give_back(void *memory, void (*release)(void *memory), struct cuda_device *state)
+static void give_back(void *memory, cuda_release_fn release, struct cuda_device *state)
 {
     if (release != NULL)
-        release(memory);
+        release(state, memory);
     else
         CUDA_NOTE(state, cudaFree(memory));
 }
 
-enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes,
-                            void (*release)(void *memory), struct fsdp_err *err)
+enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_bytes, cuda_release_fn release,
+                            struct fsdp_err *err)
 {
     struct cuda_device *state = cuda_state(device);
     enum fsdp_status status =
@@ -208,7 +262,9 @@ enum fsdp_status cuda_adopt(struct device *device, void *memory, size_t size_byt
             ? CUDA_TRY(state, cudaMemset(memory, 0, size_bytes), err)
             : fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: more than %d allocations", CUDA_MAX_ALLOCATIONS);
 
-    /* The fill is of the default stream, which ours, made not to wait for it, would overtake. */
+    /* The fill is of the default stream, which ours, made not to wait for it, would overtake. What waits for it waits for them too,
+     * and looks around beforehand. */
+    drain(state);
     if (status == FSDP_OK)
         status = CUDA_TRY(state, cudaDeviceSynchronize(), err);
     if (status != FSDP_OK) {
@@ -347,6 +403,7 @@ static enum fsdp_status cuda_event_create(struct device *device, struct device_e
                                           struct fsdp_err *err)
 {
     struct device_event *event = calloc(1, sizeof *event);
+    struct fsdp_err own = { 0 };
     enum fsdp_status status;
 
     *out = NULL;
@@ -354,10 +411,12 @@ static enum fsdp_status cuda_event_create(struct device *device, struct device_e
         return fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for an event");
     event->device = device;
     status =
-        CUDA_TRY(cuda_state(device), cudaEventCreateWithFlags(&event->cuda, cudaEventDisableTiming), err);
+        CUDA_TRY(cuda_state(device), cudaEventCreateWithFlags(&event->cuda, cudaEventDisableTiming), &own);
     if (status != FSDP_OK) {
+        if (err == NULL) /* who can do without an event asks for no words: the next wait has them */
+            cuda_keep(cuda_state(device), &own);
         free(event);
-        return status;
+        return fsdp_fail(err, status, "%s", own.message);
     }
     *out = event;
     return FSDP_OK;
@@ -404,8 +463,10 @@ static enum fsdp_status cuda_synchronize(struct device_stream *stream, struct fs
                                   ? wait_watching(state, stream, err)
                                   : CUDA_TRY(state, cudaStreamSynchronize(stream->cuda), err);
 
+    if (status != FSDP_OK && state->watch == NULL)
+        settle(state, stream);
     state->waited_ns += now_ns() - began;
-    return status == FSDP_OK ? sticky(state, err) : status;
+    return status == FSDP_OK || state->broken.status != FSDP_OK ? sticky(state, err) : status;
 }
 
 static uint64_t cuda_waited_ns(const struct device *device)

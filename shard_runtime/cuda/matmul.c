@@ -22,31 +22,39 @@ enum { WIDE_ALIGNMENT = 16 };
 /* Operands in the order in which cuBLASLt has them: its first is our b. */
 enum { LT_A, LT_B, LT_C, LT_N_OPERANDS };
 
+struct algorithm {
+    cublasLtMatmulAlgo_t lt;
+    size_t workspace_bytes;
+    bool found;
+};
+
 struct matmul {
     struct cuda_numerics *state;
     struct matmul_desc desc;
     cublasLtMatmulDesc_t lt;
     cublasLtMatrixLayout_t layouts[LT_N_OPERANDS];
-    cublasLtMatmulAlgo_t wide, narrow; /* for aligned operands, and for others */
-    bool has_wide, has_narrow;
-    size_t wide_bytes, narrow_bytes; /* of workspace */
-    size_t n_calls;                  /* batches of one stride each */
-    size_t skip[LT_N_OPERANDS];      /* from one of them to the next, in elements */
+    struct algorithm wide, narrow; /* for aligned operands, and for others */
+    size_t n_calls;                /* batches of one stride each */
+    size_t skip[LT_N_OPERANDS];    /* from one of them to the next, in elements */
 };
 
 static enum fsdp_status lt_status(const struct cuda_numerics *state, cublasStatus_t status, const char *call,
                                   int line, struct fsdp_err *err)
 {
     const struct cuda_device *device = cuda_state(state->device);
-    enum fsdp_status ours = FSDP_ERR_UNSUPPORTED;
+    enum fsdp_status ours = FSDP_ERR_DEVICE;
+    char who[CUDA_NAME_BYTES + 64];
+    int length;
 
     if (status == CUBLAS_STATUS_SUCCESS)
         return FSDP_OK;
+    call = cuda_call_name(call, &length);
+    if (device->broken.status != FSDP_OK)
+        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
         ours = FSDP_ERR_NOMEM;
-    return fsdp_fail(err, ours, "%s: %s at %s:%d, rank %d, device %d (%s)", call,
-                     cublasLtGetStatusString(status), __FILE__, line, device->rank, device->index,
-                     device->name);
+    return fsdp_fail(err, ours, "%.*s: %s at %s:%d%s", length, call, cublasLtGetStatusString(status),
+                     __FILE__, line, cuda_who(device, who, sizeof who));
 }
 
 #define LT_TRY(state, call, err) lt_status((state), (call), #call, __LINE__, (err))
@@ -83,9 +91,9 @@ void cuda_matmul_close(struct cuda_numerics *state)
     state->device->ops->free(state->device, state->workspace, CUDA_PLAN_WORKSPACE_BYTES);
     state->workspace = NULL;
     if (state->preference != NULL)
-        (void)cublasLtMatmulPreferenceDestroy(state->preference);
+        IGNORED(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreferenceDestroy(state->preference));
     if (state->lt != NULL)
-        (void)cublasLtDestroy(state->lt);
+        IGNORED(cublasLtDestroy, cublasLtDestroy(state->lt));
     state->preference = NULL;
     state->lt = NULL;
 }
@@ -245,31 +253,38 @@ static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
     return status == FSDP_OK ? make_layout(m, LT_C, &result, d->c_dtype, &d->c, batches, err) : status;
 }
 
-static bool find_algorithm(struct matmul *m, uint32_t alignment, cublasLtMatmulAlgo_t *algo,
-                           size_t *workspace_bytes)
+/* The heuristic's first for operands so aligned; none: *algo->found is false. A call that fails is a failure; that there is no algorithm
+ * for what is asked is none. */
+static enum fsdp_status find_algorithm(struct matmul *m, uint32_t alignment, struct algorithm *algo,
+                                       struct fsdp_err *err)
 {
     static const cublasLtMatmulPreferenceAttributes_t kinds[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
     };
-    const void *aligned = (const void *)(uintptr_t)alignment;
+    const void *aligned = (const void *)(uintptr_t)alignment; /* not read */
+    enum fsdp_status status = set_addresses(m, aligned, aligned, err);
     cublasLtMatmulHeuristicResult_t found;
+    cublasStatus_t answer;
     int n_found = 0;
 
-    if (set_addresses(m, aligned, aligned, NULL) != FSDP_OK) /* not read */
-        return false;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (cublasLtMatmulPreferenceSetAttribute(m->state->preference, kinds[i], &alignment,
-                                                 sizeof alignment) != CUBLAS_STATUS_SUCCESS)
-            return false;
-    if (cublasLtMatmulAlgoGetHeuristic(m->state->lt, m->lt, m->layouts[LT_A], m->layouts[LT_B],
-                                       m->layouts[LT_C], m->layouts[LT_C], m->state->preference, 1, &found,
-                                       &n_found) != CUBLAS_STATUS_SUCCESS ||
-        n_found == 0)
-        return false;
-    *algo = found.algo;
-    *workspace_bytes = found.workspaceSize;
-    return true;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && status == FSDP_OK; i++)
+        status = LT_TRY(m->state,
+                        cublasLtMatmulPreferenceSetAttribute(m->state->preference, kinds[i], &alignment,
+                                                             sizeof alignment),
+                        err);
+    if (status != FSDP_OK)
+        return status;
+    answer = cublasLtMatmulAlgoGetHeuristic(m->state->lt, m->lt, m->layouts[LT_A], m->layouts[LT_B],
+                                            m->layouts[LT_C], m->layouts[LT_C], m->state->preference, 1,
+                                            &found, &n_found);
+    if (answer != CUBLAS_STATUS_SUCCESS && answer != CUBLAS_STATUS_NOT_SUPPORTED &&
+        answer !=
+            CUBLAS_STATUS_INVALID_VALUE) /* which it says of a layout that an epilogue does not take, too */
+        return lt_status(m->state, answer, "cublasLtMatmulAlgoGetHeuristic", __LINE__, err);
+    if (answer == CUBLAS_STATUS_SUCCESS && n_found > 0)
+        *algo = (struct algorithm){ .lt = found.algo, .workspace_bytes = found.workspaceSize, .found = true };
+    return FSDP_OK;
 }
 
 static bool touches_nothing(const struct matmul_desc *desc)
@@ -313,12 +328,11 @@ enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matm
     m->desc = *desc;
     if (!touches_nothing(desc) && desc->k > 0) {
         status = describe(m, err);
-        if (status == FSDP_OK) {
-            m->has_wide = find_algorithm(m, WIDE_ALIGNMENT, &m->wide, &m->wide_bytes);
-            m->has_narrow =
-                find_algorithm(m, (uint32_t)fsdp_dtype_size(desc->dtype), &m->narrow, &m->narrow_bytes);
-        }
-        if (status == FSDP_OK && !m->has_wide && !m->has_narrow)
+        if (status == FSDP_OK)
+            status = find_algorithm(m, WIDE_ALIGNMENT, &m->wide, err);
+        if (status == FSDP_OK)
+            status = find_algorithm(m, (uint32_t)fsdp_dtype_size(desc->dtype), &m->narrow, err);
+        if (status == FSDP_OK && !m->wide.found && !m->narrow.found)
             status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                                "matmul: cuBLASLt has no algorithm for (%zu, %zu) x (%zu, %zu) of %s", desc->m,
                                desc->k, desc->k, desc->n, fsdp_dtype_name(desc->dtype));
@@ -337,9 +351,9 @@ void cuda_matmul_destroy(struct matmul *matmul)
         return;
     for (int i = 0; i < LT_N_OPERANDS; i++)
         if (matmul->layouts[i] != NULL)
-            (void)cublasLtMatrixLayoutDestroy(matmul->layouts[i]);
+            IGNORED(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayoutDestroy(matmul->layouts[i]));
     if (matmul->lt != NULL)
-        (void)cublasLtMatmulDescDestroy(matmul->lt);
+        IGNORED(cublasLtMatmulDescDestroy, cublasLtMatmulDescDestroy(matmul->lt));
     free(matmul);
 }
 
@@ -383,10 +397,10 @@ static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream,
                             const void *bias, void *beside, void *c, void *scratch, struct fsdp_err *err)
 {
     const struct matmul_desc *d = &matmul->desc;
-    const bool wide = matmul->has_wide && (!matmul->has_narrow || all_wide(matmul, a, b, c, bias, beside));
+    const bool wide =
+        matmul->wide.found && (!matmul->narrow.found || all_wide(matmul, a, b, c, bias, beside));
     void *const workspace = matmul->state->workspace;
-    const cublasLtMatmulAlgo_t *algo = wide ? &matmul->wide : &matmul->narrow;
-    const size_t workspace_bytes = wide ? matmul->wide_bytes : matmul->narrow_bytes;
+    const struct algorithm *algo = wide ? &matmul->wide : &matmul->narrow;
     const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
     const float alpha = d->alpha, beta = d->accumulate ? 1.0f : 0.0f;
     enum fsdp_status status = FSDP_OK;
@@ -405,7 +419,7 @@ static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream,
                                        (const char *)b + i * matmul->skip[LT_A] * size, matmul->layouts[LT_A],
                                        (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B],
                                        &beta, result, matmul->layouts[LT_C], result, matmul->layouts[LT_C],
-                                       algo, workspace, workspace_bytes, stream->cuda),
+                                       &algo->lt, workspace, algo->workspace_bytes, stream->cuda),
                         err);
     }
     return status;
@@ -422,9 +436,9 @@ enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_str
                                         const void *b, const void *bias, void *beside, void *c, void *scratch,
                                         struct fsdp_err *err)
 {
-    const bool wide_only = !matmul->has_narrow || matmul->desc.beside == MATMUL_BEFORE_GELU;
+    const bool wide_only = !matmul->narrow.found || matmul->desc.beside == MATMUL_BEFORE_GELU;
 
-    if (wide_only && (!matmul->has_wide || !all_wide(matmul, a, b, c, bias, beside)))
+    if (wide_only && (!matmul->wide.found || !all_wide(matmul, a, b, c, bias, beside)))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "matmul: something beside a product of operands that lie so");
     return run(matmul, stream, a, b, bias, beside, c, scratch, err);

@@ -36,15 +36,26 @@ static enum fsdp_status say(const struct device_group *group, enum nccl_result r
                             const char *file, int line, struct fsdp_err *err)
 {
     const struct cuda_device *device = cuda_state(group->config.device);
+    int length;
+    const char *name = cuda_call_name(call, &length);
     const char *more = group->comm != NULL ? nccl.GetLastError(group->comm) : "";
     /* Those are what a peer that went away looks like; the others are mistakes of ours or of the machine. */
     const bool peer =
         result == NCCL_REMOTE_ERROR || result == NCCL_SYSTEM_ERROR || result == NCCL_INTERNAL_ERROR;
 
-    return fsdp_fail(err, peer ? FSDP_ERR_PEER : FSDP_ERR_UNSUPPORTED,
-                     "%s of group %s: %s%s%.120s at %s:%d, rank %d of %d, device %d (%s)", call, group->name,
-                     nccl.GetErrorString(result), more[0] != '\0' ? ": " : "", more, file, line,
+    return fsdp_fail(err, peer ? FSDP_ERR_PEER : FSDP_ERR_DEVICE,
+                     "%.*s of group %s: %s%s%.120s at %s:%d, rank %d of %d, device %d (%s)", length, name,
+                     group->name, nccl.GetErrorString(result), more[0] != '\0' ? ": " : "", more, file, line,
                      group->config.rank, group->config.size, device->index, device->name);
+}
+
+enum fsdp_status nccl_call_failed(const struct cuda_device *device, enum nccl_result result, const char *call,
+                                  const char *file, int line, struct fsdp_err *err)
+{
+    char who[CUDA_NAME_BYTES + 64];
+
+    return fsdp_fail(err, FSDP_ERR_DEVICE, "%s: %s at %s:%d%s", call, nccl.GetErrorString(result), file, line,
+                     cuda_who(device, who, sizeof who));
 }
 
 enum fsdp_status nccl_failed(const struct device_group *group, struct fsdp_err *err)
@@ -60,7 +71,7 @@ static void abort_group(struct device_group *group)
         fsdp_fail(&group->broken, FSDP_ERR_PEER, "group %s was aborted", group->name);
     group->comm = NULL;
     if (comm != NULL)
-        (void)nccl.CommAbort(comm);
+        IGNORED(ncclCommAbort, nccl.CommAbort(comm));
 }
 
 static enum fsdp_status break_group(struct device_group *group, struct fsdp_err *own, struct fsdp_err *err)
@@ -90,8 +101,10 @@ enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result
         const enum nccl_result answer = nccl.CommGetAsyncError(group->comm, &result);
         const uint64_t now = now_ns();
 
-        if (answer != NCCL_SUCCESS)
+        if (answer != NCCL_SUCCESS) {
             result = answer;
+            call = "ncclCommGetAsyncError";
+        }
         if (result != NCCL_IN_PROGRESS)
             break;
         if (now - asked > WATCH_NS) {
@@ -131,9 +144,10 @@ static enum fsdp_status poll_group(struct device_group *group, struct fsdp_err *
 
 /* --- opening --------------------------------------------------------------------------------------------- */
 
-static enum fsdp_status make_id(char id[DEVICE_GROUP_ID_BYTES], struct fsdp_err *err)
+static enum fsdp_status make_id(const struct device *device, char id[DEVICE_GROUP_ID_BYTES],
+                                struct fsdp_err *err)
 {
-    enum fsdp_status status = nccl_open_library(err);
+    enum fsdp_status status = nccl_open_library(cuda_state(device), err);
     nccl_id unique;
     enum nccl_result result;
 
@@ -142,7 +156,7 @@ static enum fsdp_status make_id(char id[DEVICE_GROUP_ID_BYTES], struct fsdp_err 
         return status;
     result = nccl.GetUniqueId(&unique);
     if (result != NCCL_SUCCESS)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "ncclGetUniqueId: %s", nccl.GetErrorString(result));
+        return nccl_call_failed(cuda_state(device), result, "ncclGetUniqueId", __FILE__, __LINE__, err);
     memcpy(id, &unique, sizeof unique);
     return FSDP_OK;
 }
@@ -160,7 +174,7 @@ static enum fsdp_status open_group(struct device_group **out, const struct devic
                                    struct fsdp_err *err)
 {
     struct nccl_config options = NCCL_CONFIG_INIT;
-    enum fsdp_status status = nccl_open_library(err);
+    enum fsdp_status status = nccl_open_library(cuda_state(config->device), err);
     struct device_group *group;
     nccl_id unique;
     enum nccl_result result;
@@ -201,13 +215,15 @@ static void close_group(struct device_group *group)
             const struct timespec slice = { .tv_nsec = SLICE_NS };
 
             (void)nanosleep(&slice, NULL);
-            if (nccl.CommGetAsyncError(group->comm, &result) != NCCL_SUCCESS)
+            if (nccl.CommGetAsyncError(group->comm, &result) != NCCL_SUCCESS) {
+                result = NCCL_INTERNAL_ERROR;
                 break;
+            }
         }
         if (result == NCCL_SUCCESS)
-            (void)nccl.CommDestroy(group->comm);
+            IGNORED(ncclCommDestroy, nccl.CommDestroy(group->comm));
         else
-            (void)nccl.CommAbort(group->comm);
+            IGNORED(ncclCommAbort, nccl.CommAbort(group->comm));
     }
     free(group);
 }
@@ -258,9 +274,8 @@ static enum fsdp_status reduce_scatter_scaled(struct device_group *group, const 
         return status;
     status = NCCL_TRY(group,
                       ReduceScatter(send, recv, n_elems, type_of(dtype), op, group->comm, stream->cuda), err);
-    if (group->comm != NULL)
-        (void)nccl.RedOpDestroy(op, group->comm);
-    return status;
+    /* Of a group that was aborted meanwhile it is gone already. */
+    return status == FSDP_OK ? NCCL_TRY(group, RedOpDestroy(op, group->comm), err) : status;
 }
 
 static enum fsdp_status reduce_scatter(struct device_group *group, const void *send, void *recv,

@@ -8,6 +8,7 @@
 
 #include "shard_runtime/comm/device_collectives.h"
 #include "shard_runtime/cuda/nccl_api.h"
+#include "shard_runtime/cuda/state.h"
 
 struct device_group {
     struct device_group_config config;
@@ -20,10 +21,14 @@ struct device_group {
 /* Filled in by nccl_open_library(). */
 extern struct nccl_api nccl;
 
-enum fsdp_status nccl_open_library(struct fsdp_err *err);
+/** `device` is for messages. */
+enum fsdp_status nccl_open_library(const struct cuda_device *device, struct fsdp_err *err);
 /** "NCCL 2.28.9" */
 void nccl_describe(char *buffer, size_t size);
 
+/** A call that belongs to no group failed: the words name it, file and line, rank and device. */
+enum fsdp_status nccl_call_failed(const struct cuda_device *device, enum nccl_result result, const char *call,
+                                  const char *file, int line, struct fsdp_err *err);
 /** A call's answer: done, or in progress and asked for until it is done. A failure breaks and aborts the group. */
 enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result, const char *call,
                              const char *file, int line, struct fsdp_err *err);

@@ -12,11 +12,12 @@
 struct nccl_api nccl;
 static int nccl_version;
 
-enum fsdp_status nccl_open_library(struct fsdp_err *err)
+enum fsdp_status nccl_open_library(const struct cuda_device *device, struct fsdp_err *err)
 {
     const char *wanted = getenv("FSDP_NCCL_LIBRARY");
     const char *name = wanted != NULL && wanted[0] != '\0' ? wanted : "libnccl.so.2";
     struct nccl_api found = { 0 };
+    enum nccl_result result;
     void *library;
     int version = 0;
 
@@ -34,10 +35,13 @@ enum fsdp_status nccl_open_library(struct fsdp_err *err)
 #define FIND(function) *(void **)(&found.function) = dlsym(library, "nccl" #function);
     NCCL_OPTIONAL_FUNCTIONS(FIND)
 #undef FIND
-    if (found.GetVersion(&version) != NCCL_SUCCESS || version < 21800)
+    result = found.GetVersion(&version);
+    nccl = found; /* its words for a failure are among them */
+    if (result != NCCL_SUCCESS)
+        return nccl_call_failed(device, result, "ncclGetVersion", __FILE__, __LINE__, err);
+    if (version < 21800)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "collectives nccl: %s is version %d: at least 2.18 is needed", name, version);
-    nccl = found;
     nccl_version = version;
     return FSDP_OK;
 }

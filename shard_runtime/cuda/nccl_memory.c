@@ -17,10 +17,16 @@ static bool is_wanted(void)
 }
 
 /* Unmapping waits for nobody, unlike cudaFree(): what is queued may use it still. */
-static void release(void *memory)
+static void release(struct cuda_device *device, void *memory)
 {
-    (void)cudaDeviceSynchronize();
-    (void)nccl.MemFree(memory);
+    struct fsdp_err err = { 0 };
+    enum nccl_result result;
+
+    CUDA_NOTE(device, cudaDeviceSynchronize());
+    result = nccl.MemFree(memory);
+    if (result != NCCL_SUCCESS &&
+        nccl_call_failed(device, result, "ncclMemFree", __FILE__, __LINE__, &err) != FSDP_OK)
+        cuda_keep(device, &err);
 }
 
 enum fsdp_status nccl_alloc_memory(struct device *device, size_t size_bytes, void **out, struct fsdp_err *err)
@@ -62,5 +68,5 @@ enum fsdp_status nccl_register_memory(struct device_group *group, void *memory, 
 void nccl_unregister_memory(struct device_group *group, void *handle)
 {
     if (group->comm != NULL && handle != NULL)
-        (void)nccl.CommDeregister(group->comm, handle);
+        IGNORED(ncclCommDeregister, nccl.CommDeregister(group->comm, handle));
 }

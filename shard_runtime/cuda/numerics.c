@@ -4,6 +4,7 @@
  * page-locked memory: the loss when the stream has passed, a norm at once.
  */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,6 +13,8 @@
 #include "shard_runtime/cuda/ops.h"
 
 /* --- opening --------------------------------------------------------------------------------------------- */
+
+static void free_losses(struct cuda_numerics *state);
 
 static void close_numerics(struct numerics *numerics)
 {
@@ -27,6 +30,7 @@ static void close_numerics(struct numerics *numerics)
     ops->free(state->device, state->on_device, sizeof *state->on_device);
     ops->free_host(state->device, state->on_host, sizeof *state->on_host);
     free(state->updates);
+    free_losses(state);
     free(state);
     numerics->state = NULL;
 }
@@ -80,12 +84,12 @@ static void *scratch_of(struct numerics *numerics, struct device_stream *stream,
 
     if (size_bytes <= state->scratch_bytes)
         return state->scratch;
-    CUDA_NOTE(cuda_state(device), cudaStreamSynchronize(stream->cuda));
+    if (device->ops->synchronize(stream, &err) != FSDP_OK) /* watching: a peer may be gone */
+        cuda_keep(cuda_state(device), &err);
     device->ops->free(device, state->scratch, state->scratch_bytes);
     state->scratch_bytes = 0;
     if (device->ops->alloc(device, size_bytes, &memory, &err) != FSDP_OK) {
-        if (cuda_state(device)->broken.status == FSDP_OK)
-            cuda_state(device)->broken = err;
+        cuda_keep(cuda_state(device), &err);
         state->scratch = NULL;
         return NULL;
     }
@@ -225,11 +229,13 @@ static void embedding_backward(struct numerics *numerics, struct device_stream *
 
 enum { LOSS_BYTES = offsetof(struct cuda_results, sums) };
 
-/* Where a loss goes when the stream has passed. */
+/* Where a loss goes when the stream has passed. The row owns them: after a fault on the device nobody is called. */
 struct loss_target {
     const struct cuda_results *from;
     double *loss_sum;
     uint64_t *n_targets;
+    _Atomic bool busy; /* from its call until the stream has passed it, which a thread of the driver's says */
+    struct loss_target *next;
 };
 
 static void CUDART_CB add_loss(void *user)
@@ -238,7 +244,34 @@ static void CUDART_CB add_loss(void *user)
 
     *target->loss_sum += target->from->loss_sum;
     *target->n_targets += target->from->n_targets;
-    free(target);
+    atomic_store_explicit(&target->busy, false, memory_order_release);
+}
+
+/* One that nobody uses; NULL: out of memory. */
+static struct loss_target *take_loss(struct cuda_numerics *state)
+{
+    struct loss_target *target = state->losses;
+
+    while (target != NULL && atomic_load_explicit(&target->busy, memory_order_acquire))
+        target = target->next;
+    if (target != NULL)
+        return target;
+    target = calloc(1, sizeof *target);
+    if (target != NULL) {
+        target->next = state->losses;
+        state->losses = target;
+    }
+    return target;
+}
+
+static void free_losses(struct cuda_numerics *state)
+{
+    while (state->losses != NULL) {
+        struct loss_target *next = state->losses->next;
+
+        free(state->losses);
+        state->losses = next;
+    }
 }
 
 static void cross_entropy(struct numerics *numerics, struct device_stream *stream, const float *logits,
@@ -246,16 +279,18 @@ static void cross_entropy(struct numerics *numerics, struct device_stream *strea
                           double *loss_sum, uint64_t *n_targets)
 {
     struct cuda_numerics *state = cuda_numerics_of(numerics);
-    struct loss_target *target = malloc(sizeof *target);
+    struct loss_target *target = take_loss(state);
     const size_t size_bytes = kernel_cross_entropy_scratch(rows);
     void *scratch = scratch_of(numerics, stream, size_bytes);
 
     if (target == NULL || (scratch == NULL && size_bytes > 0)) {
-        free(target);
         NOTE(cudaErrorMemoryAllocation);
         return;
     }
-    *target = (struct loss_target){ state->on_host, loss_sum, n_targets };
+    target->from = state->on_host;
+    target->loss_sum = loss_sum;
+    target->n_targets = n_targets;
+    atomic_store_explicit(&target->busy, true, memory_order_relaxed);
     NOTE(cudaMemsetAsync(state->on_device, 0, LOSS_BYTES, stream->cuda));
     NOTE(kernel_cross_entropy(stream->cuda, logits, FSDP_F32, targets, dlogits, rows, vocab, scale,
                               &state->on_device->loss_sum, &state->on_device->n_targets, scratch));
@@ -360,8 +395,8 @@ static void sum_some(struct numerics *numerics, struct device_stream *stream, co
         NOTE(cudaMemcpyAsync(state->on_host->sums, state->on_device->sums, n_spans * sizeof *sums,
                              cudaMemcpyDeviceToHost, stream->cuda));
         done = state->device->ops->synchronize(stream, &err) == FSDP_OK;
-        if (!done && cuda_state(state->device)->broken.status == FSDP_OK)
-            cuda_state(state->device)->broken = err;
+        if (!done)
+            cuda_keep(cuda_state(state->device), &err);
     }
     for (size_t i = 0; i < n_spans; i++)
         sums[i] = done ? state->on_host->sums[i] : (double)NAN;

@@ -19,6 +19,8 @@ struct cuda_results {
 };
 _Static_assert(sizeof(struct cuda_results) <= CUDA_PLAN_RESULTS_BYTES, "plans say so");
 
+struct loss_target;
+
 struct cuda_numerics {
     struct device *device;
     cublasLtHandle_t lt;
@@ -33,6 +35,7 @@ struct cuda_numerics {
     /* For operations whose callers carve no scratch: grows at their first use, never in a step after the first. */
     void *scratch;
     size_t scratch_bytes;
+    struct loss_target *losses;    /* made as calls need them, freed with the row */
     struct kernel_update *updates; /* room for a list on its way to a launch; grows in the same way */
     size_t n_updates;
 };

@@ -10,6 +10,7 @@
 
 #include "shard_runtime/comm/device_collectives.h"
 #include "shard_runtime/cuda/ops.h"
+#include "shard_runtime/cuda/state.h"
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/numerics/numerics.h"
 
@@ -36,8 +37,15 @@ const struct plugin *fsdp_cuda_plugin(uint32_t version, char *why, size_t why_by
         return NULL;
     }
     error = cudaGetDeviceCount(&n_devices);
-    if (error != cudaSuccess || n_devices == 0) {
-        snprintf(why, why_bytes, "%s", error != cudaSuccess ? cudaGetErrorString(error) : "there is no GPU");
+    if (error != cudaSuccess) {
+        struct fsdp_err err = { 0 };
+
+        (void)cuda_status(NULL, error, "cudaGetDeviceCount", __FILE__, __LINE__, &err);
+        snprintf(why, why_bytes, "%s", err.message);
+        return NULL;
+    }
+    if (n_devices == 0) {
+        snprintf(why, why_bytes, "there is no GPU");
         return NULL;
     }
     return &table;

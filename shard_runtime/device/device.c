@@ -53,7 +53,8 @@ enum fsdp_status device_open(struct device *device, const struct device_config *
     if (status == FSDP_OK)
         return FSDP_OK;
     if (!automatic)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "device cuda: %s", refusal.message);
+        return fsdp_fail(err, status == FSDP_ERR_DEVICE ? status : FSDP_ERR_UNSUPPORTED, "device cuda: %s",
+                         refusal.message);
     if (status != FSDP_ERR_NOT_FOUND)
         fsdp_fail(config->refusal, status, "device auto takes the cpu: %s", refusal.message);
     return open_cpu(device, config, err);

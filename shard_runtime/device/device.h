@@ -34,6 +34,10 @@ struct device_cast {
 /** Is waiting in vain? Asked every few milliseconds while synchronize() waits; never blocks. */
 typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
 
+/*
+ * What fails after a device is open is FSDP_ERR_DEVICE, or FSDP_ERR_NOMEM where it has no memory. The first failure of a device is
+ * what synchronize() tells from then on.
+ */
 enum { DEVICE_ID_BYTES = 64 };
 
 struct device_ops {
@@ -134,6 +138,7 @@ struct device_config {
 /**
  * Open a device. *device is the caller's storage.
  *   FSDP_ERR_UNSUPPORTED  cuda was asked for, and there is no driver, no plug-in, or it refused
+ *   FSDP_ERR_DEVICE       cuda was asked for, is there, and a call failed
  *   FSDP_ERR_CONFIG       no such device
  */
 enum fsdp_status device_open(struct device *device, const struct device_config *config, struct fsdp_err *err);

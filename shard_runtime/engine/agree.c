@@ -62,7 +62,8 @@ enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, e
     struct fsdp_err theirs = { 0 };
     enum fsdp_status status;
 
-    if (own != FSDP_OK && model_is_broken(model))
+    /* Of a device that failed nothing more is to be had: this rank ends, and the others are told by that. */
+    if (own == FSDP_ERR_DEVICE || (own != FSDP_OK && model_is_broken(model)))
         return own;
     for (size_t i = 0; i < n; i++)
         all[1 + i] = sums[i];

@@ -94,6 +94,10 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
         parts[i] = (struct clip_part){ .comm = model->meshes[i].shards,
                                        .sum = measure_mesh(model, &model->meshes[i], norm_type) *
                                               (isinf(norm_type) ? scale : pow(scale, norm_type)) };
+    /* A device that failed gives sums that are no numbers: that is said, and not taken for a run that diverges. */
+    status = model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
+    if (status != FSDP_OK)
+        return status;
     status = clip_coefficient(parts, model->n_meshes, model->tensor, norm_type, max_norm, norm, &coefficient,
                               model->context->streams[PLAN_COMPUTE], err);
     if (status == FSDP_OK)

@@ -289,7 +289,7 @@ static enum fsdp_status share_id(const struct device_comms *comms, const struct 
 
     snprintf(key, sizeof key, "%s/%s", comms->collectives->name, host->name);
     if (host->rank == 0) {
-        status = comms->collectives->make_id(config->id, err);
+        status = comms->collectives->make_id(comms->device, config->id, err);
         return status == FSDP_OK && host->size > 1
                    ? link_put(comms->link, key, config->id, sizeof config->id, -1, err)
                    : status;

@@ -52,6 +52,9 @@ struct program {
     struct fsdp_batch *batches;   /* of each forward, where operations read it; until the last backward */
     int next_call, next_entry;    /* where it stands: 0 at the beginning */
     struct program_io io;
+    /* What a run adds to. Not the caller's own: after a run that failed a device may come to it late. */
+    double loss_sum;
+    uint64_t n_targets;
     void (*observe)(void *observer,
                     int entry); /* before each entry that takes part, and n_entries behind the last;
                                                     NULL: nobody looks */

@@ -154,7 +154,7 @@ static void run_loss(const struct runner *r, const struct plan_entry *e)
     if (targets != NULL)
         r->context->numerics.ops->cross_entropy(
             &r->context->numerics, stream_of(r, e), at(r, e->input[0]), targets, at(r, e->d_output),
-            nn_rows(logits), logits->features, r->in->scale, r->in->loss_sum, r->in->n_targets);
+            nn_rows(logits), logits->features, r->in->scale, &r->program->loss_sum, &r->program->n_targets);
 }
 
 /* --- groups
@@ -442,14 +442,16 @@ static enum fsdp_status run_entry_after_failure(const struct runner *r, const st
     return communicates(r, e) ? run_entry(r, e, err) : FSDP_OK;
 }
 
-/* The first failure of this rank that breaks no group is kept; FSDP_OK: the collectives go on. */
+/* The first failure of this rank that breaks no group is kept; FSDP_OK: the collectives go on. A device that failed has no part in
+ * them. */
 static enum fsdp_status keep_failure(struct runner *r, const struct plan_entry *e, enum fsdp_status status,
                                      struct fsdp_err *err)
 {
     bool before = false;
 
     fsdp_wrap(err, "%s of %s", plan_entry_name(e->kind), subject(r->program, e));
-    if ((communicates(r, e) && model_is_broken(r->model)) || leaves_peers_waiting(r, e))
+    if (status == FSDP_ERR_DEVICE || (communicates(r, e) && model_is_broken(r->model)) ||
+        leaves_peers_waiting(r, e))
         return status;
     if (atomic_compare_exchange_strong(&r->failed, &before, true)) {
         r->failure = *err;
@@ -572,8 +574,11 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     struct runner r = {
         .program = program, .model = model, .in = input, .context = context, .failed = input->fails
     };
-    enum fsdp_status status = run_entries(&r, err);
+    enum fsdp_status status;
 
+    program->loss_sum = input->loss_sum != NULL ? *input->loss_sum : 0;
+    program->n_targets = input->n_targets != NULL ? *input->n_targets : 0;
+    status = run_entries(&r, err);
     if (program->overlap != NULL) { /* also after a failure: it reads what is ours */
         struct fsdp_err beside = { 0 };
         const enum fsdp_status finished = overlap_finish(program->overlap, &beside);
@@ -585,6 +590,13 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
         model_break(model, status, err);
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)
         status = context->device.ops->synchronize(context->streams[s], err);
+    if (status == FSDP_OK && input->loss_sum != NULL)
+        *input->loss_sum = program->loss_sum;
+    if (status == FSDP_OK && input->n_targets != NULL)
+        *input->n_targets = program->n_targets;
+    /* What is queued still reads the batch, which is the caller's again. */
+    for (int s = 0; s < PLAN_N_STREAMS && status != FSDP_OK; s++)
+        (void)context->device.ops->synchronize(context->streams[s], NULL);
     device_pending_look(context->comms.pending);
     if (status == FSDP_OK && r.failed && !input->fails)
         status = fsdp_fail(err, r.failure.status, "%s", r.failure.message);

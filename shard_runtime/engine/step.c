@@ -247,7 +247,7 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
         input.micro = model->n_micro_done + run * n_backwards;
         input.fails = status != FSDP_OK; /* the others know nothing of it yet */
         now = program_run(program, model, &input, &own);
-        if (now != FSDP_OK && (status == FSDP_OK || model_is_broken(model)))
+        if (now != FSDP_OK && (status == FSDP_OK || (model_is_broken(model) && status != FSDP_ERR_DEVICE)))
             status = fsdp_fail(err, now, "%s", own.message);
         if (status != FSDP_OK && model_is_broken(model))
             break;

@@ -40,6 +40,8 @@ static int exit_status(enum fsdp_status status)
         return FSDP_EXIT_IO;
     case FSDP_ERR_PEER:
         return FSDP_EXIT_PEER;
+    case FSDP_ERR_DEVICE:
+        return FSDP_EXIT_DEVICE;
     case FSDP_ERR_ARG:
     case FSDP_STATUS_COUNT:
         break;

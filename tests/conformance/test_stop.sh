@@ -12,6 +12,8 @@ at_exit() {
   [ -z "${fuse:-}" ] || { kill "$fuse"; wait "$fuse"; umount -l "$WORK/hang"; } 2> /dev/null
   :
 }
+# none_left RANK...: their processes are gone
+none_left() { local rank; for rank in "$@"; do ! kill -0 "$(awk -v rank="$rank" '$1 == rank { print $2 }' "$WORK/pids")" 2> /dev/null || return 1; done; }
 lines_in() { [ "$(grep -c . "$2" 2> /dev/null)" -ge "$1" ]; }
 last() { tail -n 1 "$WORK/err"; }
 # start N OPTIONS... -- PROGRAM...: in the background with default signals, once N workers have said that they are there.
@@ -96,6 +98,29 @@ for lost in 1 0; do
   within "node $lost is lost: workers of the other have the grace" 1 25
   check "node $lost is lost: nothing is left" wait_until 10 none_alive "$mark"
 done
+
+# The same with workers that are as a process inside a call of its driver's is: one that spins, one asleep where no signal but KILL wakes
+# it; both deaf to TERM. The link is lost by silence, as all of the other node stands still: KILL comes once the grace is over.
+port=$((port + 1))
+rm -f "$WORK/pids"
+for node in 0 1; do
+  "$FSDPRUN" --nnodes 2 --node-rank $node --nproc-per-node 2 --insecure --rdzv-endpoint 127.0.0.1:$port --shutdown-timeout 2 --no-python "$toy" ignore=15 "$here" rank=0 hang rank=1 hang rank=2 spin vfork > "$WORK/node$node" 2>&1 < /dev/null &
+  pids[node]=$!
+done
+in_state() { [ "$(awk '/^State/ { print $2 }' "/proc/$(awk -v rank="$1" '$1 == rank { print $2 }' "$WORK/pids")/status")" = "$2" ]; }
+wait_until 60 lines_in 4 "$WORK/pids" || not_ok "two nodes form a world" "$(cat "$WORK/node0" "$WORK/node1")"
+check "a worker spins" wait_until 20 in_state 2 R
+check "one sleeps in the kernel" wait_until 20 in_state 3 D
+agent=$(pgrep -P "${pids[0]}")
+began=$SECONDS
+kill -STOP "$agent"
+wait "${pids[1]}"; rc=$? took=$((SECONDS - began))
+cp "$WORK/node1" "$WORK/err"
+check_eq "the coordinator is silent: 76 on the other" 76 "$rc"
+within "the coordinator is silent: its workers have the grace" 1 60
+check "and are gone by KILL, whatever they are in" none_left 2 3
+kill -CONT "$agent"; kill -KILL "${pids[0]}"; wait "${pids[0]}" 2> /dev/null
+check "nothing is left" wait_until 10 none_alive "$mark"
 
 # A node comes to a world of 1:2: those who were there are stopped for the new generation, with the grace.
 port=$((port + 1))

@@ -757,7 +757,7 @@ static void check_collectives(const struct device_collectives *collectives)
     char words[100];
 
     by = collectives;
-    if (by->make_id(config.id, &err) != FSDP_OK) {
+    if (by->make_id(&device, config.id, &err) != FSDP_OK) {
         printf("skip - cuda row: collectives of a group of one: %s\n", err.message);
         fsdp_err_clear(&err);
         return;

@@ -10,6 +10,7 @@
  *   ignore=N      ignore signal N                     catch=N:FILE on signal N append its rank to FILE
  *   onterm=N      on TERM exit with N                 sleep=S      for so long, in seconds
  *   hang          for ever                            stop         SIGSTOP to itself
+ *   spin          for ever, never asleep              vfork        asleep in the kernel (state D), for ever
  *   child         leave a child running               daemon       leave a grandchild in a session of its own
  *   orphans=N     N daemons, each with a child        fork         a child that forks children for ever, one a ms
  *   read          copy a line of stdin to stdout
@@ -194,6 +195,13 @@ static void do_simple(const char *action)
     } else if (strcmp(action, "hang") == 0) {
         for (;;)
             pause();
+    } else if (strcmp(action, "spin") == 0) {
+        for (volatile unsigned n = 0;;)
+            n++;
+    } else if (strcmp(action, "vfork") == 0) {
+        if (vfork() == 0) /* its parent sleeps until it is gone */
+            for (;;)
+                pause();
     } else if (strcmp(action, "stop") == 0) {
         raise(SIGSTOP);
     } else if (strcmp(action, "child") == 0) {

@@ -1,4 +1,4 @@
-# What goes wrong inside NCCL, over the stand-in (tests/emulation/cuda/nccl_standin.c): a rank that is killed while all are in a collective, a
+# What goes wrong inside NCCL, over the stand-in (tests/emulation/cuda/nccl): a rank that is killed while all are in a collective, a
 # collective that never ends, a communicator that never opens.
 . tests/support/harness.sh
 export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl

@@ -90,9 +90,10 @@ struct fsdp_loss {
  * micro-steps replace what an earlier step left. *loss is the same on every rank. In a model of several `forwards`
  * each of these is a batch: n_micro is a multiple of them.
  *   FSDP_ERR_ARG   a token or target out of range (named), or n_micro > 1 in a model that does not accumulate
- *   FSDP_ERR_PEER  another rank is gone
+ *   FSDP_ERR_PEER  another rank is gone, or its GPU failed
+ *   FSDP_ERR_DEVICE  a call of this rank's GPU failed
  *   any            another rank failed alone, and said that; see fsdp_module_reset_iteration()
- * After an error the gradients are undefined, and with FSDP_ERR_PEER the context is broken for good.
+ * After an error the gradients are undefined, and with FSDP_ERR_PEER or FSDP_ERR_DEVICE the context is broken for good.
  */
 FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
                                                       const struct fsdp_batch *micro, size_t n_micro,
@@ -136,7 +137,7 @@ FSDP_API enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, doubl
 /**
  * After an error in the middle of a step that broke no rank: wait for what is still queued and drop gradients and
  * clipping factor, so that the next step begins as if the failed one had not been. Every rank calls it; a context
- * broken by FSDP_ERR_PEER stays broken.
+ * broken by FSDP_ERR_PEER or FSDP_ERR_DEVICE stays broken.
  *
  * A rank that fails alone (a hook that finds no memory) takes part in the collectives of its step to the end, and computes
  * nothing; behind the last one every other rank's call ends with its status and "rank R: " before its words, and all of them

@@ -22,6 +22,7 @@ enum fsdp_status {
     FSDP_ERR_UNSUPPORTED, /* a feature this build or machine does not have */
     FSDP_ERR_PEER,        /* another rank, node or the agent died or broke its connection */
     FSDP_ERR_BUSY,        /* held by another live job */
+    FSDP_ERR_DEVICE, /* a GPU, its driver or a library of its failed in what it should do: a new process may do better */
     FSDP_STATUS_COUNT
 };
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/bf16.h"
+#include "tests/emulation/cuda/faults.h"
 #include "tests/emulation/cuda/runtime.h"
 
 enum { WORKSPACE_BYTES = 256 };
@@ -49,10 +50,11 @@ struct work {
 
 const char *cublasLtGetStatusString(cublasStatus_t status)
 {
-    return status == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
-           : status == CUBLAS_STATUS_ALLOC_FAILED  ? "CUBLAS_STATUS_ALLOC_FAILED"
-           : status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
-                                                   : "CUBLAS_STATUS_NOT_SUPPORTED";
+    return status == CUBLAS_STATUS_SUCCESS            ? "CUBLAS_STATUS_SUCCESS"
+           : status == CUBLAS_STATUS_ALLOC_FAILED     ? "CUBLAS_STATUS_ALLOC_FAILED"
+           : status == CUBLAS_STATUS_INVALID_VALUE    ? "CUBLAS_STATUS_INVALID_VALUE"
+           : status == CUBLAS_STATUS_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED"
+                                                      : "CUBLAS_STATUS_NOT_SUPPORTED";
 }
 
 size_t cublasLtGetVersion(void)
@@ -66,20 +68,30 @@ static cublasStatus_t make(void **out, size_t size_bytes)
     return *out != NULL ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
 
+/* One that is told to fail has freed all the same. */
+static cublasStatus_t freed(const char *call)
+{
+    return emulated_host_call(call) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
+    if (emulated_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     return make((void **)out, 1);
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
     free(handle);
-    return CUBLAS_STATUS_SUCCESS;
+    return freed(__func__);
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows,
                                           uint64_t cols, int64_t ld)
 {
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     if (rows == 0 || cols == 0 || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (make((void **)out, sizeof **out) != CUBLAS_STATUS_SUCCESS)
@@ -91,7 +103,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
     free(layout);
-    return CUBLAS_STATUS_SUCCESS;
+    return freed(__func__);
 }
 
 static cublasStatus_t take(void *to, size_t wanted, const void *value, size_t size_bytes)
@@ -106,6 +118,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t which, const void *value,
                                                 size_t size_bytes)
 {
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     return which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT
                ? take(&layout->batches, sizeof layout->batches, value, size_bytes)
                : take(&layout->stride, sizeof layout->stride, value, size_bytes);
@@ -114,6 +128,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     (void)compute;
     if (scale != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -126,13 +142,15 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product)
 {
     free(product);
-    return CUBLAS_STATUS_SUCCESS;
+    return freed(__func__);
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               cublasLtMatmulDescAttributes_t which, const void *value,
                                               size_t size_bytes)
 {
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     switch (which) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
         return take(&product->op_a, sizeof product->op_a, value, size_bytes);
@@ -154,19 +172,23 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     return make((void **)out, sizeof **out);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
     free(preference);
-    return CUBLAS_STATUS_SUCCESS;
+    return freed(__func__);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t which,
                                                     const void *value, size_t size_bytes)
 {
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
         return take(&preference->reductions, sizeof preference->reductions, value, size_bytes);
     if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
@@ -240,6 +262,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *n_found)
 {
+    if (emulated_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     (void)handle, (void)c;
     *n_found = 0;
     if (wanted < 1 || !fits(product, a, b, d))
@@ -341,6 +365,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream)
 {
+    if (emulated_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     struct work work = { .product = *product,
                          .a_layout = *a_layout,
                          .b_layout = *b_layout,

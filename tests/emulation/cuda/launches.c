@@ -1,7 +1,9 @@
 /* Kernels of the emulated plug-in wait for their turn in the runtime's queues. */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "tests/emulation/cuda/faults.h"
 #include "tests/emulation/cuda/runtime.h"
 #include "tests/emulation/emulate.h"
 
@@ -20,15 +22,29 @@ static bool run_launch(void *closure)
     return true;
 }
 
+/* Each kernel's launches are calls of a name of their own. */
+static cudaError_t told_by(const char *kernel)
+{
+    const char *plain = kernel + (kernel[0] == '(');
+    char name[96];
+
+    snprintf(name, sizeof name, "cudaLaunchKernel:%.*s", (int)strcspn(plain, "<()"), plain);
+    return emulated_call(name);
+}
+
 static int queue(const char *kernel, struct CUstream_st *stream, int (*launch)(const void *call),
                  const void *call, size_t size_bytes)
 {
     struct launch kept;
+    cudaError_t told;
 
     if (size_bytes > sizeof kept.call)
         return cudaErrorInvalidValue;
     kept.launch = launch;
     memcpy(kept.call, call, size_bytes);
+    told = told_by(kernel);
+    if (told != cudaSuccess)
+        return told;
     emulated_tally(kernel);
     return emulated_queue(stream, run_launch, &kept, offsetof(struct launch, call) + size_bytes);
 }

@@ -33,6 +33,10 @@ cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const voi
 void emulated_tally(const char *what);
 uint64_t emulated_tally_of(const char *what);
 
+/** cudaMalloc() and cudaFree() that are no calls of the caller's. */
+cudaError_t emulated_alloc(void **out, size_t size_bytes);
+cudaError_t emulated_free(void *memory);
+
 /** Is it the device's memory? */
 bool emulated_is_device(const void *memory);
 

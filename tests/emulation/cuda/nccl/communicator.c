@@ -1,0 +1,204 @@
+/* Communicators, the log of calls, and the words of errors. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/emulation/cuda/nccl/standin.h"
+
+enum { LAZY_POLLS = 3 };
+
+static const char *when(char text[40])
+{
+    struct timespec now;
+
+    text[0] = '\0';
+    if (getenv("NCCL_STANDIN_CLOCK") != NULL && clock_gettime(CLOCK_REALTIME, &now) == 0)
+        snprintf(text, 40, " at %lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
+    return text;
+}
+
+void standin_record(const struct nccl_communicator *comm, const char *call, const char *rest)
+{
+    const char *log = getenv("NCCL_STANDIN_LOG");
+    char path[PATH_BYTES], line[512], clock[40];
+    int fd, n;
+
+    if (log == NULL)
+        return;
+    snprintf(path, sizeof path, "%s.%d", log, comm->rank);
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    n = snprintf(line, sizeof line, "%s%s%s%s\n", call, rest[0] != '\0' ? " " : "", rest, when(clock));
+    if (fd < 0 || write(fd, line, (size_t)n) != n)
+        abort();
+    (void)close(fd);
+}
+
+void standin_let_go(struct nccl_communicator *comm)
+{
+    if (--comm->n_users == 0)
+        free(comm);
+}
+
+enum nccl_result standin_told(const char *call)
+{
+    return emulated_call(call) == cudaSuccess ? NCCL_SUCCESS : NCCL_UNHANDLED_CUDA_ERROR;
+}
+
+static bool is_lazy(void)
+{
+    return getenv("NCCL_STANDIN_LAZY") != NULL;
+}
+
+enum nccl_result standin_answer(struct nccl_communicator *comm)
+{
+    if (!is_lazy())
+        return NCCL_SUCCESS;
+    comm->in_progress = LAZY_POLLS;
+    return NCCL_IN_PROGRESS;
+}
+
+EXPORT enum nccl_result ncclGetVersion(int *version);
+EXPORT enum nccl_result ncclGetUniqueId(nccl_id *id);
+EXPORT enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id,
+                                               int rank, struct nccl_config *config);
+EXPORT enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result);
+EXPORT enum nccl_result ncclCommFinalize(struct nccl_communicator *comm);
+EXPORT enum nccl_result ncclCommDestroy(struct nccl_communicator *comm);
+EXPORT enum nccl_result ncclCommAbort(struct nccl_communicator *comm);
+EXPORT const char *ncclGetErrorString(enum nccl_result result);
+EXPORT const char *ncclGetLastError(struct nccl_communicator *comm);
+
+enum nccl_result ncclGetVersion(int *version)
+{
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return NCCL_UNHANDLED_CUDA_ERROR;
+#ifdef NCCL_STANDIN_OLD
+    *version = 21800;
+#else
+    *version = 22800;
+#endif
+    return NCCL_SUCCESS;
+}
+
+enum nccl_result ncclGetUniqueId(nccl_id *id)
+{
+    static unsigned n_made;
+
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return NCCL_UNHANDLED_CUDA_ERROR;
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "nccl-%d-%u", (int)getpid(), n_made++);
+    return NCCL_SUCCESS;
+}
+
+/* What of its environment is NCCL's own: whoever opens it is to leave that alone. */
+static void record_environment(const struct nccl_communicator *comm)
+{
+    for (char **variable = environ; *variable != NULL; variable++)
+        if (strncmp(*variable, "NCCL_", 5) == 0 && strncmp(*variable, "NCCL_STANDIN_", 13) != 0)
+            standin_record(comm, "environment", *variable);
+}
+
+enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ranks, nccl_id id, int rank,
+                                        struct nccl_config *config)
+{
+    static int n_opened;
+    const char *folder = getenv("NCCL_STANDIN_DIR");
+    const struct head none = { 0 };
+    struct nccl_communicator *comm;
+    char words[64];
+
+    *out = NULL;
+    TOLD();
+    if (folder == NULL || config->blocking != 0 || config->magic != 0xcafebeef || n_ranks > MAX_RANKS)
+        return NCCL_INVALID_ARGUMENT;
+    comm = calloc(1, sizeof *comm);
+    if (comm == NULL)
+        return NCCL_SYSTEM_ERROR;
+    comm->rank = rank;
+    comm->size = n_ranks;
+    comm->own = n_opened++;
+    comm->n_users = 1;
+    snprintf(comm->prefix, sizeof comm->prefix, "%s/%.100s", folder, id.internal);
+    snprintf(words, sizeof words, "%d of %d", rank, n_ranks);
+    standin_record(comm, "CommInitRankConfig", words);
+    record_environment(comm);
+    standin_publish(comm, 0, &none, NULL, 0);
+    *out = comm;
+    return NCCL_IN_PROGRESS;
+}
+
+static bool all_joined(const struct nccl_communicator *comm)
+{
+    for (int r = 0; r < comm->size; r++)
+        if (!standin_is_there(comm, 0, r))
+            return false;
+    return true;
+}
+
+enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result)
+{
+    TOLD();
+    if (!comm->ready)
+        comm->ready = getenv("NCCL_STANDIN_NEVER") == NULL && all_joined(comm);
+    *result = !comm->ready ? NCCL_IN_PROGRESS : comm->failed;
+    if (comm->ready && comm->in_progress > 0) {
+        comm->in_progress--;
+        *result = NCCL_IN_PROGRESS;
+    }
+    return NCCL_SUCCESS;
+}
+
+enum nccl_result ncclCommFinalize(struct nccl_communicator *comm)
+{
+    TOLD();
+    standin_record(comm, "CommFinalize", "");
+    return standin_answer(comm);
+}
+
+/* What was made of a communicator that ends in good order, and never given back. */
+static void record_left(const struct nccl_communicator *comm)
+{
+    char words[64];
+    int n_ops = 0;
+
+    for (int i = 0; i < MAX_OWN_OPS; i++)
+        n_ops += comm->op_used[i];
+    snprintf(words, sizeof words, "%d operations %d registrations", n_ops, comm->n_registered);
+    if (n_ops + comm->n_registered > 0)
+        standin_record(comm, "left", words);
+}
+
+enum nccl_result ncclCommDestroy(struct nccl_communicator *comm)
+{
+    const enum nccl_result told = standin_told(__func__);
+
+    standin_record(comm, "CommDestroy", "");
+    record_left(comm);
+    standin_let_go(comm);
+    return told;
+}
+
+enum nccl_result ncclCommAbort(struct nccl_communicator *comm)
+{
+    const enum nccl_result told = standin_told(__func__);
+
+    standin_record(comm, "CommAbort", "");
+    comm->aborted = true;
+    standin_let_go(comm);
+    return told;
+}
+
+const char *ncclGetErrorString(enum nccl_result result)
+{
+    return result == NCCL_REMOTE_ERROR    ? "remote process exited or there was a network error"
+           : result == NCCL_INVALID_USAGE ? "invalid usage"
+                                          : "unhandled error";
+}
+
+const char *ncclGetLastError(struct nccl_communicator *comm)
+{
+    return comm->failed != NCCL_SUCCESS ? "as it was told to" : "";
+}
