@@ -54,11 +54,16 @@ void cuda_attention_close(struct cuda_numerics *state)
 
 void cuda_attention_describe(const struct cuda_numerics *state, char *buffer, size_t size)
 {
+    const size_t version = cudnn_row_serves(state->cudnn);
+    const bool is_ours = state->without_cudnn[0] != '\0';
+
     buffer[0] = '\0';
-    if (state->without_cudnn[0] != '\0')
+    if (version != 0 && is_ours)
+        snprintf(buffer, size, ", attention cuDNN %zu, some ours (%s)", version, state->without_cudnn);
+    else if (version != 0)
+        snprintf(buffer, size, ", attention cuDNN %zu", version);
+    else if (is_ours)
         snprintf(buffer, size, ", attention ours (%s)", state->without_cudnn);
-    else if (state->cudnn != NULL)
-        snprintf(buffer, size, ", attention cuDNN %zu", cudnn_row_version(state->cudnn));
 }
 
 /* --- the slots -------------------------------------------------------------------------------------------- */

@@ -64,9 +64,9 @@ void cudnn_row_close(struct cudnn_row *row)
     free(row);
 }
 
-size_t cudnn_row_version(const struct cudnn_row *row)
+size_t cudnn_row_serves(const struct cudnn_row *row)
 {
-    return row->api->GetVersion();
+    return row != NULL && row->pairs != NULL ? row->api->GetVersion() : 0;
 }
 
 /* --- pairs ------------------------------------------------------------------------------------------------ */

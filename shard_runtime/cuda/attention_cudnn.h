@@ -16,8 +16,8 @@ struct cudnn_pair; /* plans of forward and backward; the row's */
 enum fsdp_status cudnn_row_open(struct cudnn_row **out, struct fsdp_err *err);
 /** Pairs and all. NULL is nothing. */
 void cudnn_row_close(struct cudnn_row *row);
-/** 91900 for 9.19.0 */
-size_t cudnn_row_version(const struct cudnn_row *row);
+/** 91900 for 9.19.0; 0: nothing was asked of it that it took, or the row is NULL. */
+size_t cudnn_row_serves(const struct cudnn_row *row);
 
 /** FSDP_ERR_UNSUPPORTED, with the reason: cuda_cudnn_refuses() it, or no engine takes it within what is planned. */
 enum fsdp_status cudnn_row_pair(struct cudnn_row *row, const struct fused_attention_desc *desc,

@@ -381,6 +381,12 @@ static void check_engines(void)
     numerics_describe(&cuda, words, sizeof words);
     check("and ours where it was not", against_reference(&p) <= allowed && standin.runs() == before, "wrong");
     check("which is told", strstr(words, "attention ours (forward: an engine wants") != NULL, words);
+    standin.refuse(0, 0);
+    p.desc.scale *= 2;
+    require(run_on_device(&cuda, &p, &err), &err);
+    numerics_describe(&cuda, words, sizeof words);
+    check("and that some is cuDNN's, where it is",
+          strstr(words, "attention cuDNN 91900, some ours (") != NULL, words);
     numerics_close(&cuda);
     standin.refuse(0, 0);
     check("nothing is left of any", standin.live() == 0, "something is");

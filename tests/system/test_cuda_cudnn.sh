@@ -39,6 +39,9 @@ check_eq "to the digit" 0 "$(how_many_differ 0 ours-f32 auto-f32)"
 like_ours "dropout is ours" drop --set model.dropout=0.1 "${bf16[@]}"
 check_match "with its reason" 'attention ours \(its dropout is not ours\)' "$(says auto-drop)"
 
+FSDP_CUDA_ATTENTION=cudnn check "fewer than 64 positions store their matrix: nothing is asked of it" train short cuda 1 --set model.seq=32 "${bf16[@]}"
+check_eq "and nothing said" "" "$(says short | grep -o attention)"
+
 # What cannot be had: an error where it was asked for by name, else ours.
 FSDP_CUDA_ATTENTION=cudnn train refused cuda 1
 check_match "asked for in float32" 'FSDP_CUDA_ATTENTION=cudnn: only bfloat16 is asked of it' "$(cat refused.out)"
