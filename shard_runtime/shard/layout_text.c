@@ -1,10 +1,10 @@
 #include "shard_runtime/shard/layout_text.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <fsdp/dtype.h>
 
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/shard/layout.h"
 
 static void put_shape(FILE *out, const struct fsdp_parameter *p)
@@ -67,15 +67,10 @@ static void put_param(FILE *out, const struct plan *plan, const struct plan_grou
     fputc('\n', out);
 }
 
-char *layout_text(const struct plan *plan)
+static void put_layout(FILE *out, const void *subject)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    bool failed;
+    const struct plan *plan = subject;
 
-    if (out == NULL)
-        return NULL;
     fprintf(out,
             "# layout: %d parameters in %d groups, by their unit. own: first+count of rank 0; rows: of each "
             "rank, "
@@ -84,10 +79,9 @@ char *layout_text(const struct plan *plan)
     for (int g = 0; g < plan->n_groups; g++)
         for (int i = 0; i < plan->groups[g].n_params; i++)
             put_param(out, plan, &plan->groups[g], &plan->params[plan->groups[g].params[i]]);
-    failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed) {
-        free(text);
-        return NULL;
-    }
-    return text;
+}
+
+char *layout_text(const struct plan *plan)
+{
+    return text_of(put_layout, plan);
 }
