@@ -1,5 +1,6 @@
 #include "shard_runtime/engine/model.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,7 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
                                   .prefetch = 1,
                                   .keeps_cheap = model->options.recompute == FSDP_RECOMPUTE_NOTHING,
                                   .host_apart = device_is_separate(&model->context->device),
+                                  .holds_gradients = training && model->options.batch > 0,
                                   .chunk_rows = layout_chunk };
 }
 
@@ -134,6 +136,7 @@ static enum fsdp_status alloc_rows(struct fsdp_context *context, enum shard_plac
     return status;
 }
 
+/* Gradients that are on the device are in the arena of training, which comes later. */
 static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place place, bool trains,
                                     struct fsdp_err *err)
 {
@@ -144,7 +147,7 @@ static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place p
         status = place_open_host(model->context, err);
     if (status == FSDP_OK)
         status = alloc_rows(model->context, place, memory->parameter_bytes, &memory->parameters, err);
-    if (status == FSDP_OK && trains)
+    if (status == FSDP_OK && trains && place != PLACE_DEVICE)
         status = alloc_rows(model->context, place, memory->gradient_bytes, &memory->gradients, err);
     if (status != FSDP_OK)
         fsdp_wrap(err, "%zu bytes for this rank's shards", memory->parameter_bytes);
@@ -154,7 +157,7 @@ static enum fsdp_status alloc_place(struct fsdp_model *model, enum shard_place p
 static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *err)
 {
     const bool trains = model->options.batch > 0;
-    size_t offset[N_PLACES] = { 0 }, grad_offset[N_PLACES] = { 0 };
+    size_t offset[N_PLACES] = { 0 };
     enum fsdp_status status;
 
     model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
@@ -173,12 +176,37 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
             .layout = &model->layout,
             .index = g,
             .shards = memory->parameters + offset[p],
-            .grads = trains ? memory->gradients + grad_offset[p] : NULL,
         };
         offset[p] += aligned(model->layout.groups[g].row_elems);
-        grad_offset[p] += aligned(model->layout.groups[g].grad_row_elems);
     }
     return FSDP_OK;
+}
+
+void model_place_gradients(struct fsdp_model *model)
+{
+    const struct program *training = &model->training;
+    struct model_memory *device = &model->memory[PLACE_DEVICE];
+    size_t offset[N_PLACES] = { 0 };
+
+    assert(training->plan.gradient_bytes == device->gradient_bytes);
+    if (device->gradient_bytes > 0) {
+        device->gradients = (float *)(void *)training->arena;
+        place_fill_zero(model->context, PLACE_DEVICE, device->gradients, device->gradient_bytes);
+    }
+    for (int g = 0; g < model->layout.n_groups; g++) {
+        const enum shard_place p = model_place(model, g);
+
+        model->groups[g].grads = model->memory[p].gradients + offset[p];
+        offset[p] += aligned(model->layout.groups[g].grad_row_elems);
+    }
+}
+
+void model_lose_gradients(struct fsdp_model *model)
+{
+    model->memory[PLACE_DEVICE].gradients = NULL;
+    for (int g = 0; g < model->layout.n_groups; g++)
+        if (model_place(model, g) == PLACE_DEVICE)
+            model->groups[g].grads = NULL;
 }
 
 /* The layout is there. */
@@ -229,6 +257,8 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         status = unshard_create(model, err);
     if (status == FSDP_OK && options->batch > 0)
         status = program_create(&model->training, model, options->batch, true, options->seq, err);
+    if (status == FSDP_OK && options->batch > 0)
+        model_place_gradients(model);
     if (status == FSDP_OK)
         status = model_initialise(model, err);
     if (status != FSDP_OK) {
@@ -251,7 +281,8 @@ void fsdp_model_destroy(struct fsdp_model *model)
         struct model_memory *memory = &model->memory[p];
 
         place_free(model->context, (enum shard_place)p, memory->parameters, memory->parameter_bytes);
-        place_free(model->context, (enum shard_place)p, memory->gradients, memory->gradient_bytes);
+        if (p != PLACE_DEVICE)
+            place_free(model->context, (enum shard_place)p, memory->gradients, memory->gradient_bytes);
     }
     free(model->groups);
     model_close_comms(model);
@@ -267,6 +298,8 @@ double model_gradient_scale(const struct fsdp_model *model, int group)
 
 enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err)
 {
+    if (model->options.batch > 0 && model->training.context == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the last step could not be planned: there are no gradients");
     return model->n_micro_done == 0 && model->training.next_call == 0
                ? FSDP_OK
                : fsdp_fail(err, FSDP_ERR_ARG,
@@ -297,7 +330,8 @@ void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memor
         .reduce = plan->class_bytes[PLAN_REDUCED],
         .activations = plan->class_bytes[PLAN_ACTIVATIONS],
         .scratch = plan->class_bytes[PLAN_SCRATCH],
-        .arena = plan->arena_bytes,
+        .arena = plan->arena_bytes - plan->gradient_bytes,
+        .evaluation = model->evaluation.plan.arena_bytes,
     };
 }
 

@@ -63,7 +63,8 @@ struct program {
 
 /** The shards of those groups that have them in one place, one group's after the other's. */
 struct model_memory {
-    float *parameters, *gradients; /* gradients NULL without training */
+    float *parameters,
+        *gradients; /* gradients NULL without training; on the device the beginning of its arena */
     size_t parameter_bytes, gradient_bytes;
     size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
 };
@@ -92,9 +93,10 @@ struct fsdp_model {
     bool spoiled;      /* by some rank, and it failed */
     bool hooks_talk;   /* hooks on reduced gradients were seen to call collectives of their own */
     uint64_t n_steps_begun; /* those that failed included */
-    size_t n_micro_done;   /* of a step whose last call is yet to come */
-    uint64_t step_targets; /* and their targets */
-    int64_t loaded_step;   /* the checkpoint it was loaded from, or -1 */
+    bool has_gradients;     /* of a step that is whole, until the next one begins */
+    size_t n_micro_done;    /* of a step whose last call is yet to come */
+    uint64_t step_targets;  /* and their targets */
+    int64_t loaded_step;    /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
     size_t eval_batch, eval_seq; /* of the second; 0: there is none */
     struct policies planned;     /* what the two follow */
@@ -144,6 +146,12 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
 int program_calls(const struct program *program);
 /** Back to its beginning. */
 void program_rewind(struct program *program);
+
+/** The arena of training is there, which begins with the gradient shards of the device (plan/gradients.c): they are zero, and the
+ * groups know where they are. */
+void model_place_gradients(struct fsdp_model *model);
+/** It is about to go. */
+void model_lose_gradients(struct fsdp_model *model);
 
 /** Where the shards of a group of the layout are. */
 enum shard_place model_place(const struct fsdp_model *model, int group);

@@ -137,7 +137,6 @@ static enum fsdp_status add_tensor(struct fsdp_optimizer *optimizer, int param, 
     struct optim_tensor *tensor = &optimizer->tensors[i];
 
     tensor->param = model_shard(model, FSDP_VALUE, param, &tensor->n_elems);
-    tensor->grad = model_shard(model, FSDP_GRADIENT, param, &tensor->n_elems);
     tensor->n_dims = parameter->n_dims;
     optimizer->params[i] = param;
     optimizer->of[i] = options_of(&optimizer->options, parameter->name);
@@ -227,15 +226,16 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     free(optimizer);
 }
 
-/* `rows` are those of tensor i, or some of them. */
+/* `rows` are those of tensor i, or some of them, from element `first` on. Gradients are where the plan of the step has them. */
 static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, int i,
-                                        const struct optim_tensor *rows)
+                                        const struct optim_tensor *rows, size_t first)
 {
     const struct fsdp_optimizer_options *options = &optimizer->of[i];
+    size_t n_elems;
 
     return (struct numerics_update){
         .param = rows->param,
-        .grad = rows->grad,
+        .grad = model_shard(optimizer->model, FSDP_GRADIENT, optimizer->params[i], &n_elems) + first,
         .state = { rows->state[0], rows->state[1] },
         .n_elems = rows->n_elems,
         .lr = fsdp_schedule_lr(options, optimizer->step + 1),
@@ -278,11 +278,10 @@ static enum fsdp_status update_part(void *user, int i, size_t first, size_t n_el
     struct numerics_update rows;
 
     part.param += first;
-    part.grad += first;
     part.n_elems = n_elems;
     for (int s = 0; s < optimizer->n_states; s++)
         part.state[s] = state[s];
-    rows = update_of(optimizer, i, &part);
+    rows = update_of(optimizer, i, &part, first);
     update(optimizer, place_of(optimizer, i), &rows, n_elems > 0);
     context_alive(context);
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE],
@@ -297,7 +296,7 @@ static void update_place(struct fsdp_optimizer *optimizer, enum shard_place plac
 
     for (int i = 0; i < optimizer->n_tensors; i++)
         if (is_selected(selection, i) && place_of(optimizer, i) == place && optimizer->tensors[i].n_elems > 0)
-            optimizer->updates[n_updates++] = update_of(optimizer, i, &optimizer->tensors[i]);
+            optimizer->updates[n_updates++] = update_of(optimizer, i, &optimizer->tensors[i], 0);
     for (size_t done = 0; done < n_updates; done += n) {
         n = place == PLACE_DEVICE ? n_updates : 1;
         update(optimizer, place, optimizer->updates + done, n);

@@ -242,6 +242,10 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
                              ? "the model was made for evaluation only: it has no gradients"
                              : "\"%s\" is frozen or not used: it has no gradient",
                          name);
+    if (which == FSDP_GRADIENT && model->training.next_call > 0 &&
+        model->training.next_call <= model->training.plan.n_forwards)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "a forward is waiting for its backward, which makes \"%s\"'s gradient", name);
     W = model_cut(model, index, &rank);
     n_parts = model->layout.params[index].parameter->split.n_parts;
     part_elems = model->layout.params[index].chunk_elems * (size_t)W;

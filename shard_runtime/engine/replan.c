@@ -4,6 +4,9 @@
  *
  * Each rank does this alone, before the ranks agree on what comes: whether one could not is among what they agree on.
  */
+#include <stdlib.h>
+
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 
@@ -65,6 +68,53 @@ static enum fsdp_status make_program(struct program *program, struct fsdp_model 
     return status;
 }
 
+/* The gradients of the last step, which nothing in a step needs to outlive its plan: but an evaluation may come between them and the
+ * optimizer. In host memory; *kept NULL where there are none. */
+static enum fsdp_status keep_gradients(struct fsdp_model *model, char **kept, struct fsdp_err *err)
+{
+    const struct model_memory *device = &model->memory[PLACE_DEVICE];
+
+    *kept = NULL;
+    if (!model->has_gradients || device->gradients == NULL)
+        return FSDP_OK;
+    *kept = alloc_array(device->gradient_bytes, 1);
+    if (*kept == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes for the gradients meanwhile: out of memory",
+                         device->gradient_bytes);
+    place_read(model->context, PLACE_DEVICE, *kept, device->gradients, device->gradient_bytes);
+    return model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
+}
+
+static enum fsdp_status give_back_gradients(struct fsdp_model *model, const char *kept, struct fsdp_err *err)
+{
+    const struct model_memory *device = &model->memory[PLACE_DEVICE];
+
+    model_place_gradients(model);
+    if (kept == NULL)
+        return FSDP_OK;
+    place_write(model->context, PLACE_DEVICE, device->gradients, kept, device->gradient_bytes);
+    return model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
+}
+
+static enum fsdp_status make_training(struct fsdp_model *model, struct fsdp_err *err)
+{
+    const struct fsdp_model_options *options = &model->options;
+    enum fsdp_status status;
+    char *kept;
+
+    if (options->batch == 0)
+        return FSDP_OK;
+    status = keep_gradients(model, &kept, err);
+    if (status == FSDP_OK) {
+        model_lose_gradients(model);
+        status = make_program(&model->training, model, options->batch, options->seq, true, err);
+    }
+    if (status == FSDP_OK)
+        status = give_back_gradients(model, kept, err);
+    free(kept);
+    return status;
+}
+
 static enum fsdp_status replan(struct fsdp_model *model, const struct policies *now, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -72,7 +122,7 @@ static enum fsdp_status replan(struct fsdp_model *model, const struct policies *
     unshard_drop_all(model);
     status = make_layout(model, err);
     if (status == FSDP_OK)
-        status = make_program(&model->training, model, model->options.batch, model->options.seq, true, err);
+        status = make_training(model, err);
     if (status == FSDP_OK)
         status = make_program(&model->evaluation, model, model->eval_batch, model->eval_seq, false, err);
     if (status == FSDP_OK)

@@ -179,7 +179,7 @@ static void enter_step(struct fsdp_model *model)
 {
     if (model->n_micro_done > 0 || model->training.next_call > 0)
         return;
-    model->completed = model->spoiled = false;
+    model->completed = model->spoiled = model->has_gradients = false;
     model->n_steps_begun++;
 }
 
@@ -189,6 +189,7 @@ static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_statu
     model->n_micro_done = status == FSDP_OK && model->more_to_come ? model->n_micro_done + n_micro : 0;
     if (model->n_micro_done == 0)
         model->step_targets = 0;
+    model->has_gradients = status == FSDP_OK && model->n_micro_done == 0;
     if (status != FSDP_OK)
         program_rewind(&model->training);
 }

@@ -18,7 +18,6 @@ enum { OPTIM_MAX_STATES = 2 };
 /** This rank's rows of one parameter, without padding, in device memory. */
 struct optim_tensor {
     float *param;
-    const float *grad;
     float *state[OPTIM_MAX_STATES];
     size_t n_elems;
     int n_dims; /* of the whole parameter: what decays may depend on it */

@@ -40,6 +40,16 @@ static void list_forward(struct lister *l, const struct plan_entry *e)
         list_forward(l, e + 1);
 }
 
+/* Gradients that backward writes where their shards are. */
+static void list_own_gradients(struct lister *l, const struct plan_entry *e)
+{
+    const struct plan *plan = l->plan;
+    const struct graph_op *op = plan->graph->ops[e->index];
+
+    for (int i = 0; i < op->n_params && plan->options.holds_gradients; i++)
+        add(l, plan->params[plan_param_index(plan, op->params[i])].grad_shards, e->add_d_param[i], true);
+}
+
 static void list_backward(struct lister *l, const struct plan_entry *e)
 {
     add(l, e->d_output, true, false);
@@ -56,6 +66,7 @@ static void list_backward(struct lister *l, const struct plan_entry *e)
     for (int i = 0; i < GRAPH_MAX_SAVED; i++)
         add(l, e->saved[i], true, false);
     add(l, e->scratch, false, true);
+    list_own_gradients(l, e);
 }
 
 /* The packed buffers of the reductions before this one, as many as may be in flight beside it: they are not reused. */
@@ -139,10 +150,14 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         add(l, e->packed, true, true);
         add(l, e->sum, true, true);
         add(l, e->behind, false, true);
+        if (e->into_shards)
+            add(l, l->plan->groups[e->index].grad_shards, false, true);
         break;
     case PLAN_STORE:
         add(l, e->packed, true, false);
         add(l, e->sum, e->adds, true);
+        if (e->sum < 0)
+            add(l, l->plan->groups[e->index].grad_shards, false, true);
         break;
     case PLAN_COPY_OUT:
         add(l, e->sum, true, false);

@@ -61,6 +61,7 @@ static bool add_group(struct plan *plan, const struct fsdp_module *root, const s
         .keep_after_backward = group->policy.keep_after_backward,
         .amax_parts = 1,
         .kept = -1,
+        .grad_shards = -1,
         .param_dtype = local ? FSDP_F32 : group_param_dtype(group),
         .reduce_dtype = local ? FSDP_F32 : group_reduce_dtype(group),
     };
@@ -261,7 +262,8 @@ enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *r
 
             plan->params[index] =
                 (struct plan_param){ .parameter = m->parameters[i],
-                                     .group = find_group(plan, ignored ? root : module_group(m), ignored) };
+                                     .group = find_group(plan, ignored ? root : module_group(m), ignored),
+                                     .grad_shards = -1 };
             status = append_param(plan, index, err);
             if (status != FSDP_OK)
                 return status;

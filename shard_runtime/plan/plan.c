@@ -55,6 +55,8 @@ enum fsdp_status plan_make(struct plan *plan, const struct graph *graph, const s
     if (status == FSDP_OK)
         plan_fuse_neighbours(plan);
     if (status == FSDP_OK)
+        status = plan_lay_gradients(plan, err);
+    if (status == FSDP_OK)
         status = plan_list_accesses(plan, err);
     if (status == FSDP_OK)
         status = plan_share_buffers(plan, err);

@@ -68,7 +68,14 @@ enum plan_entry_kind {
 /* Which micro-steps of a step an entry takes part in. */
 enum plan_when { PLAN_ALWAYS, PLAN_FIRST, PLAN_LAST };
 
-enum plan_class { PLAN_ACTIVATIONS, PLAN_GATHERED, PLAN_REDUCED, PLAN_SCRATCH, PLAN_N_CLASSES };
+enum plan_class {
+    PLAN_ACTIVATIONS,
+    PLAN_GATHERED,
+    PLAN_REDUCED,
+    PLAN_SCRATCH,
+    PLAN_GRADIENTS, /* shards of gradients, of options that say so */
+    PLAN_N_CLASSES
+};
 
 /** What a buffer holds: for messages and the text of a plan. */
 enum plan_what {
@@ -84,7 +91,8 @@ enum plan_what {
     PLAN_WHOLE_PARAMS,
     PLAN_PACK_ROWS, /* of group `index`, as the one below */
     PLAN_SUM_ROW,
-    PLAN_WHOLE_GRAD, /* of parameter `index` */
+    PLAN_WHOLE_GRAD,  /* of parameter `index` */
+    PLAN_GRAD_SHARDS, /* of group `index` */
 };
 
 struct plan_buffer {
@@ -92,8 +100,9 @@ struct plan_buffer {
     int index;
     enum plan_class class;
     size_t size_bytes;
-    bool step_long;  /* lives from the step's first micro-step to its last */
-    int storage;     /* the buffer whose place this one shares; itself when none */
+    bool step_long; /* lives from the step's first micro-step to its last */
+    bool fixed;  /* its place was given before the others', and it outlives the program: last is n_entries */
+    int storage; /* the buffer whose place this one shares; itself when none */
     int first, last; /* entries; of all buffers that share the storage */
     size_t offset;   /* in the arena */
 };
@@ -163,6 +172,7 @@ struct plan_param {
     enum plan_part part;        /* of the whole parameters that it is in */
     size_t whole_offset;        /* in that, in elements; aligned to 64 bytes */
     bool has_grad;              /* this backward wrote it already: known while the program is being written */
+    int grad_shards; /* the buffer of its gradient shard (but for its ends), where backward writes it anew; else -1 */
 };
 
 struct plan_group {
@@ -189,6 +199,7 @@ struct plan_group {
     bool accumulates_whole; /* gradients of a step's micro-steps add up whole, and are reduced in the last */
     bool reshard_after_forward, keep_after_backward;
     int kept; /* `whole` where it is kept from one micro-step to the next, else -1; all of it is one part then */
+    int grad_shards; /* the buffer of its gradient shards, where a reduction writes them anew; else -1 */
 };
 
 struct plan_options {
@@ -200,9 +211,10 @@ struct plan_options {
     bool accumulates;              /* true where there is a backward of each of several forwards */
     enum fsdp_backwards backwards; /* of several forwards */
     enum fsdp_gradient_sync gradient_sync;
-    int prefetch;     /* units gathered ahead: 0 or 1 */
-    bool keeps_cheap; /* what cheap operations gave is kept for backward, not made again */
-    bool host_apart;  /* device memory is not the host's: units may offload */
+    int prefetch;         /* units gathered ahead: 0 or 1 */
+    bool keeps_cheap;     /* what cheap operations gave is kept for backward, not made again */
+    bool host_apart;      /* device memory is not the host's: units may offload */
+    bool holds_gradients; /* the arena begins with the gradient shards that are in device memory */
     size_t (*chunk_rows)(size_t D, int W);
 };
 
@@ -220,6 +232,8 @@ struct plan {
     int n_params, n_groups, n_buffers, n_entries, n_accesses;
     size_t buffers_room, entries_room, groups_room, accesses_room;
     size_t arena_bytes;
+    size_t
+        gradient_bytes; /* of these the first: the groups' gradient shards in their order, each on 64 bytes */
     size_t class_bytes[PLAN_N_CLASSES]; /* the most of each at once */
 };
 
@@ -256,6 +270,7 @@ const char *plan_stream_name(enum plan_stream stream);  /* "compute", ... */
 enum fsdp_status plan_form_groups(struct plan *plan, const struct fsdp_module *root, struct fsdp_err *err);
 enum fsdp_status plan_write_program(struct plan *plan, struct fsdp_err *err);
 void plan_fuse_neighbours(struct plan *plan);
+enum fsdp_status plan_lay_gradients(struct plan *plan, struct fsdp_err *err);
 enum fsdp_status plan_list_accesses(struct plan *plan, struct fsdp_err *err);
 enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err);
 enum fsdp_status plan_place_buffers(struct plan *plan, struct fsdp_err *err);

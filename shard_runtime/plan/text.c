@@ -3,8 +3,8 @@
  * ranks.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "shard_runtime/core/text.h"
 #include "shard_runtime/plan/plan.h"
 
 const char *plan_unit_name(const struct plan *plan, int group)
@@ -52,26 +52,25 @@ static void print_entry(FILE *out, const struct plan *plan, int entry)
     fputc('\n', out);
 }
 
-char *plan_text(const struct plan *plan)
+static void print_plan(FILE *out, const void *subject)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    bool failed;
+    const struct plan *plan = subject;
 
-    if (out == NULL)
-        return NULL;
     fprintf(out, "# world %d, %d groups, %d entries. <: reads, >: writes, +: adds to buffer@offset\n",
             plan->options.W, plan->n_groups, plan->n_entries);
     for (int entry = 0; entry < plan->n_entries; entry++)
         print_entry(out, plan, entry);
-    fprintf(out, "# arena %zu bytes; most at once: activations %zu, gathered %zu, reduced %zu, scratch %zu\n",
-            plan->arena_bytes, plan->class_bytes[PLAN_ACTIVATIONS], plan->class_bytes[PLAN_GATHERED],
-            plan->class_bytes[PLAN_REDUCED], plan->class_bytes[PLAN_SCRATCH]);
-    failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    fprintf(out, "# arena %zu bytes; most at once: activations %zu, gathered %zu, reduced %zu, scratch %zu",
+            plan->arena_bytes - plan->gradient_bytes, plan->class_bytes[PLAN_ACTIVATIONS],
+            plan->class_bytes[PLAN_GATHERED], plan->class_bytes[PLAN_REDUCED],
+            plan->class_bytes[PLAN_SCRATCH]);
+    if (plan->gradient_bytes > 0)
+        fprintf(out, "; behind %zu bytes of gradient shards, in whose place they lie until these are written",
+                plan->gradient_bytes);
+    fputc('\n', out);
+}
+
+char *plan_text(const struct plan *plan)
+{
+    return text_of(print_plan, plan);
 }

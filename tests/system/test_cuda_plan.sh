@@ -8,7 +8,9 @@ planned() { # TITLE NAME RANKS OPTIONS...
   local title=$1 name=$2 n=$3 what; shift 3
   FSDP_CUDA_DRIVER='' "$BIN/fsdprun" plan --json --nproc-per-node "$n" job.yaml --set run.device=cuda --set run.collectives=cpu --set checkpoint.every=0 "$@" > "$name.plan" 2>&1
   check "$title: planned, and run" env FSDP_EMULATED_TRACE="$WORK/$name.trace" FSDP_DEVICE=cuda FSDP_COLLECTIVES=cpu timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" job.yaml --set checkpoint.every=0 "$@"
-  for what in parameters gradients optimizer arena inputs workspace; do
+  # (Gradients on the device are the beginning of the arena.)
+  check "$title: gradients and arena, to the byte" grep -qx "alloc $(($(class "$name" gradients) + $(class "$name" arena)))" "$name.trace.0"
+  for what in parameters optimizer inputs workspace; do
     [ "$(class "$name" $what)" = 0 ] || check "$title: $what, to the byte" grep -qx "alloc $(class "$name" $what)" "$name.trace.0"
   done
   most=$(awk '$1 == "alloc" { n += $2 } $1 == "free" { n -= $2 } n > m { m = n } END { print m }' "$name.trace.0")

@@ -93,6 +93,7 @@ struct fsdp_loss {
  *   FSDP_ERR_PEER  another rank is gone, or its GPU failed
  *   FSDP_ERR_DEVICE  a call of this rank's GPU failed
  *   any            another rank failed alone, and said that; see fsdp_module_reset_iteration()
+ * They stay until the next forward begins, whose activations take their place in memory, unless it goes on adding to them.
  * After an error the gradients are undefined, and with FSDP_ERR_PEER or FSDP_ERR_DEVICE the context is broken for good.
  */
 FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
@@ -193,7 +194,8 @@ struct fsdp_parameter_info {
 FSDP_API size_t fsdp_model_parameter_count(const struct fsdp_model *model);
 FSDP_API enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t index,
                                                struct fsdp_parameter_info *info, struct fsdp_err *err);
-/** The whole of parameter `name`, or of its gradient, into out (n_elems) on every rank; collective. */
+/** The whole of parameter `name`, or of its gradient, into out (n_elems) on every rank; collective. Between a forward and its
+ * backward there are no gradients: FSDP_ERR_ARG. */
 FSDP_API enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name,
                                                 enum fsdp_which which, float *out, size_t n_elems,
                                                 struct fsdp_err *err);
@@ -235,7 +237,10 @@ struct fsdp_memory {
     size_t reduce;      /* whole gradients and reduce-scatter buffers */
     size_t activations; /* what forward keeps, and gradients of activations */
     size_t scratch;     /* beside products and norms */
-    size_t arena; /* what is allocated for the four above together: they are not at their most at once */
+    size_t
+        arena; /* what is allocated for the four above together, beside the gradients: they are not at their most at
+                     once, and lie in the gradients' place as well until those are written */
+    size_t evaluation; /* the arena of the evaluation that was prepared, beside all of that; 0: none was */
 };
 
 FSDP_API void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory);

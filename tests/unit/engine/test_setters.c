@@ -286,6 +286,7 @@ static void change(struct fsdp_context *context, void *user)
     struct fsdp_memory before, kept;
     struct fsdp_batch batch;
     struct fsdp_loss loss, again;
+    float gradient[19 * 12], kept_gradient[19 * 12];
     const float *logits;
 
     (void)user;
@@ -296,8 +297,11 @@ static void change(struct fsdp_context *context, void *user)
     fill(fsdp_context_rank(context), 1, 0, &batch, tokens, targets);
     must(fsdp_model_evaluate(model, tokens, targets, &logits, &loss, &err), &err);
 
+    must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err), &err);
     reshard_false(root, false);
     must(fsdp_model_evaluate(model, tokens, targets, &logits, &again, &err), &err);
+    must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, kept_gradient, 19 * 12, &err), &err);
+    cr_expect(memcmp(gradient, kept_gradient, sizeof gradient) == 0, "gradients outlive the plan they are of");
     cr_expect(memcmp(&loss, &again, sizeof loss) == 0, "an evaluation follows, and its bits are the same");
     expect_plan_of(model, context, reshard_false, "evaluation plans the step too");
     one_step(model, 1);

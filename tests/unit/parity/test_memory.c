@@ -17,7 +17,7 @@ enum { POISON = 0xff, MAX_RANKS = 8 };
 
 /* What a rank's observer holds. */
 struct watch {
-    const struct fsdp_model *model;
+    const struct program *program;
     int before; /* the entry that ran last; -1: none of this micro-step */
     size_t micro, n_micro;
     bool *lives;                                        /* of each byte, while that entry ran */
@@ -39,7 +39,7 @@ static bool in_life(const struct plan_buffer *b, int entry)
 
 static void mark_lives(struct watch *w, int entry, bool *lives)
 {
-    const struct plan *plan = &w->model->training.plan;
+    const struct plan *plan = &w->program->plan;
 
     memset(lives, 0, plan->arena_bytes);
     for (int i = 0; i < plan->n_buffers; i++)
@@ -51,7 +51,7 @@ static void mark_lives(struct watch *w, int entry, bool *lives)
 /* Bytes up to the last one that was written. */
 static size_t written(const struct watch *w, const struct plan_buffer *b)
 {
-    const unsigned char *bytes = (unsigned char *)w->model->training.arena + b->offset;
+    const unsigned char *bytes = (unsigned char *)w->program->arena + b->offset;
     size_t n = b->size_bytes;
 
     while (n > 0 && bytes[n - 1] == POISON)
@@ -61,15 +61,17 @@ static size_t written(const struct watch *w, const struct plan_buffer *b)
 
 static void measure(struct watch *w, int entry)
 {
-    const struct plan *plan = &w->model->training.plan;
+    const struct plan *plan = &w->program->plan;
     size_t now[PLAN_N_CLASSES] = { 0 }, whole[PLAN_N_CLASSES] = { 0 };
 
     for (int i = 0; i < plan->n_buffers; i++) {
         const struct plan_buffer *b = &plan->buffers[i];
-        const size_t n = b->storage == i && b->last >= 0 && in_life(b, entry) ? written(w, b) : 0;
+        size_t n = b->storage == i && b->last >= 0 && in_life(b, entry) ? written(w, b) : 0;
 
         now[b->class] += n;
         whole[b->class] += b->storage == i && b->last >= 0 && in_life(b, entry) ? b->size_bytes : 0;
+        if (n > 0 && b->class == PLAN_SCRATCH) /* an operation may not need all that its back end asked for */
+            n = b->size_bytes;
         if (n > 0 && b->offset + n > w->end)
             w->end = b->offset + n;
     }
@@ -79,12 +81,25 @@ static void measure(struct watch *w, int entry)
     }
 }
 
+/* Is the byte of gradient shards that nothing of a step writes, or that a step adds to? */
+static bool is_kept(const struct plan *plan, size_t byte)
+{
+    for (int i = 0; byte < plan->gradient_bytes && i < plan->n_buffers; i++) {
+        const struct plan_buffer *b = &plan->buffers[i];
+
+        if (b->fixed && b->step_long && b->offset <= byte && byte < b->offset + b->size_bytes)
+            return true;
+    }
+    return false;
+}
+
 /* What the entry before left outside its lives; then poison all that does not live on. */
 static void observe(void *observer, int entry)
 {
     struct watch *w = observer;
-    const struct plan *plan = &w->model->training.plan;
-    unsigned char *arena = (unsigned char *)w->model->training.arena;
+    const struct plan *plan = &w->program->plan;
+    unsigned char *arena = (unsigned char *)w->program->arena;
+    const bool is_over = entry == plan->n_entries;
     bool *lives = malloc(plan->arena_bytes);
 
     if (w->before >= 0) {
@@ -93,13 +108,14 @@ static void observe(void *observer, int entry)
             w->n_outside += !w->lives[i] && arena[i] != POISON;
     }
     mark_lives(w, entry, lives);
-    for (size_t i = 0; i < plan->arena_bytes; i++)
-        if (!lives[i] || (w->before < 0 && w->micro == 0))
+    for (size_t i = 0; i < plan->arena_bytes && !(is_over && !plan->graph->training);
+         i++) /* logits are read then */
+        if (!lives[i] || (w->before < 0 && w->micro == 0 && !is_kept(plan, i)))
             arena[i] = POISON;
     free(w->lives);
     w->lives = lives;
     w->before = entry;
-    if (entry == plan->n_entries) {
+    if (is_over) {
         w->before = -1;
         w->micro = (w->micro + 1) % w->n_micro;
     }
@@ -111,7 +127,7 @@ static void watch(struct fsdp_model *model, void *user)
     const int rank = fsdp_context_rank(model->context);
     struct watch *w = &all->of[rank];
 
-    *w = (struct watch){ .model = model, .before = -1, .n_micro = all->n_micro };
+    *w = (struct watch){ .program = &model->training, .before = -1, .n_micro = all->n_micro };
     model->training.observe = observe;
     model->training.observer = w;
     if (rank == 0) {
@@ -120,7 +136,27 @@ static void watch(struct fsdp_model *model, void *user)
     }
 }
 
-static const char *const class_names[PLAN_N_CLASSES] = { "activations", "gathered", "reduced", "scratch" };
+static const char *const class_names[PLAN_N_CLASSES] = { "activations", "gathered", "reduced", "scratch",
+                                                         "gradients" };
+
+static void expect_within(struct watch *w, const size_t planned[PLAN_N_CLASSES], size_t arena,
+                          const char *name, int rank)
+{
+    cr_expect_eq(w->n_outside, 0, "%s, rank %d: %zu bytes written outside the plan", name, rank,
+                 w->n_outside);
+    cr_expect(w->end <= arena && w->end + 64 >= arena, "%s: %zu of the arena's %zu bytes", name, w->end,
+              arena);
+    for (int c = 0; c < PLAN_N_CLASSES; c++)
+        cr_expect(w->most[c] <= planned[c], "%s, rank %d, %s: %zu bytes at once, planned %zu", name, rank,
+                  class_names[c], w->most[c], planned[c]);
+    /* Nor is more planned than is used: 64 bytes of alignment a buffer aside, it is written. */
+    for (int c = PLAN_ACTIVATIONS; c <= PLAN_REDUCED; c++)
+        cr_expect((double)w->most[c] >= 0.95 * (double)w->whole[c],
+                  "%s, rank %d, %s: only %zu bytes at once of %zu", name, rank, class_names[c], w->most[c],
+                  w->whole[c]);
+    free(w->lives);
+    w->lives = NULL;
+}
 
 static void expect_planned(const struct reference *reference, const struct way *plain, const char *name)
 {
@@ -139,23 +175,8 @@ static void expect_planned(const struct reference *reference, const struct way *
     case_run(reference, &way, &got);
     alike = seen_same_bits(&got, &want);
     cr_expect(alike, "%s: poison changes the result", name);
-    for (int r = 0; r < way.W; r++) {
-        const struct watch *w = &watches.of[r];
-
-        cr_expect_eq(w->n_outside, 0, "%s, rank %d: %zu bytes written outside the plan", name, r,
-                     w->n_outside);
-        cr_expect(w->end <= watches.arena && w->end + 64 >= watches.arena, "%s: %zu of the arena's %zu bytes",
-                  name, w->end, watches.arena);
-        for (int c = 0; c < PLAN_N_CLASSES; c++)
-            cr_expect(w->most[c] <= watches.planned[c], "%s, rank %d, %s: %zu bytes at once, planned %zu",
-                      name, r, class_names[c], w->most[c], watches.planned[c]);
-        /* Nor is more planned than is used: 64 bytes of alignment a buffer aside, it is written. */
-        for (int c = PLAN_ACTIVATIONS; c <= PLAN_REDUCED; c++)
-            cr_expect((double)w->most[c] >= 0.95 * (double)w->whole[c],
-                      "%s, rank %d, %s: only %zu bytes at once of %zu", name, r, class_names[c], w->most[c],
-                      w->whole[c]);
-        free(w->lives);
-    }
+    for (int r = 0; r < way.W; r++)
+        expect_within(&watches.of[r], watches.planned, watches.arena, name, r);
     seen_free(&want);
     seen_free(&got);
 }
@@ -261,18 +282,85 @@ Test(parity_memory, long_sequences_stay_within_it_too, .timeout = 300)
     reference_free(reference);
 }
 
+/* --- an evaluation, whose program and arena are its own ------------------------------------------------- */
+
+enum { EVALUATED = 3 };
+
+static void evaluate(struct fsdp_model *model, float *logits, size_t n)
+{
+    int32_t tokens[EVALUATED * 64];
+    const float *own;
+    struct fsdp_err err = { 0 };
+
+    for (size_t i = 0; i < EVALUATED * model->options.seq; i++)
+        tokens[i] = (int32_t)(i * 5 % nn_input_rows(&model->evaluation.graph));
+    cr_assert(fsdp_model_evaluate(model, tokens, NULL, &own, NULL, &err) == FSDP_OK, "%s", err.message);
+    memcpy(logits, own, n * sizeof *logits);
+}
+
+static void expect_evaluation(struct fsdp_model *model, void *user)
+{
+    static const char name[] = "evaluation";
+    const int rank = fsdp_context_rank(model->context);
+    struct watch w = { .program = &model->evaluation, .before = -1, .n_micro = 1 };
+    struct fsdp_memory memory;
+    float *plain, *watched;
+    size_t n;
+
+    (void)user;
+    cr_assert(fsdp_model_prepare_evaluation(model, EVALUATED, model->options.seq, NULL) == FSDP_OK);
+    n = graph_value_elems(model->evaluation.graph.result);
+    plain = malloc(n * sizeof *plain);
+    watched = malloc(n * sizeof *watched);
+    evaluate(model, plain, n);
+    model->evaluation.observe = observe;
+    model->evaluation.observer = &w;
+    evaluate(model, watched, n);
+    model->evaluation.observe = NULL;
+
+    fsdp_model_memory(model, &memory);
+    cr_expect(memcmp(plain, watched, n * sizeof *plain) == 0, "rank %d: poison changes the logits", rank);
+    cr_expect_eq(memory.evaluation, model->evaluation.plan.arena_bytes);
+    cr_expect(memory.evaluation > 0 && model->evaluation.plan.gradient_bytes == 0);
+    expect_within(&w, model->evaluation.plan.class_bytes, memory.evaluation, name, rank);
+    free(plain);
+    free(watched);
+}
+
+/* Then a step is trained with it beside: the two share parameters and nothing else. */
+Test(parity_memory, an_evaluation_stays_within_its_plan, .timeout = 300)
+{
+    static const struct way ways[] = { { .W = 1 },
+                                       { .W = 3 },
+                                       { .W = 2, .param_dtype = FSDP_BF16 },
+                                       { .W = 4, .replicate = 2 },
+                                       { .W = 2, .n_micro = 2 } };
+    struct reference *reference = reference_read("transformer");
+    static struct seen seen;
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct way way = ways[i];
+
+        way.steps = 1;
+        way.prepare = expect_evaluation;
+        case_run(reference, &way, &seen);
+        seen_free(&seen);
+    }
+    reference_free(reference);
+}
+
 /* The observer sees what it is there for: an entry that writes one byte behind a buffer's life. */
 static void reach_outside(void *observer, int entry)
 {
     struct watch *w = observer;
-    const struct plan *plan = &w->model->training.plan;
+    const struct plan *plan = &w->program->plan;
     bool *lives = calloc(plan->arena_bytes, 1);
 
     observe(observer, entry);
     mark_lives(w, entry, lives);
     for (size_t i = 0; i < plan->arena_bytes && entry == plan->n_entries / 2; i++)
         if (!lives[i]) {
-            w->model->training.arena[i] = 1;
+            w->program->arena[i] = 1;
             break;
         }
     free(lives);
@@ -301,19 +389,39 @@ Test(parity_memory, a_byte_outside_the_plan_is_seen, .timeout = 300)
 }
 
 /* --- what stays between steps: fsdp2's formula, 4 bytes of each padded row of parameters, 4 of each that learns, and
- * AdamW's 8 of each own element without padding. Replicas do not count. -------------------------------------------- */
+ * AdamW's 8 of each own element without padding. Replicas do not count; of a tensor that is split the part is cut. ------ */
+
+/* Rows of the part that this rank has of a tensor, and elements of each. */
+static size_t rows_of_part(const struct fsdp_parameter_info *info)
+{
+    const bool along = info->n_splits > 1 && info->split_dim == info->shard_dim;
+
+    return info->shape[info->shard_dim] / (along ? (size_t)info->n_splits : 1);
+}
+
+static size_t elems_of_row(const struct fsdp_parameter_info *info)
+{
+    return info->n_elems / (size_t)info->n_splits / rows_of_part(info);
+}
 
 static size_t chunk_of(const struct fsdp_parameter_info *info, int n_shards)
 {
-    const size_t rows = info->shape[info->shard_dim];
+    return (rows_of_part(info) + (size_t)n_shards - 1) / (size_t)n_shards * elems_of_row(info);
+}
 
-    return (rows + (size_t)n_shards - 1) / (size_t)n_shards * (info->n_elems / rows);
+/* Ranks that the tensor is cut over: not its replicas, nor those that have other parts. */
+static int shards_of(const struct way *way, const struct fsdp_parameter_info *info)
+{
+    int n = way->tensor > 1 ? way->W / way->tensor : way->W;
+
+    if (way->replicate > 1 && !(way->mixed_meshes && info->group == 0))
+        n /= way->replicate;
+    return n;
 }
 
 static void expect_formula(struct fsdp_model *model, void *user)
 {
     const struct way *way = user;
-    const int n_shards = way->replicate > 1 ? way->W / way->replicate : way->W;
     struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
     size_t parameters = 0, gradients = 0, own = 0;
     struct fsdp_optimizer *optimizer;
@@ -321,11 +429,13 @@ static void expect_formula(struct fsdp_model *model, void *user)
 
     for (size_t i = 0; i < fsdp_model_parameter_count(model); i++) {
         struct fsdp_parameter_info info;
+        size_t chunk;
 
         cr_assert(fsdp_model_parameter(model, i, &info, NULL) == FSDP_OK);
-        parameters += chunk_of(&info, n_shards);
-        gradients += info.has_gradient ? chunk_of(&info, n_shards) : 0;
-        own += info.has_gradient ? info.n_rows * (info.n_elems / info.shape[info.shard_dim]) : 0;
+        chunk = chunk_of(&info, shards_of(way, &info));
+        parameters += chunk;
+        gradients += info.has_gradient ? chunk : 0;
+        own += info.has_gradient ? info.n_rows * elems_of_row(&info) : 0;
     }
     fsdp_model_memory(model, &memory);
     cr_assert(fsdp_optimizer_create(&optimizer, model, &options, NULL) == FSDP_OK);
@@ -337,28 +447,49 @@ static void expect_formula(struct fsdp_model *model, void *user)
     fsdp_optimizer_destroy(optimizer);
 }
 
+static void expect_formula_in(const char *name, struct way *ways, size_t n_ways)
+{
+    struct reference *reference = reference_read(name);
+    static struct seen seen;
+
+    for (size_t i = 0; i < n_ways; i++) {
+        ways[i].steps = 1;
+        ways[i].prepare = expect_formula;
+        ways[i].user = &ways[i];
+        case_run(reference, &ways[i], &seen);
+        seen_free(&seen);
+    }
+    reference_free(reference);
+}
+
 Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 300)
 {
     static const char *const cases[] = { "transformer", "tied", "biases", "linears-b" };
-    static struct seen seen;
 
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct reference *reference = reference_read(cases[c]);
         struct way ways[] = { { .W = 1 },
                               { .W = 3 },
                               { .W = 8 },
                               { .W = 5, .param_dtype = FSDP_BF16 },
                               { .W = 6, .replicate = 2 },
+                              { .W = 8, .replicate = 4 },
                               { .W = 4, .reshard_size = 2 },
                               { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_LAST } };
 
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-            ways[i].steps = 1;
-            ways[i].prepare = expect_formula;
-            ways[i].user = &ways[i];
-            case_run(reference, &ways[i], &seen);
-            seen_free(&seen);
-        }
-        reference_free(reference);
+        expect_formula_in(cases[c], ways, sizeof ways / sizeof *ways);
     }
+}
+
+/* Parts along dimension 0 and 1, cut in two, three and four, replicated too. */
+Test(parity_memory, and_of_split_models_and_of_meshes_of_units, .timeout = 300)
+{
+    struct way split[] = { { .W = 2, .tensor = 2 },
+                           { .W = 4, .tensor = 2 },
+                           { .W = 6, .tensor = 2 },
+                           { .W = 8, .tensor = 2, .param_dtype = FSDP_BF16 },
+                           { .W = 8, .tensor = 4 },
+                           { .W = 8, .tensor = 2, .replicate = 2 },
+                           { .W = 4, .replicate = 2, .mixed_meshes = true } };
+
+    expect_formula_in("tensor", split, sizeof split / sizeof *split);
 }

@@ -225,6 +225,14 @@ static void run_entry(struct machines *m, int entry)
     }
 }
 
+/* What outlives the program must be what its last entries left. */
+static void check_kept(struct machines *m)
+{
+    for (int b = 0; b < m->plan->n_buffers; b++)
+        if (m->plan->buffers[b].fixed && m->apart[b] != 0)
+            check_read(m, b);
+}
+
 /* Reads of the machine with the arena that find something else than those of the other. */
 static int run_both(const struct plan *plan, size_t n_runs)
 {
@@ -240,6 +248,7 @@ static int run_both(const struct plan *plan, size_t n_runs)
             if (takes_part(&m, &plan->entries[entry]))
                 run_entry(&m, entry);
     }
+    check_kept(&m);
     free(m.apart);
     free(m.arena);
     return m.n_wrong;
@@ -331,6 +340,7 @@ Test(plan_memory, random_models_find_what_they_wrote, .timeout = 240)
         options.gradient_sync = seed % 7 < 4 ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
         options.prefetch = seed % 11 != 0;
         options.host_apart = seed / 3 % 2 == 0;
+        options.holds_gradients = training && seed / 5 % 3 != 0;
         options.backwards = seed % 13 < 7 ? FSDP_BACKWARD_OF_SUM : FSDP_BACKWARD_OF_EACH;
         if (n_forwards > 1 && options.backwards == FSDP_BACKWARD_OF_EACH)
             options.accumulates = training;
@@ -437,4 +447,67 @@ Test(plan_memory, gathered_parameters_stay_at_two_units_and_the_root)
     cr_expect(three.plan.class_bytes[PLAN_GATHERED] == twelve.plan.class_bytes[PLAN_GATHERED]);
     planned_fini(&three);
     planned_fini(&twelve);
+}
+
+/* --- gradient shards in front of the arena -------------------------------------------------------------- */
+
+static size_t arena_of(const struct plan_options *options, int n_blocks, size_t *gradient_bytes)
+{
+    struct blocks blocks = { .n_blocks = n_blocks };
+    struct planned planned;
+    size_t arena;
+
+    plan_it(&planned, blocks_build(&blocks), options, true);
+    cr_assert(count_overlaps(&planned.plan) == 0 && run_both(&planned.plan, 1) == 0);
+    arena = planned.plan.arena_bytes;
+    *gradient_bytes = planned.plan.gradient_bytes;
+    planned_fini(&planned);
+    return arena;
+}
+
+/* What a further block keeps until backward goes where a gradient will be, and not into memory of its own. */
+Test(plan_memory, gradients_come_where_activations_were)
+{
+    for (int W = 1; W <= 3; W++) {
+        struct plan_options options = options_for(W);
+        size_t few, many, with_few, with_many, gradients_few, gradients_many, none;
+
+        few = arena_of(&options, 4, &none);
+        many = arena_of(&options, 12, &none);
+        options.holds_gradients = true;
+        with_few = arena_of(&options, 4, &gradients_few);
+        with_many = arena_of(&options, 12, &gradients_many);
+
+        cr_expect(none == 0 && gradients_many > gradients_few && gradients_few > 0);
+        cr_expect(with_many < many + gradients_many, "%zu and %zu apart, together %zu", many, gradients_many,
+                  with_many);
+        cr_expect(with_many - with_few < many + gradients_many - few - gradients_few,
+                  "a block more: %zu, apart %zu", with_many - with_few,
+                  many + gradients_many - few - gradients_few);
+    }
+}
+
+/* Gradients that micro-steps add to stay from one to the next, and those that nothing writes stay zero. */
+Test(plan_memory, gradients_that_are_added_to_are_in_nobodys_place)
+{
+    for (int sync = 0; sync < 2; sync++)
+        for (int W = 1; W <= 2; W++) {
+            struct plan_options options = options_for(W);
+            struct blocks blocks = { .n_blocks = 3 };
+            struct planned planned;
+            size_t kept = 0;
+
+            options.holds_gradients = options.accumulates = true;
+            options.gradient_sync = sync == 0 ? FSDP_SYNC_LAST : FSDP_SYNC_EVERY;
+            plan_it(&planned, blocks_build(&blocks), &options, true);
+            for (int b = 0; b < planned.plan.n_buffers; b++)
+                if (planned.plan.buffers[b].fixed && planned.plan.buffers[b].step_long)
+                    kept += planned.plan.buffers[b].size_bytes;
+
+            if (W > 1 && sync == 0) /* written once a step: only what is behind rows is kept */
+                cr_expect(kept < planned.plan.gradient_bytes);
+            else
+                cr_expect_eq(kept, planned.plan.gradient_bytes);
+            planned_fini(&planned);
+        }
 }
