@@ -16,10 +16,13 @@
 
 static const char help[] =
     "fsdprun plan: what a job needs of a rank, from its file alone: no GPU, no data, no run.\n\n"
-    "  fsdprun plan [--memory SIZE] [--json] [options of fsdprun] JOB.yaml\n"
+    "  fsdprun plan [--memory SIZE] [--evaluation BATCH] [--json] [options of fsdprun] JOB.yaml\n"
     "  fsdprun plan --schedule [options of fsdprun] JOB.yaml\n\n"
     "  --memory SIZE   what a rank has (80G, 512M; powers of 1024): say whether the job fits,\n"
     "                  and if not which keys would change that and what they cost\n"
+    "  --evaluation BATCH\n"
+    "                  count an evaluation of so many sequences beside training (a program's own,\n"
+    "                  by the C API: jobs have none)\n"
     "  --json          for programs: bytes by class, bytes sent a step, fits\n"
     "  --schedule      instead of figures: how each parameter is cut, a line each, and what a\n"
     "                  step computes, gathers, frees and reduces, in order\n\n"
@@ -27,11 +30,38 @@ static const char help[] =
 
 /* What is ours of the command line; the rest of it, "plan" taken out, is a job's. */
 struct own {
-    char *memory;
-    bool json, schedule, help, memory_missing;
+    char *memory, *evaluation;
+    bool json, schedule, help;
+    const char *missing; /* a value that is not there */
     char **rest;
     int n_rest;
 };
+
+/* Is word *i an option of ours with a value, in itself or behind it? Then that is taken. */
+static bool takes_value(struct own *own, const struct options_input *input, int *i)
+{
+    const struct {
+        const char *name, *missing;
+        char **value;
+    } options[] = { { "--memory", "--memory needs a size, as 80G", &own->memory },
+                    { "--evaluation", "--evaluation needs a number of sequences", &own->evaluation } };
+    char *word = input->argv[*i];
+
+    for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
+        const size_t length = strlen(options[o].name);
+
+        if (strncmp(word, options[o].name, length) != 0 || (word[length] != '=' && word[length] != '\0'))
+            continue;
+        if (word[length] == '=')
+            *options[o].value = word + length + 1;
+        else if (*i + 1 < input->argc)
+            *options[o].value = input->argv[++*i];
+        else
+            own->missing = options[o].missing;
+        return true;
+    }
+    return false;
+}
 
 static void split(struct own *own, const struct options_input *input, int place)
 {
@@ -46,12 +76,8 @@ static void split(struct own *own, const struct options_input *input, int place)
             own->schedule = true;
         else if (i > place && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
             own->help = true;
-        else if (i > place && strncmp(word, "--memory=", 9) == 0)
-            own->memory = word + 9;
-        else if (i > place && strcmp(word, "--memory") == 0 && i + 1 < input->argc)
-            own->memory = input->argv[++i];
-        else if (i > place && strcmp(word, "--memory") == 0)
-            own->memory_missing = true;
+        else if (i > place && takes_value(own, input, &i))
+            continue;
         else
             own->rest[own->n_rest++] = word;
     }
@@ -81,7 +107,7 @@ static int become_trainer(const struct own *own, const char *json, const char *o
     const char *slash = strrchr(own_path, '/');
     const int folder = slash == NULL ? 0 : (int)(slash - own_path) + 1;
     char trainer[PATH_MAX], words[PATH_MAX + 128];
-    const char *argv[8];
+    const char *argv[10];
     int n = 0;
 
     if (snprintf(trainer, sizeof trainer, "%.*sfsdp-train", folder, own_path) >= (int)sizeof trainer)
@@ -98,6 +124,10 @@ static int become_trainer(const struct own *own, const char *json, const char *o
     if (own->memory != NULL) {
         argv[n++] = "--memory";
         argv[n++] = own->memory;
+    }
+    if (own->evaluation != NULL) {
+        argv[n++] = "--evaluation";
+        argv[n++] = own->evaluation;
     }
     argv[n] = NULL;
     execv(trainer, (char *const *)(uintptr_t)argv);
@@ -143,10 +173,11 @@ int cmd_plan(const struct options_input *input, int place, const struct surround
     if (own.help) {
         fputs(help, stdout);
         status = 0;
-    } else if (own.memory_missing) {
-        status = complain(FSDP_EXIT_USAGE, "--memory needs a size, as 80G");
-    } else if (own.schedule && (own.json || own.memory != NULL)) {
-        status = complain(FSDP_EXIT_USAGE, "--schedule prints no figures: not with --json or --memory");
+    } else if (own.missing != NULL) {
+        status = complain(FSDP_EXIT_USAGE, own.missing);
+    } else if (own.schedule && (own.json || own.memory != NULL || own.evaluation != NULL)) {
+        status = complain(FSDP_EXIT_USAGE,
+                          "--schedule prints no figures: not with --json, --memory or --evaluation");
     } else if (options_read(&options, &rest, &err) != FSDP_OK) {
         status = complain(FSDP_EXIT_USAGE, err.message);
     } else {

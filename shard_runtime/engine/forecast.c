@@ -79,6 +79,9 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
         (world->n_micro > n_forwards && !options->accumulates))
         return fsdp_fail(err, FSDP_ERR_ARG, "a step of %llu micro-steps of %zu samples",
                          (unsigned long long)world->n_micro, options->batch);
+    if ((world->evaluation_batch == 0) != (world->evaluation_seq == 0))
+        return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens",
+                         world->evaluation_batch, world->evaluation_seq);
     if (optimizer != NULL && optim_check(optimizer, err) != FSDP_OK)
         return FSDP_ERR_ARG;
     status = fsdp_module_check(root, err);
@@ -98,6 +101,19 @@ static enum fsdp_status describe(const struct plan *plan, char **text, struct fs
         return FSDP_OK;
     *text = NULL;
     return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
+}
+
+/* The programs that there will be. */
+static enum fsdp_status plan_programs(struct fsdp_model *model, const struct fsdp_forecast_world *world,
+                                      struct fsdp_err *err)
+{
+    const struct fsdp_model_options *options = &model->options;
+    enum fsdp_status status = program_plan(&model->training, model, options->batch, true, options->seq, err);
+
+    return status == FSDP_OK && world->evaluation_batch > 0
+               ? program_plan(&model->evaluation, model, world->evaluation_batch, false,
+                              world->evaluation_seq, err)
+               : status;
 }
 
 /* Figures, or where `text` is not NULL the plan in words. */
@@ -122,7 +138,7 @@ static enum fsdp_status plan_model(struct fsdp_module *root, const struct fsdp_m
     if (status == FSDP_OK)
         status = model_measure_memory(&model, err);
     if (status == FSDP_OK)
-        status = program_plan(&model.training, &model, options->batch, true, options->seq, err);
+        status = plan_programs(&model, world, err);
     if (status == FSDP_OK && text != NULL)
         status = describe(&model.training.plan, text, err);
     else if (status == FSDP_OK)
@@ -130,6 +146,7 @@ static enum fsdp_status plan_model(struct fsdp_module *root, const struct fsdp_m
     if (status == FSDP_OK && text == NULL && is_apart(world))
         forecast_apart(forecast, &model, optimizer, world->staged, world->ranks_per_host);
     program_destroy(&model.training);
+    program_destroy(&model.evaluation);
     model_drop_layout(&model);
     numerics_close(&context.numerics);
     if (status != FSDP_OK)

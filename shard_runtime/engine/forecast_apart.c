@@ -59,6 +59,8 @@ static size_t kernel_bytes(const struct fsdp_model *model)
         if (strcmp(op->kind->name, "linear") == 0 && op->n_params > 1)
             take_larger(&most, cuda_plan_column_sum_bytes(nn_rows(op->output), op->output->features));
     }
+    if (model->evaluation.context != NULL)
+        take_larger(&most, cuda_plan_cross_entropy_bytes(nn_rows(model->evaluation.graph.result)));
     take_larger(&most,
                 cuda_plan_sum_powers_bytes(model->memory[PLACE_DEVICE].reduced_elems) +
                     sizeof(double) * (size_t)model->layout.n_params); /* one by one, each has a chunk more */
@@ -86,17 +88,20 @@ void forecast_apart(struct fsdp_forecast *forecast, struct fsdp_model *model,
                     const struct fsdp_optimizer_options *optimizer, bool staged, int ranks_per_host)
 {
     struct fsdp_forecast_apart *apart = &forecast->apart;
+    const bool evaluates = model->evaluation.context != NULL;
     const bool in_file = optimizer != NULL && optimizer->offload_dir != NULL;
 
     *apart = (struct fsdp_forecast_apart){
         .parameters = model->memory[PLACE_DEVICE].parameter_bytes,
         .gradients = model->memory[PLACE_DEVICE].gradient_bytes,
         .optimizer = optimizer != NULL && !in_file ? optimizer_bytes(model, optimizer, false) : 0,
-        .inputs = program_io_measure(&model->training),
+        .inputs =
+            program_io_measure(&model->training) + (evaluates ? program_io_measure(&model->evaluation) : 0),
         .workspace = CUDA_PLAN_WORKSPACE_BYTES,
         .kernels = kernel_bytes(model),
         .collectives = staged ? 0 : model_group_bytes(model, nccl_bytes, ranks_per_host),
         .context = CONTEXT_BYTES,
+        .host_logits = evaluates ? graph_value_elems(model->evaluation.graph.result) * sizeof(float) : 0,
         .host_staging = staged ? model_group_bytes(model, staged_bytes, ranks_per_host) : 0,
         .host_optimizer = optimizer == NULL ? 0
                           : in_file         ? forecast->optimizer
@@ -107,5 +112,5 @@ void forecast_apart(struct fsdp_forecast *forecast, struct fsdp_model *model,
         apart->host_gradients += model->memory[p].gradient_bytes;
     }
     apart->allocated = apart->parameters + apart->gradients + apart->optimizer + forecast->memory.arena +
-                       apart->inputs + apart->workspace + apart->kernels;
+                       forecast->memory.evaluation + apart->inputs + apart->workspace + apart->kernels;
 }

@@ -90,27 +90,28 @@ static bool apply(cJSON *job, const struct change *change, char setting[ADVICE_W
     return !same;
 }
 
+/* What is tried, and what it is held against. */
+struct search {
+    const cJSON *job;
+    size_t total, baseline, limit;
+    uint64_t evaluation;
+};
+
 /* False: such a job is refused. That is no error: it is not advised. The process's own size is taken as it was. */
-static bool forecast_of(const cJSON *job, size_t baseline, struct forecast *forecast)
+static bool forecast_of(const cJSON *job, const struct search *search, struct forecast *forecast)
 {
     struct fsdp_err err = { 0 };
     char *text = cJSON_PrintUnformatted(job);
     struct job read = { 0 };
     bool good = text != NULL && job_from_json(&read, text, strlen(text), &err) == FSDP_OK;
 
-    good = good && forecast_job(forecast, &read, &err) == FSDP_OK;
+    good = good && forecast_job(forecast, &read, search->evaluation, &err) == FSDP_OK;
     job_free(&read);
     cJSON_free(text);
     if (good)
-        forecast->total += baseline - forecast->baseline;
+        forecast->total += search->baseline - forecast->baseline;
     return good;
 }
-
-/* What is tried, and what it is held against. */
-struct search {
-    const cJSON *job;
-    size_t total, baseline, limit;
-};
 
 /* Try one change on a copy of the job. When it saves memory *out is filled in and the changed job returned. */
 static cJSON *try_change(const struct search *search, const struct change *change, struct advice *out)
@@ -118,7 +119,7 @@ static cJSON *try_change(const struct search *search, const struct change *chang
     cJSON *job = cJSON_Duplicate(search->job, true);
     struct forecast forecast;
 
-    if (job == NULL || !apply(job, change, out->setting) || !forecast_of(job, search->baseline, &forecast) ||
+    if (job == NULL || !apply(job, change, out->setting) || !forecast_of(job, search, &forecast) ||
         forecast.total >= search->total) {
         cJSON_Delete(job);
         return NULL;
@@ -149,22 +150,29 @@ static void find_alone(struct advice_list *list, const struct search *search)
     qsort(list->alone, (size_t)list->n_alone, sizeof *list->alone, smaller_first);
 }
 
-/* Cheapest first, as the table has them, each kept that saves something. */
+/* Cheapest first, as the table has them, each kept that saves something; then what can be done again (half of a batch, twice
+ * the nodes), until it fits or nothing helps. */
 static void find_together(struct advice_list *list, const struct search *search)
 {
     cJSON *job = cJSON_Duplicate(search->job, true);
     struct search now = *search;
+    bool helped = true;
 
-    for (int i = 0; job != NULL && i < N_CHANGES && now.total > now.limit; i++) {
-        cJSON *changed;
+    for (int pass = 0; job != NULL && helped; pass++) {
+        helped = false;
+        for (int i = 0; i < N_CHANGES && now.total > now.limit && list->n_together < ADVICE_MAX; i++) {
+            cJSON *changed = NULL;
 
-        now.job = job;
-        changed = try_change(&now, &changes[i], &list->together[list->n_together]);
-        if (changed == NULL)
-            continue;
-        cJSON_Delete(job);
-        job = changed;
-        now.total = list->together[list->n_together++].total;
+            now.job = job;
+            if (pass == 0 || changes[i].value == NULL)
+                changed = try_change(&now, &changes[i], &list->together[list->n_together]);
+            if (changed == NULL)
+                continue;
+            cJSON_Delete(job);
+            job = changed;
+            now.total = list->together[list->n_together++].total;
+            helped = true;
+        }
     }
     cJSON_Delete(job);
 }
@@ -174,7 +182,11 @@ enum fsdp_status advice_find(struct advice_list *list, const char *job_json, con
 {
     cJSON *job = cJSON_Parse(job_json);
     const struct search search = {
-        .job = job, .total = now->total, .baseline = now->baseline, .limit = limit
+        .job = job,
+        .total = now->total,
+        .baseline = now->baseline,
+        .limit = limit,
+        .evaluation = now->evaluation,
     };
     bool one_fits = false;
 

@@ -22,7 +22,9 @@ struct advice {
 struct advice_list {
     struct advice alone[ADVICE_MAX]; /* each by itself, those that save most first */
     int n_alone;
-    struct advice together[ADVICE_MAX]; /* one after the other until it fits; empty when one alone does */
+    struct advice together
+        [ADVICE_MAX]; /* one after the other until it fits or nothing helps (then the last does not fit);
+                                           empty when one alone does */
     int n_together;
 };
 

@@ -37,7 +37,10 @@ static enum fsdp_status forecast_tree(struct forecast *forecast, const struct jo
                                                .ranks_per_host = forecast->ranks_per_host,
                                                .threads = threads_of(job),
                                                .matmul_precision = trainer_matmul_precision(job),
-                                               .n_micro = forecast->n_micro };
+                                               .n_micro = forecast->n_micro,
+                                               .evaluation_batch = forecast->evaluation,
+                                               .evaluation_seq =
+                                                   forecast->evaluation > 0 ? job->model.seq : 0 };
     enum fsdp_status status;
 
     trainer_hook_optimizer(tree, job, NULL);
@@ -56,25 +59,25 @@ static void add_up(struct forecast *forecast)
 
     forecast->baseline = process;
     forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
-                      need->memory.arena + need->staging + process;
+                      need->memory.arena + need->memory.evaluation + need->staging + process;
     if (!forecast->on_device)
         return;
     forecast->baseline = apart->context;
     forecast->total = apart->allocated + apart->collectives + apart->context;
     forecast->host_baseline = process;
     forecast->host_total = apart->host_parameters + apart->host_gradients + apart->host_optimizer +
-                           apart->host_staging + need->staging + process;
+                           apart->host_logits + apart->host_staging + need->staging + process;
 }
 
 /* Plan the job in its world: forecast->need, or where `text` is not NULL the plan in words. */
-static enum fsdp_status plan_job(struct forecast *forecast, const struct job *job, char **text,
-                                 struct fsdp_err *err)
+static enum fsdp_status plan_job(struct forecast *forecast, const struct job *job, uint64_t evaluation,
+                                 char **text, struct fsdp_err *err)
 {
     struct sharding_meshes meshes = { 0 };
     struct fsdp_module *tree = NULL;
     enum fsdp_status status;
 
-    *forecast = (struct forecast){ 0 };
+    *forecast = (struct forecast){ .evaluation = evaluation };
     if (job->launch.nproc_per_node > MAX_RANKS || job->launch.nnodes > MAX_RANKS / job->launch.nproc_per_node)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "a world of %" PRIu64 " ranks on each of %" PRIu64 " nodes",
                          job->launch.nproc_per_node, job->launch.nnodes);
@@ -93,9 +96,10 @@ static enum fsdp_status plan_job(struct forecast *forecast, const struct job *jo
     return status;
 }
 
-enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err)
+enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, uint64_t evaluation,
+                              struct fsdp_err *err)
 {
-    const enum fsdp_status status = plan_job(forecast, job, NULL, err);
+    const enum fsdp_status status = plan_job(forecast, job, evaluation, NULL, err);
 
     if (status != FSDP_OK)
         return status;
@@ -109,7 +113,7 @@ enum fsdp_status forecast_schedule(const struct job *job, char **text, struct fs
     struct forecast unused;
 
     *text = NULL;
-    return plan_job(&unused, job, text, err);
+    return plan_job(&unused, job, 0, text, err);
 }
 
 uint64_t forecast_sent_bytes(const struct forecast *forecast)

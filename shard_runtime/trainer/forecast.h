@@ -16,6 +16,7 @@ struct forecast {
     int W, ranks_per_host;
     uint64_t batch, n_micro; /* sequences of a rank and micro-step; micro-steps a step */
     size_t n_parameters;     /* elements of the whole model */
+    uint64_t evaluation;     /* sequences of an evaluation beside training; 0: there is none */
     struct fsdp_forecast need;
     bool on_device;  /* the two below are of device memory: a plan for cuda */
     size_t baseline; /* of a process that is ready to train and has touched no arena */
@@ -26,7 +27,8 @@ struct forecast {
 };
 
 /** FSDP_ERR_CONFIG, FSDP_ERR_UNSUPPORTED: a job that could not be run; the message says why. */
-enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, struct fsdp_err *err);
+enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, uint64_t evaluation,
+                              struct fsdp_err *err);
 
 /** The same plan as text: rank 0's layout and the program of a micro-step. To be freed; NULL after a failure. */
 enum fsdp_status forecast_schedule(const struct job *job, char **text, struct fsdp_err *err);

@@ -220,7 +220,7 @@ static enum fsdp_status print_forecast(const struct job *job, const char *json, 
 {
     struct advice_list advice, *needed = NULL;
     struct forecast forecast;
-    enum fsdp_status status = forecast_job(&forecast, job, err);
+    enum fsdp_status status = forecast_job(&forecast, job, options->evaluation, err);
 
     if (status == FSDP_OK && options->memory > 0 && forecast.total > options->memory) {
         status = advice_find(&advice, json, &forecast, options->memory, err);

@@ -31,6 +31,8 @@ static const struct option {
       "print what the job needs of a rank, and train nothing" },
     { "--memory", "SIZE", SIZE, OF_PLAN, offsetof(struct options, memory),
       "what a rank has (80G, 512M): say whether it fits, and what to change" },
+    { "--evaluation", "BATCH", COUNT, OF_PLAN, offsetof(struct options, evaluation),
+      "count an evaluation of so many sequences beside training" },
     { "--json", NULL, FLAG, OF_PLAN, offsetof(struct options, json), "as JSON" },
     { "--schedule", NULL, FLAG, OF_PLAN, offsetof(struct options, schedule),
       "print instead how each parameter is cut, and what a step does in order" },
@@ -161,8 +163,9 @@ enum fsdp_status options_parse(struct options *options, int argc, char **argv, s
         return fsdp_fail(err, FSDP_ERR_ARG, "%s is only for --sample", first_of[OF_SAMPLE]);
     if (first_of[OF_PLAN] != NULL && !options->plan)
         return fsdp_fail(err, FSDP_ERR_ARG, "%s is only for --plan", first_of[OF_PLAN]);
-    if (options->schedule && (options->json || options->memory > 0))
-        return fsdp_fail(err, FSDP_ERR_ARG, "--schedule prints no figures: not with --json or --memory");
+    if (options->schedule && (options->json || options->memory > 0 || options->evaluation > 0))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "--schedule prints no figures: not with --json, --memory or --evaluation");
     if (options->sample != NULL && options->plan)
         return fsdp_fail(err, FSDP_ERR_ARG, "--sample or --plan, not both");
     if (options->plan && options->job_path == NULL)

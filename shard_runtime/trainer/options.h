@@ -26,6 +26,7 @@ struct options {
 
     bool json, schedule; /* of --plan; one of them at most */
     uint64_t memory;     /* bytes a rank has; 0: not said */
+    uint64_t evaluation; /* sequences of an evaluation to count as well */
 };
 
 /** Read argv into *options, its strings borrowed. FSDP_ERR_ARG: bad usage, in words for the user. */

@@ -24,7 +24,7 @@ static const char *human(char out[SIZE_BYTES], uint64_t bytes)
 }
 
 struct line {
-    const char *name, *what;
+    const char *name, *what; /* name NULL: there is no such thing */
     uint64_t bytes;
 };
 
@@ -33,7 +33,8 @@ static void put_lines(FILE *out, const struct line *lines, size_t n)
     char size[SIZE_BYTES];
 
     for (size_t i = 0; i < n; i++)
-        fprintf(out, "  %-12s %10s   %s\n", lines[i].name, human(size, lines[i].bytes), lines[i].what);
+        if (lines[i].name != NULL)
+            fprintf(out, "  %-12s %10s   %s\n", lines[i].name, human(size, lines[i].bytes), lines[i].what);
 }
 
 /* On cuda: a rank's device memory, and what it has in the host's. */
@@ -47,11 +48,13 @@ static void put_device_memory(FILE *out, const struct forecast *f)
         { "parameters", "this rank's rows, padded to equal shards", apart->parameters },
         { "gradients", "the same of gradients", apart->gradients },
         { "optimizer", "its state of these rows", apart->optimizer },
-        { "arena", "for what follows, which is not at its most at once:", memory->arena },
+        { "arena",
+          "beside the place of gradients, for what follows, not at its most at once:", memory->arena },
         { "  gather", "gathered parameters", memory->gather },
         { "  reduce", "whole gradients, until they are reduced", memory->reduce },
         { "  activations", "what forward keeps, and their gradients", memory->activations },
         { "  scratch", "beside norms and attention", memory->scratch },
+        { f->evaluation > 0 ? "evaluation" : NULL, "an arena of its own", memory->evaluation },
         { "inputs", "a batch", apart->inputs },
         { "workspace", "of cuBLASLt", apart->workspace },
         { "kernels", "scratch outside the arena", apart->kernels },
@@ -65,6 +68,7 @@ static void put_device_memory(FILE *out, const struct forecast *f)
         { "gradients", "the same", apart->host_gradients },
         { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "the same",
           apart->host_optimizer },
+        { f->evaluation > 0 ? "logits" : NULL, "of an evaluation", apart->host_logits },
         { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging },
         { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline },
         { "total", "", f->host_total },
@@ -88,11 +92,13 @@ static void put_memory(FILE *out, const struct forecast *f)
         { "gradients", "the same of gradients", memory->gradients },
         { "optimizer", f->need.offloaded > 0 ? "the window of its state" : "its state of these rows",
           f->need.optimizer },
-        { "arena", "for what follows, which is not at its most at once:", memory->arena },
+        { "arena",
+          "beside the place of gradients, for what follows, not at its most at once:", memory->arena },
         { "  gather", "gathered parameters", memory->gather },
         { "  reduce", "whole gradients, until they are reduced", memory->reduce },
         { "  activations", "what forward keeps, and their gradients", memory->activations },
         { "  scratch", "beside products and norms", memory->scratch },
+        { f->evaluation > 0 ? "evaluation" : NULL, "an arena of its own", memory->evaluation },
         { "staging", "of the transport between ranks", f->need.staging },
         { "baseline", "the process itself, measured in this one", f->baseline },
         { "total", "", f->total },
@@ -164,6 +170,8 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
         fputs("\nand one after the other\n", out);
         put_advice(out, advice->together, advice->n_together, forecast_sent_bytes(f));
     }
+    if (advice->n_together > 0 && !advice->together[advice->n_together - 1].fits)
+        fputs("\neven with all of that it does not fit: a smaller model\n", out);
 }
 
 static void put_advice_json(FILE *out, const char *name, const struct advice *advice, int n)
@@ -185,17 +193,19 @@ static void put_device_memory_json(FILE *out, const struct forecast *f)
     fprintf(
         out,
         "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
-        "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"inputs\": %zu, "
+        "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"evaluation\": %zu, "
+        "\"inputs\": %zu, "
         "\"workspace\": %zu, \"kernels\": %zu, \"allocated\": %zu, \"collectives\": %zu, \"snapshot\": 0, "
         "\"shared\": 0, \"offloaded\": %" PRIu64 ", \"staging\": 0, \"baseline\": %zu, \"total\": %zu}, ",
         apart->parameters, apart->gradients, apart->optimizer, memory->gather, memory->reduce,
-        memory->activations, memory->scratch, memory->arena, apart->inputs, apart->workspace, apart->kernels,
-        apart->allocated, apart->collectives, f->need.offloaded, f->baseline, f->total);
+        memory->activations, memory->scratch, memory->arena, memory->evaluation, apart->inputs,
+        apart->workspace, apart->kernels, apart->allocated, apart->collectives, f->need.offloaded,
+        f->baseline, f->total);
     fprintf(
         out,
-        "\"per_rank_host\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"snapshot\": 0, "
-        "\"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
-        apart->host_parameters, apart->host_gradients, apart->host_optimizer,
+        "\"per_rank_host\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"logits\": %zu, "
+        "\"snapshot\": 0, \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
+        apart->host_parameters, apart->host_gradients, apart->host_optimizer, apart->host_logits,
         apart->host_staging + f->need.staging, f->host_baseline, f->host_total);
 }
 
@@ -205,12 +215,12 @@ static void put_memory_json(FILE *out, const struct forecast *f)
 
     fprintf(out,
             "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
-            "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"snapshot\": 0, "
-            "\"shared\": 0, \"offloaded\": %" PRIu64
+            "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"evaluation\": %zu, "
+            "\"snapshot\": 0, \"shared\": 0, \"offloaded\": %" PRIu64
             ", \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
             memory->parameters, memory->gradients, f->need.optimizer, memory->gather, memory->reduce,
-            memory->activations, memory->scratch, memory->arena, f->need.offloaded, f->need.staging,
-            f->baseline, f->total);
+            memory->activations, memory->scratch, memory->arena, memory->evaluation, f->need.offloaded,
+            f->need.staging, f->baseline, f->total);
 }
 
 void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const struct advice_list *advice)

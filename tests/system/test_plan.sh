@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fsdprun plan: what it says holds for the run, byte for byte where it is planned and closely where it is measured.
+# fsdprun plan: what it says, in words and as JSON; on cuda too. (test_plan_memory.sh holds it against what a run takes.)
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh
 . tests/support/train.sh
@@ -22,33 +22,28 @@ check_match "without a size nobody says whether it fits" '"fits": null' "$(cat "
 check_match "it has the contract's classes" \
   '"per_rank": \{"parameters": [0-9]+, "gradients": [0-9]+, "optimizer": [0-9]+, "gather": [0-9]+, "reduce": [0-9]+, "activations": [0-9]+.*"snapshot": 0, "shared": 0,.*"baseline": [0-9]+, "total": [0-9]+\}, "traffic_per_step": \{"all_gather": [0-9]+, "reduce_scatter": [0-9]+, "all_reduce": 0\}' "$(cat "$WORK/plan.json")"
 
-# measured NAME SETTING...: a run with these, its memory against its plan, the baseline of both aside.
-measured() {
-  local name=$1 sets=(); shift
-  for setting in "$@"; do sets+=(--set "$setting"); done
-  plan "${sets[@]}" > "$WORK/$name.json"
-  run_job "$WORK/$name.log" "$WORK/job.yaml" --set "run.name=$name" "${sets[@]}" || { tail -n 3 "$WORK/$name.log"; return 1; }
-  awk -v total="$(number total < "$WORK/$name.json")" -v base="$(number baseline < "$WORK/$name.json")" \
-    -v measured="$(number memory_bytes < "$WORK/runs/$name/metrics.jsonl" | tail -n 1)" '
-    BEGIN { off = (measured - total) / (total - base)
-            print (total >= 256 * 1048576 && off < 0.05 && off > -0.05 ? "close" : "far") ": planned " total ", measured " measured ", off " off }'
-}
-check_match "memory within 5 % of the plan, the baseline of both aside" '^close' "$(measured planned)"
-check_match "and in bfloat16" '^close' "$(measured bf16 parallel.param_dtype=bfloat16 parallel.reduce_dtype=float32)"
-check_match "and with activation checkpointing" '^close' "$(measured recompute parallel.activation_checkpoint=full)"
-check_match "and with both, parameters kept after forward, and micro-steps" '^close' \
-  "$(measured all parallel.param_dtype=bfloat16 parallel.activation_checkpoint=selective parallel.reshard_after_forward=false train.batch=8 train.grad_accumulation=2)"
+# An evaluation beside training is one arena more, on cuda a batch and logits too; what training takes is the same.
+plan --evaluation 8 > "$WORK/evaluation.json"; plan --evaluation 16 > "$WORK/evaluation16.json"
+check_eq "nothing is evaluated unless it is said" 0 "$(number evaluation < "$WORK/plan.json")"
+check_eq "an evaluation takes what it takes, beside the rest" "$(($(number total < "$WORK/plan.json") - $(number baseline < "$WORK/plan.json")))" \
+  "$(($(number total < "$WORK/evaluation.json") - $(number baseline < "$WORK/evaluation.json") - $(number evaluation < "$WORK/evaluation.json")))"
+check "one of more sequences more" test "$(number evaluation < "$WORK/evaluation.json")" -lt "$(number evaluation < "$WORK/evaluation16.json")"
+check_match "for people too" '^  evaluation  ' "$("$BIN/fsdprun" plan "$WORK/job.yaml" --evaluation=8)"
+check_status "a number is wanted" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --evaluation
 
 # On cuda, planned where there is none: what a rank has of the GPU and of the host are two lists. (What runs there is held against it
 # by test_cuda_emulated.sh.)
 on_cuda() { plan --set run.device=cuda "$@"; }
-on_cuda > "$WORK/cuda.json"; on_cuda --set parallel.offload=cpu > "$WORK/offload.json"
+on_cuda > "$WORK/cuda.json"; on_cuda --set parallel.offload=cpu > "$WORK/offload.json"; on_cuda --evaluation 8 > "$WORK/cuda-eval.json"
 check "the JSON is JSON" "$TOY/json_check" "$WORK/cuda.json"
 of() { sed -n "s/.*\"$2\": {[^}]*\"$3\": \([0-9]*\).*/\1/p" "$WORK/$1.json"; }
 check_eq "the device's total is its parts" "$(of cuda per_rank total)" \
   $(($(of cuda per_rank allocated) + $(of cuda per_rank collectives) + $(of cuda per_rank baseline)))
 check_eq "and what is allocated its own" "$(of cuda per_rank allocated)" "$(($(of cuda per_rank parameters) + $(of cuda per_rank gradients) +
   $(of cuda per_rank optimizer) + $(of cuda per_rank arena) + $(of cuda per_rank inputs) + $(of cuda per_rank workspace) + $(of cuda per_rank kernels)))"
+check_eq "an evaluation's arena, tokens and targets are the device's" "$(of cuda-eval per_rank evaluation) 4096" \
+  "$(($(of cuda-eval per_rank allocated) - $(of cuda per_rank allocated) - 4096)) $(($(of cuda-eval per_rank inputs) - $(of cuda per_rank inputs)))"
+check_eq "its logits the host's" $((8 * 64 * 256 * 4)) "$(of cuda-eval per_rank_host logits)"
 check_eq "no shard is in host memory" 0 $(($(of cuda per_rank_host parameters) + $(of cuda per_rank_host gradients) + $(of cuda per_rank_host optimizer)))
 for class in parameters gradients optimizer; do
   check_eq "offloaded, $class are, all of them" "$(of cuda per_rank $class) 0" "$(of offload per_rank_host $class) $(of offload per_rank $class)"

@@ -21,6 +21,7 @@ struct fsdp_forecast_world {
     uint64_t n_micro;   /* micro-steps of a step; more than 1 only with options->accumulates */
     const char *device; /* "cpu", or "cuda", whose memory is not the host's; NULL: "cpu" */
     bool staged;        /* on such a device: collectives by way of the host, not NCCL's */
+    size_t evaluation_batch, evaluation_seq; /* of fsdp_model_prepare_evaluation(); 0: there will be none */
 };
 
 /**
@@ -29,15 +30,16 @@ struct fsdp_forecast_world {
  */
 struct fsdp_forecast_apart {
     size_t parameters, gradients, optimizer; /* in device memory */
-    size_t inputs;                           /* a batch */
+    size_t inputs;                           /* a batch, and one of an evaluation */
     size_t workspace;                        /* of the library of products */
     size_t kernels;     /* scratch outside the arena, and numbers on their way to the host */
-    size_t allocated;   /* the six above and the arena: what fsdp_context_device_memory() comes to */
+    size_t allocated;   /* the six above and the arenas: what fsdp_context_device_memory() comes to */
     size_t collectives; /* NCCL's buffers: an estimate */
     size_t context;     /* what a process takes of a GPU before it asks for anything: a constant */
     size_t host_parameters, host_gradients; /* page-locked */
     size_t host_optimizer;                  /* the same, or its window of a file */
     size_t host_staging;                    /* page-locked, for collectives by way of the host */
+    size_t host_logits;                     /* the same, of an evaluation, once they are asked for */
 };
 
 struct fsdp_forecast_collectives {

@@ -13,13 +13,19 @@ struct case_of {
     struct fsdp_model_options options;
     struct fsdp_forecast forecast;
     enum fsdp_optimizer_kind kind;
+    size_t evaluation_batch; /* 0: nothing is evaluated */
     char *text;
 };
 
 static struct fsdp_forecast forecast_of(const struct case_of *c, int W)
 {
     const struct fsdp_forecast_world world = {
-        .size = W, .ranks_per_host = W, .threads = 1, .n_micro = c->options.accumulates ? 2 : 1
+        .size = W,
+        .ranks_per_host = W,
+        .threads = 1,
+        .n_micro = c->options.accumulates ? 2 : 1,
+        .evaluation_batch = c->evaluation_batch,
+        .evaluation_seq = c->evaluation_batch > 0 ? c->tiny.seq : 0,
     };
     struct fsdp_optimizer_options optimizer = fsdp_optimizer_defaults();
     struct fsdp_err err = { 0 };
@@ -46,8 +52,12 @@ static void compare(struct fsdp_context *context, void *user)
     updates.kind = c->kind;
     cr_assert(fsdp_model_create(&model, context, root, &c->options, &err) == FSDP_OK, "%s", err.message);
     cr_assert(fsdp_optimizer_create(&optimizer, model, &updates, &err) == FSDP_OK, "%s", err.message);
+    if (c->evaluation_batch > 0)
+        cr_assert(fsdp_model_prepare_evaluation(model, c->evaluation_batch, c->tiny.seq, &err) == FSDP_OK,
+                  "%s", err.message);
     fsdp_model_memory(model, &memory);
 
+    cr_assert((memory.evaluation > 0) == (c->evaluation_batch > 0));
     cr_assert(memcmp(&memory, &c->forecast.memory, sizeof memory) == 0, "arena %zu, planned %zu",
               memory.arena, c->forecast.memory.arena);
     if (fsdp_context_rank(context) == 0)
@@ -73,6 +83,7 @@ Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 120)
             c.tiny.reshard = reshards[way % 3];
             c.tiny.keep_after_backward = way == 5;
             c.options.gradient_sync = way == 3 ? FSDP_SYNC_EVERY : FSDP_SYNC_LAST;
+            c.evaluation_batch = way > 3 ? (size_t)way : 0;
             c.forecast = forecast_of(&c, W);
             world_run(W, compare, &c);
         }
@@ -159,6 +170,7 @@ Test(forecast, a_world_that_makes_no_sense_is_refused)
         { .size = 4, .ranks_per_host = 2, .threads = 0, .n_micro = 1 },
         { .size = 4, .ranks_per_host = 2, .threads = 1, .n_micro = 0 },
         { .size = 4, .ranks_per_host = 2, .threads = 1, .n_micro = 2 },
+        { .size = 4, .ranks_per_host = 2, .threads = 1, .n_micro = 1, .evaluation_batch = 2 },
     };
     const struct fsdp_model_options options = { .batch = 1, .seq = tiny_defaults.seq };
     struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);

@@ -39,7 +39,7 @@ static struct forecast forecast_text(const char *text)
     struct fsdp_err err = { 0 };
 
     cr_assert(job_from_json(&job, text, strlen(text), &err) == FSDP_OK, "%s", err.message);
-    cr_assert(forecast_job(&forecast, &job, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(forecast_job(&forecast, &job, 0, &err) == FSDP_OK, "%s", err.message);
     job_free(&job);
     return forecast;
 }
@@ -120,4 +120,88 @@ Test(advice, with_a_global_batch_only_the_part_at_a_time_is_halved)
         found = found || strcmp(list.alone[i].setting, "train.batch=4") == 0;
     cr_assert(found);
     free(text);
+}
+
+/* --- advice that is followed, on the large models of configs/ -------------------------------------------- */
+
+static char *config_text(const char *path)
+{
+    char yaml[4000], lines[1000], *text;
+    struct job_origins origins;
+    FILE *file = fopen(path, "r");
+    struct job job;
+    size_t n;
+
+    cr_assert_not_null(file, "%s", path);
+    n = fread(yaml, 1, sizeof yaml - 1, file);
+    fclose(file);
+    cr_assert(resolve_text(&job, &origins, yaml, n, NULL, 0, lines, sizeof lines) == FSDP_OK, "%s", lines);
+    cr_assert(job_to_json(&job, &text, NULL) == FSDP_OK);
+    job_free(&job);
+    return text;
+}
+
+/* On cuda no process is measured: every byte is planned. */
+static void expect_followed(const char *text, const struct advice *advice, size_t limit)
+{
+    const struct forecast then = forecast_text(text);
+
+    cr_expect_eq(then.total, advice->total, "%s: said %zu, is %zu", advice->setting, advice->total,
+                 then.total);
+    cr_expect_eq(then.total <= limit, advice->fits, "%s in %zu", advice->setting, limit);
+    cr_expect_eq(forecast_sent_bytes(&then), advice->sent_bytes, "%s", advice->setting);
+}
+
+/* Follow all that is said about `limit`; does some of it lead there? */
+static bool follow(const char *text, const struct forecast *now, size_t limit)
+{
+    struct advice_list list;
+    bool fits = false;
+    char *so_far = strdup(text);
+
+    cr_assert(advice_find(&list, text, now, limit, NULL) == FSDP_OK);
+    for (int i = 0; i < list.n_alone; i++) {
+        char *changed = list.alone[i].fits ? with_setting(text, list.alone[i].setting) : NULL;
+
+        if (changed != NULL)
+            expect_followed(changed, &list.alone[i], limit);
+        fits = fits || list.alone[i].fits;
+        free(changed);
+    }
+    for (int i = 0; i < list.n_together; i++) {
+        char *changed = with_setting(so_far, list.together[i].setting);
+
+        expect_followed(changed, &list.together[i], limit);
+        cr_expect(i + 1 == list.n_together || !list.together[i].fits, "it goes on where it fits already");
+        fits = fits || list.together[i].fits;
+        free(so_far);
+        so_far = changed;
+    }
+    free(so_far);
+    return fits;
+}
+
+/* At parts of what the job takes as it is. Down to half of it something must help; below, what is said must be true. */
+static void expect_advice_fits(const char *path, const char *setting)
+{
+    static const double parts[] = { 0.95, 0.5, 0.1 };
+    char *plain = config_text(path);
+    char *text = with_setting(plain, setting);
+    const struct forecast now = forecast_text(text);
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const bool fits = follow(text, &now, (size_t)(parts[i] * (double)now.total));
+
+        cr_expect(fits || parts[i] < 0.5, "%s, %s: nothing was said that fits %g of %zu", path, setting,
+                  parts[i], now.total);
+    }
+    free(text);
+    free(plain);
+}
+
+Test(advice, what_is_said_of_large_models_is_true_when_it_is_followed, .timeout = 300)
+{
+    expect_advice_fits("configs/plan-7b.yaml", "launch.nnodes=1");
+    expect_advice_fits("configs/plan-7b.yaml", "parallel.activation_checkpoint=none");
+    expect_advice_fits("configs/plan-70b.yaml", "parallel.activation_checkpoint=none");
 }

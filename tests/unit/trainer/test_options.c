@@ -96,6 +96,9 @@ Test(options, a_plan_that_makes_no_sense_is_refused)
     refused("only for --plan", 3, (char *[]){ "x", "a.json", "--schedule" });
     refused("no figures", 5, (char *[]){ "x", "--plan", "a.json", "--schedule", "--json" });
     refused("no figures", 5, (char *[]){ "x", "--plan", "a.json", "--schedule", "--memory=1G" });
+    refused("no figures", 5, (char *[]){ "x", "--plan", "a.json", "--schedule", "--evaluation=2" });
+    refused("only for --plan", 3, (char *[]){ "x", "a.json", "--evaluation=2" });
+    refused("not a whole number", 4, (char *[]){ "x", "--plan", "a.json", "--evaluation=some" });
 }
 
 Test(options, help_names_every_option)
