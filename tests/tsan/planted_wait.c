@@ -9,5 +9,5 @@ int main(void)
 {
     static const struct slow_way way = { .name = "no waits", .slow = SLOW_GATHER, .misses_waits = true };
 
-    return run_world(2, 1, 3, &way, 1);
+    return run_world(2, 1, 100, &way, 1);
 }

@@ -3,7 +3,7 @@
 # understands (libarcher tells it about them); with gcc's, races are reported that are none.
 . tests/support/harness.sh
 unset UBSAN_OPTIONS # its runtime is part of this one, and would send the reports to a file
-export TSAN_OPTIONS="halt_on_error=0 exitcode=66 ignore_noninstrumented_modules=1${TSAN_OPTIONS:+ $TSAN_OPTIONS}"
+export TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$SOURCE/tests/support/tsan.supp${TSAN_OPTIONS:+ $TSAN_OPTIONS}"
 
 for program in "$BUILD"/test/tsan/*; do
   [ -x "$program" ] || continue
