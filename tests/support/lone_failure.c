@@ -297,7 +297,7 @@ static int unused_rank(int r, void *arg)
 
 /* --- collectives of the program's own ----------------------------------------------------------------------- */
 
-enum custom { OWN_GATHER, OWN_REDUCE, TALKING_HOOK, CUSTOMS };
+enum custom { OWN_GATHER, OWN_REDUCE, TALKING_HOOK, OWN_UNSHARD };
 
 static const struct custom_case {
     const char *name;
@@ -309,6 +309,8 @@ static const struct custom_case {
     { "a reduction", false, false, OWN_REDUCE },
     { "a reduction over 2 copies", true, false, OWN_REDUCE },
     { "a gather over 2 copies, on a second thread", true, true, OWN_GATHER },
+    { "a gather by hand", false, false, OWN_UNSHARD },
+    { "a gather by hand over 2 copies, on a second thread", true, true, OWN_UNSHARD },
     { "a hook that talks", false, false, TALKING_HOOK },
     { "a hook that talks, over 2 copies", true, true, TALKING_HOOK },
 };
@@ -352,6 +354,21 @@ static bool is_told(const struct custom_case *how, enum fsdp_status status, int 
     return false;
 }
 
+/* What is to go wrong: a step, or a gather by hand before it. */
+static enum fsdp_status go_wrong(struct fsdp_model *model, const struct custom_case *how,
+                                 const struct fsdp_module *unit)
+{
+    static const struct way way = { .name = "custom", .n_micro = 1 };
+    struct fsdp_unshard_handle *handle;
+    enum fsdp_status status;
+    struct fsdp_loss loss;
+
+    if (how->what != OWN_UNSHARD)
+        return step(model, &way, 2, &loss);
+    status = fsdp_module_unshard(model, unit, how->overlaps, &handle, &err);
+    return status == FSDP_OK ? fsdp_unshard_handle_wait(handle, &err) : status;
+}
+
 static bool give_up(struct fsdp_context *context, const struct custom_case *how, int victim)
 {
     static const struct way way = { .name = "custom", .n_micro = 1 };
@@ -368,7 +385,7 @@ static bool give_up(struct fsdp_context *context, const struct custom_case *how,
                  (root = build(&way, mesh)) != NULL;
 
     unit = sound ? fsdp_module_child_at(fsdp_module_child(root, "blocks"), 1) : NULL;
-    if (how->what == OWN_GATHER)
+    if (how->what == OWN_GATHER || how->what == OWN_UNSHARD)
         fsdp_module_set_custom_all_gather(unit, own_gather, NULL);
     else if (how->what == OWN_REDUCE)
         fsdp_module_set_custom_reduce_scatter(unit, own_reduce, NULL);
@@ -377,7 +394,7 @@ static bool give_up(struct fsdp_context *context, const struct custom_case *how,
     sound = sound && fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK &&
             step(model, &way, 1, &loss) == FSDP_OK;
     gives_up = rank == victim;
-    sound = sound ? is_told(how, step(model, &way, 2, &loss), victim) : failed(how->name) == 0;
+    sound = sound ? is_told(how, go_wrong(model, how, unit), victim) : failed(how->name) == 0;
     /* What is broken stays so, and is told, not waited for. */
     gives_up = false;
     sound = sound && step(model, &way, 3, &loss) != FSDP_OK;
