@@ -111,6 +111,8 @@ static enum fsdp_status leave(struct state *state, enum fsdp_status status, stru
         status = tcp_leave(state->mesh, err);
     if (status == FSDP_OK)
         status = shm_meet(state->shm, err);
+    if (status == FSDP_ERR_PEER)
+        (void)shm_hear(state->shm, err); /* the node may know more than the rail */
     if (status != FSDP_OK) {
         shm_fail(state->shm, status, err->message);
         tcp_fail(state->mesh);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/reduce.h"
@@ -27,7 +28,7 @@ struct last_words {
     struct comm_call call; /* COMM_GONE */
     char words[FSDP_ERR_MESSAGE_BYTES];
 };
-enum { LAST_WORDS_MS = 1000 };
+enum { LAST_WORDS_MS = 1000, HEAR_OUT_MS = 200 };
 
 struct conn {
     int fd; /* -1: this node itself */
@@ -288,6 +289,33 @@ static enum fsdp_status serve(struct tcp_mesh *mesh, int node, short revents, st
 }
 
 /*
+ * A connection broke. That may be because its end heard a third node leave, whose words are on their way here too: those that have
+ * not sent their call yet are heard out for a moment. No longer than there are any: of a node that died nothing more comes.
+ */
+static void hear_out(struct tcp_mesh *mesh, struct fsdp_err *err)
+{
+    static const struct timespec slice = { .tv_nsec = WATCH_SLICE_MS * 1000000L };
+    bool pending = true;
+
+    for (int waited_ms = 0; pending && waited_ms < HEAR_OUT_MS; waited_ms += WATCH_SLICE_MS) {
+        pending = false;
+        for (int i = 0; i < mesh->n; i++) {
+            struct conn *c = &mesh->conns[i];
+
+            if (c->fd < 0 || c->call_in_at == sizeof c->call_in || !receive_some(c))
+                continue;
+            if (c->call_in_at == sizeof c->call_in && c->call_in.kind == COMM_GONE) {
+                (void)peer_left(mesh, i, err);
+                return;
+            }
+            pending = true;
+        }
+        if (pending && watch_check(mesh->watch, NULL) == FSDP_OK)
+            nanosleep(&slice, NULL);
+    }
+}
+
+/*
  * Move until all that is awaited has come and, if `flush`, all has gone. Without it what is left to send goes on in
  * the next exchange, while this rank sums what it has.
  */
@@ -323,6 +351,8 @@ static enum fsdp_status exchange(struct tcp_mesh *mesh, bool flush, struct fsdp_
                 status = one;
             }
         }
+        if (status == FSDP_ERR_PEER)
+            hear_out(mesh, err);
         if (status != FSDP_OK) {
             tcp_fail(mesh);
             return status;

@@ -354,7 +354,7 @@ static bool is_told(const struct custom_case *how, enum fsdp_status status, int 
     return false;
 }
 
-/* What is to go wrong: a step, or a gather by hand before it. */
+/* What is to go wrong: a step, or a gather by hand before it, of which the other copy's ranks learn in the step. */
 static enum fsdp_status go_wrong(struct fsdp_model *model, const struct custom_case *how,
                                  const struct fsdp_module *unit)
 {
@@ -363,10 +363,14 @@ static enum fsdp_status go_wrong(struct fsdp_model *model, const struct custom_c
     enum fsdp_status status;
     struct fsdp_loss loss;
 
-    if (how->what != OWN_UNSHARD)
-        return step(model, &way, 2, &loss);
-    status = fsdp_module_unshard(model, unit, how->overlaps, &handle, &err);
-    return status == FSDP_OK ? fsdp_unshard_handle_wait(handle, &err) : status;
+    if (how->what == OWN_UNSHARD) {
+        status = fsdp_module_unshard(model, unit, how->overlaps, &handle, &err);
+        if (status == FSDP_OK)
+            status = fsdp_unshard_handle_wait(handle, &err);
+        if (status != FSDP_OK)
+            return status;
+    }
+    return step(model, &way, 2, &loss);
 }
 
 static bool give_up(struct fsdp_context *context, const struct custom_case *how, int victim)
