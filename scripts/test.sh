@@ -26,6 +26,13 @@ asan_units() {
   make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit build/asan/test/emulation &&
     BUILD=build/asan tests/run unit emulation
 }
+# The plug-in on the emulated device, where each call fails once: what is left behind then, and who still uses it.
+asan_faults() {
+  local emulated=build/asan/test/emulated
+  make -s -j"$jobs" NVCC= BUILD=build/asan SAN=address,undefined build/asan/bin/fsdprun build/asan/bin/fsdp-train \
+    $emulated/libfsdp_cuda.so $emulated/libnccl_standin.so &&
+    BUILD=build/asan FSDP_FAULTS_BRIEF=1 FSDP_TEST_ONLY=test_cuda_faults tests/run system
+}
 # What anybody who reaches the store may send to it: a minute of it here, longer ones by `make fuzz FUZZ_SECONDS=600`.
 fuzz_store() {
   if make -s -j"$jobs" fuzz FUZZ_ONLY=tcpstore FUZZ_SECONDS=60; then echo "1 passed, 0 failed, 0 skipped"
@@ -36,6 +43,7 @@ echo "== build"
 make -s -j"$jobs" WERROR="$werror" tests-build || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 suite "unit, emulated-GPU, system and parity tests" tests/run unit emulation system parity conformance
 suite "unit and emulated-GPU tests under ASan and UBSan" asan_units
+suite "failed calls of the CUDA plug-in under ASan and UBSan" asan_faults
 suite "threads under TSan" make -s -j"$jobs" tsan
 suite "the store's protocol, fuzzed for a minute" fuzz_store
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -93,7 +93,14 @@ walk() { # NAME TITLE FAULTS: a fault of the device at every so-manieth name
 }
 FSDP_EMULATED_DEVICES=1 train first cuda 1 || not_ok "a first run" "$(tail -n 5 first.out)"
 make_alone train first/run/job.json
-COLLECTIVES=nccl walk train "a training run" 1
+# FSDP_FAULTS_BRIEF: this walk alone, with the first call of each name. What CI has the time for under the sanitizers.
+if [ -n "${FSDP_FAULTS_BRIEF:-}" ]; then
+  every=1000000
+  points() { awk '!seen[$1]++ { print $1 "#1" }' "$1"; }
+  walk train "a training run" 4
+  [ "$n_failed" -eq 0 ]; exit
+fi
+walk train "a training run" 1
 # A run that goes on from a checkpoint.
 make_alone load first/run/job.json; mkdir load.before; cp -r train/run load.before/run
 rm -rf load.before/run/checkpoints/step-00000003 load.before/run/checkpoints/step-00000002; sed -i '2,$d' load.before/run/metrics.jsonl
