@@ -8,8 +8,9 @@
  * place, or round the parts to the result's dtype, are not allowed it.
  *
  * A bias is added in the epilogue, and GELU by tanh behind it. The gradient of a bias, the sum of dy over its rows, is the
- * epilogue of the product that reads dy for the weight's: of our a, which is cuBLASLt's B, or of our b, its A. Where cuBLASLt has no
- * algorithm for that, our kernels make it.
+ * epilogue of the product that reads dy for the weight's: of our a, which is cuBLASLt's B, or of our b, its A. That GELU's backward is
+ * one of the product whose result goes into it, the gradient of the bias before it a part of that. Where cuBLASLt has no
+ * algorithm for any of these, our kernels make it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 #include "shard_runtime/cuda/numerics_state.h"
 
-enum { WIDE_ALIGNMENT = 16 };
+enum { WIDE_ALIGNMENT = 16, AUX_MULTIPLE = 8 };
 
 /* Operands in the order in which cuBLASLt has them: its first is our b. */
 enum { LT_A, LT_B, LT_C, LT_N_OPERANDS };
@@ -192,10 +193,25 @@ static uint32_t epilogue_of(const struct matmul_desc *d)
         return CUBLASLT_EPILOGUE_BGRADA;
     case MATMUL_BEFORE_GELU:
         return d->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case MATMUL_GELU_BACKWARD:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case MATMUL_GELU_BACKWARD_SUMS:
+        return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     case MATMUL_NOTHING:
         break;
     }
     return d->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool goes_back(const struct matmul_desc *d)
+{
+    return d->beside == MATMUL_GELU_BACKWARD || d->beside == MATMUL_GELU_BACKWARD_SUMS;
+}
+
+/* Is there a z, what goes into a GELU? It is cuBLASLt's auxiliary matrix. */
+static bool has_z(const struct matmul_desc *d)
+{
+    return d->beside == MATMUL_BEFORE_GELU || goes_back(d);
 }
 
 /* A bias has one element for each row of C^T: for each column of ours. */
@@ -209,7 +225,7 @@ static enum fsdp_status set_epilogue(struct matmul *m, struct fsdp_err *err)
 
     if (status == FSDP_OK && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
         status = set(m, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type, err);
-    if (status == FSDP_OK && d->beside == MATMUL_BEFORE_GELU)
+    if (status == FSDP_OK && has_z(d))
         status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld, err);
     return status;
 }
@@ -218,13 +234,15 @@ static enum fsdp_status set_epilogue(struct matmul *m, struct fsdp_err *err)
 static enum fsdp_status set_addresses(struct matmul *m, const void *bias, const void *beside,
                                       struct fsdp_err *err)
 {
-    const void *at = m->desc.bias ? bias : beside;
+    const struct matmul_desc *d = &m->desc;
+    const void *at = d->bias ? bias : beside, *z = goes_back(d) ? bias : beside;
     enum fsdp_status status = FSDP_OK;
 
-    if (m->desc.bias || m->desc.beside == MATMUL_SUMS_OF_A || m->desc.beside == MATMUL_SUMS_OF_B)
+    if (d->bias || d->beside == MATMUL_SUMS_OF_A || d->beside == MATMUL_SUMS_OF_B ||
+        d->beside == MATMUL_GELU_BACKWARD_SUMS)
         status = set(m, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at, sizeof at, err);
-    if (status == FSDP_OK && m->desc.beside == MATMUL_BEFORE_GELU)
-        status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &beside, sizeof beside, err);
+    if (status == FSDP_OK && has_z(d))
+        status = set(m, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &z, sizeof z, err);
     return status;
 }
 
@@ -292,7 +310,7 @@ static bool touches_nothing(const struct matmul_desc *desc)
     return desc->m == 0 || desc->n == 0;
 }
 
-/* What goes into a GELU is written in packs of 16 bytes. */
+/* The leading dimension of what goes into a GELU is a multiple of 8 elements, and it begins at one of 16 bytes. */
 static enum fsdp_status check_beside(const struct cuda_numerics *state, const struct matmul_desc *d,
                                      struct fsdp_err *err)
 {
@@ -302,7 +320,7 @@ static enum fsdp_status check_beside(const struct cuda_numerics *state, const st
         (d->bias && d->beside != MATMUL_BEFORE_GELU))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "matmul: something beside a product that is empty, batched or added");
-    if (d->beside == MATMUL_BEFORE_GELU && d->n * fsdp_dtype_size(d->c_dtype) % WIDE_ALIGNMENT != 0)
+    if (has_z(d) && d->n % AUX_MULTIPLE != 0)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: rows of %zu before a GELU", d->n);
     return FSDP_OK;
 }
@@ -436,7 +454,7 @@ enum fsdp_status cuda_matmul_run_beside(struct matmul *matmul, struct device_str
                                         const void *b, const void *bias, void *beside, void *c, void *scratch,
                                         struct fsdp_err *err)
 {
-    const bool wide_only = !matmul->narrow.found || matmul->desc.beside == MATMUL_BEFORE_GELU;
+    const bool wide_only = !matmul->narrow.found || has_z(&matmul->desc);
 
     if (wide_only && (!matmul->wide.found || !all_wide(matmul, a, b, c, bias, beside)))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,

@@ -113,20 +113,21 @@ static void add_value(const struct runner *r, const struct plan_entry *e, const 
                                      true);
 }
 
-static enum fsdp_status run_backward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+/* Returns the operation. */
+static const struct graph_op *resolve_backward(const struct runner *r, const struct plan_entry *e,
+                                               struct nn_run *run)
 {
     const struct plan *plan = &r->program->plan;
     const struct graph_op *op = r->program->graph.ops[e->index];
-    struct nn_run run;
-    enum fsdp_status status;
 
-    resolve(r, e, op, &run);
-    run.d_output = at(r, e->d_output);
+    resolve(r, e, op, run);
+    run->d_output = at(r, e->d_output);
+    run->bias_before = e->bias_before;
     for (int i = 0; i < op->n_inputs; i++) {
         const bool by_way = e->temporary[i] >= 0;
 
-        run.d_input[i] = at(r, by_way ? e->temporary[i] : e->d_input[i]);
-        run.add_d_input[i] = e->add_d_input[i] && !by_way;
+        run->d_input[i] = at(r, by_way ? e->temporary[i] : e->d_input[i]);
+        run->add_d_input[i] = e->add_d_input[i] && !by_way;
     }
     for (int i = 0; i < op->n_params; i++) {
         const struct plan_param *param = &plan->params[plan_param_index(plan, op->params[i])];
@@ -135,10 +136,36 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
 
         if (!param->trains)
             continue;
-        run.d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->grad_offset;
-        run.d_param_dtype[i] = whole != NULL ? group->grad_dtype : FSDP_F32;
-        run.add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r, e, group);
+        run->d_param[i] = whole != NULL ? whole : r->model->groups[param->group].grads + param->grad_offset;
+        run->d_param_dtype[i] = whole != NULL ? group->grad_dtype : FSDP_F32;
+        run->add_d_param[i] = e->add_d_param[i] || adds_to_earlier(r, e, group);
     }
+    return op;
+}
+
+static enum fsdp_status run_two_backwards(const struct runner *r, const struct plan_entry *e,
+                                          struct fsdp_err *err)
+{
+    struct nn_run run, next, before;
+    const struct graph_op *op = resolve_backward(r, e, &run), *next_op = resolve_backward(r, e + 1, &next),
+                          *before_op = NULL;
+
+    if (e->bias_of >= 0)
+        before_op = resolve_backward(r, &r->program->plan.entries[e->bias_of], &before);
+    return nn_backward_fused(&run, op, &next, next_op, before_op != NULL ? &before : NULL, before_op, err);
+}
+
+static enum fsdp_status run_backward(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const struct graph_op *op;
+    struct nn_run run;
+    enum fsdp_status status;
+
+    if (e->with_before)
+        return FSDP_OK;
+    if (e->with_next)
+        return run_two_backwards(r, e, err);
+    op = resolve_backward(r, e, &run);
     status = nn_backward(&run, op, err);
     for (int i = 0; i < op->n_inputs && status == FSDP_OK; i++)
         if (e->temporary[i] >= 0)

@@ -1,6 +1,6 @@
 /*
  * Two operations, one behind the other, in one pass where the back end has one for them: a residual sum and its norm, a linear
- * and its GELU by tanh. (Of the exact GELU no library's product has an epilogue.)
+ * and its GELU by tanh, and backward that GELU and the linear behind it. (Of the exact GELU no library's product has an epilogue.)
  */
 #include "shard_runtime/nn/nn.h"
 
@@ -34,4 +34,14 @@ enum fsdp_status nn_forward_fused(struct nn_run *first_run, const struct graph_o
     fsdp_err_clear(err);
     status = nn_forward(first_run, first, err);
     return status == FSDP_OK ? nn_forward(second_run, second, err) : status;
+}
+
+void nn_fuse_backward(struct nn_kernels *kernels, struct graph_op *op, const struct graph_op *gelu,
+                      const struct graph_op *before)
+{
+    op->fuses_backward = nn_is_gelu_tanh(gelu) && op->inputs[0] == gelu->output &&
+                         op->inputs[0]->needs_grad && !gelu->converts && gelu->takes_bf16 == op->takes_bf16 &&
+                         nn_linear_goes_back_through_gelu(kernels, op);
+    op->leaves_bias = op->fuses_backward && before != NULL && gelu->inputs[0] == before->output &&
+                      nn_linear_leaves_bias(op, before);
 }

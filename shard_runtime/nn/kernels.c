@@ -129,6 +129,8 @@ enum fsdp_status nn_prepare(struct nn_kernels *kernels, const struct graph *grap
         nn_plan_copies(op, graph->training);
         if (i > 0)
             graph->ops[i - 1]->fuses = nn_fuses(kernels, graph->ops[i - 1], op);
+        if (i > 0 && graph->training)
+            nn_fuse_backward(kernels, op, graph->ops[i - 1], i > 1 ? graph->ops[i - 2] : NULL);
     }
     return FSDP_OK;
 }

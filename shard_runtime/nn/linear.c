@@ -13,6 +13,8 @@ enum {
     FORWARD_GELU,
     INPUT,
     INPUT_ADD,
+    INPUT_GELU,
+    INPUT_GELU_SUMS,
     WEIGHT,
     WEIGHT_ADD,
     WEIGHT_AND_BIAS,
@@ -56,21 +58,26 @@ static struct matmul_desc forward_desc(const struct graph_op *op, struct sizes n
                                  .alpha = 1.0f };
 }
 
+static struct matmul_desc input_desc(struct sizes n, enum fsdp_dtype dtype, bool add)
+{
+    return (struct matmul_desc){ .outer = 1,
+                                 .inner = 1,
+                                 .m = n.rows,
+                                 .n = n.in,
+                                 .k = n.out,
+                                 .a = { .row_stride = n.out, .col_stride = 1 },
+                                 .b = out_by_in(n),
+                                 .c = { .row_stride = n.in, .col_stride = 1 },
+                                 .dtype = dtype,
+                                 .c_dtype = dtype,
+                                 .accumulate = add,
+                                 .alpha = 1.0f };
+}
+
 static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
                                       enum fsdp_dtype dtype, bool add, struct fsdp_err *err)
 {
-    const struct matmul_desc desc = { .outer = 1,
-                                      .inner = 1,
-                                      .m = n.rows,
-                                      .n = n.in,
-                                      .k = n.out,
-                                      .a = { .row_stride = n.out, .col_stride = 1 },
-                                      .b = out_by_in(n),
-                                      .c = { .row_stride = n.in, .col_stride = 1 },
-                                      .dtype = dtype,
-                                      .c_dtype = dtype,
-                                      .accumulate = add,
-                                      .alpha = 1.0f };
+    const struct matmul_desc desc = input_desc(n, dtype, add);
 
     return nn_product(kernels, &desc, &op->products[add ? INPUT_ADD : INPUT], &op->backward_scratch, err);
 }
@@ -178,6 +185,33 @@ enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *o
                                                  run->scratch, err);
 }
 
+bool nn_linear_goes_back_through_gelu(struct nn_kernels *kernels, struct graph_op *op)
+{
+    const enum fsdp_dtype dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
+    struct matmul_desc desc;
+
+    if (kernels->numerics->ops->matmul_run_beside == NULL || op->kind->forward != forward || op->converts ||
+        op->output->dtype != dtype)
+        return false;
+    desc = input_desc(sizes_of(op), dtype, false);
+    desc.beside = MATMUL_GELU_BACKWARD_SUMS;
+    (void)nn_product(kernels, &desc, &op->products[INPUT_GELU_SUMS], &op->backward_scratch, NULL);
+    desc.beside = MATMUL_GELU_BACKWARD;
+    return nn_product(kernels, &desc, &op->products[INPUT_GELU], &op->backward_scratch, NULL) == FSDP_OK;
+}
+
+bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *before)
+{
+    return op->products[INPUT_GELU_SUMS] != NULL && before->kind->backward == op->kind->backward &&
+           before->n_params > 1 && before->takes_bf16 == op->takes_bf16 && !before->converts;
+}
+
+/* Sums are of the gradient's dtype, and replace what is there. */
+static bool takes_sums(const struct nn_run *run, const struct graph_op *op)
+{
+    return run->d_param[1] != NULL && !run->add_d_param[1] && run->d_param_dtype[1] == op->output->dtype;
+}
+
 static void bias_backward(struct nn_run *run, const struct graph_op *op)
 {
     const struct numerics_ops *ops = run->numerics->ops;
@@ -226,9 +260,10 @@ static enum fsdp_status params_backward(struct nn_run *run, const struct graph_o
               both = narrow ? WEIGHT_BF16_AND_BIAS : WEIGHT_AND_BIAS;
     const void *a = op->attrs.transposed ? run->input[0] : run->d_output,
                *b = op->attrs.transposed ? run->d_output : run->input[0];
+    const bool has_sums = run->bias_before && takes_sums(run, op);
     enum fsdp_status status = FSDP_OK;
 
-    if (takes_both(run, op, both)) {
+    if (!has_sums && takes_both(run, op, both)) {
         status = ops->matmul_run_beside(op->products[both], run->stream, a, b, NULL, run->d_param[1],
                                         run->d_param[0], run->scratch, err);
         if (status != FSDP_ERR_UNSUPPORTED)
@@ -239,8 +274,33 @@ static enum fsdp_status params_backward(struct nn_run *run, const struct graph_o
     if (run->d_param[0] != NULL)
         status = ops->matmul_run(op->products[weight], run->stream, a, b, NULL, run->d_param[0], run->scratch,
                                  err);
-    if (status == FSDP_OK && op->n_params > 1 && run->d_param[1] != NULL)
+    if (status == FSDP_OK && op->n_params > 1 && run->d_param[1] != NULL && !has_sums)
         bias_backward(run, op);
+    return status;
+}
+
+enum fsdp_status nn_backward_fused(struct nn_run *run, const struct graph_op *op, struct nn_run *gelu_run,
+                                   const struct graph_op *gelu, struct nn_run *before_run,
+                                   const struct graph_op *before, struct fsdp_err *err)
+{
+    const struct numerics_ops *ops = run->numerics->ops;
+    const bool sums = before != NULL && takes_sums(before_run, before);
+    enum fsdp_status status = params_backward(run, op, err);
+
+    if (status != FSDP_OK)
+        return status;
+    status = ops->matmul_run_beside(
+        op->products[sums ? INPUT_GELU_SUMS : INPUT_GELU], run->stream, run->d_output, run->params[0],
+        gelu_run->input[0], sums ? before_run->d_param[1] : NULL, gelu_run->d_input[0], run->scratch, err);
+    if (status != FSDP_ERR_UNSUPPORTED)
+        return status;
+    fsdp_err_clear(err);
+    status = ops->matmul_run(op->products[INPUT], run->stream, run->d_output, run->params[0], NULL,
+                             run->d_input[0], run->scratch, err);
+    if (status == FSDP_OK)
+        status = nn_backward(gelu_run, gelu, err);
+    if (status == FSDP_OK && sums)
+        bias_backward(before_run, before);
     return status;
 }
 

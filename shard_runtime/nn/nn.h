@@ -39,6 +39,7 @@ struct nn_run {
     bool add_d_input[GRAPH_MAX_INPUTS];
     void *d_param[GRAPH_MAX_PARAMS]; /* NULL: not wanted */
     bool add_d_param[GRAPH_MAX_PARAMS];
+    bool bias_before; /* that of params[1] may be there already (nn_backward_fused) */
     enum fsdp_dtype d_param_dtype[GRAPH_MAX_PARAMS];
 };
 
@@ -53,6 +54,16 @@ enum fsdp_status nn_forward_fused(struct nn_run *first_run, const struct graph_o
                                   struct nn_run *second_run, const struct graph_op *second,
                                   struct fsdp_err *err);
 
+/** Can the backward of `op` be one pass with that of `gelu`, which gives its input, and give the gradient of the bias of `before`,
+ * which gives gelu's? Sets what op says of that. `before` may be NULL. */
+void nn_fuse_backward(struct nn_kernels *kernels, struct graph_op *op, const struct graph_op *gelu,
+                      const struct graph_op *before);
+/** Both backwards, gelu's of a gradient that nothing else adds to; with `before`, whose backward is run later with bias_before, of
+ * its own the gradient of the bias where that is written, not added. */
+enum fsdp_status nn_backward_fused(struct nn_run *run, const struct graph_op *op, struct nn_run *gelu_run,
+                                   const struct graph_op *gelu, struct nn_run *before_run,
+                                   const struct graph_op *before, struct fsdp_err *err);
+
 /* What fuses, for fused.c: a residual sum, a + b or a + dropout(b), and its norm, with the bits of one after the other; */
 bool nn_is_sum(const struct graph_op *op);
 bool nn_norm_takes_sum(const struct nn_kernels *kernels, const struct graph_op *sum,
@@ -65,6 +76,10 @@ bool nn_is_gelu_tanh(const struct graph_op *op);
 bool nn_linear_takes_gelu(struct nn_kernels *kernels, struct graph_op *op);
 enum fsdp_status nn_linear_and_gelu(struct nn_run *run, const struct graph_op *op, void *activated,
                                     struct fsdp_err *err);
+
+/* and the way back, whose run is linear.c's: the product that gives the GELU's gradient, the GELU's backward behind it. */
+bool nn_linear_goes_back_through_gelu(struct nn_kernels *kernels, struct graph_op *op);
+bool nn_linear_leaves_bias(const struct graph_op *op, const struct graph_op *before);
 
 /** Room for the copies in the scratch of an operation whose own needs are known. Part of nn_prepare(). */
 void nn_plan_copies(struct graph_op *op, bool training);

@@ -14,7 +14,7 @@ enum {
     NORM_MAX_BLOCKS = 256,
     NORM_TILE = 32 * 8,
     NORM_SHARED_BYTES = 96 * 1024,
-    MATMUL_ALIGN_BYTES = 16,
+    MATMUL_AUX_MULTIPLE = 8,
 };
 
 static size_t parts_of(size_t n, size_t each)
@@ -79,11 +79,11 @@ static void close_row(struct numerics *numerics)
 /* As cuda/matmul.c: what shapes alone refuse. That cuBLASLt has an algorithm for the rest is taken for granted. */
 static bool has_beside(const struct matmul_desc *desc)
 {
-    const bool aligned = desc->n * fsdp_dtype_size(desc->c_dtype) % MATMUL_ALIGN_BYTES == 0;
+    const bool has_z = desc->beside != MATMUL_SUMS_OF_A && desc->beside != MATMUL_SUMS_OF_B;
 
     return desc->outer * desc->inner == 1 && !matmul_is_empty(desc) && desc->k > 0 && !desc->accumulate &&
            (!desc->bias || desc->beside == MATMUL_BEFORE_GELU) &&
-           (desc->beside != MATMUL_BEFORE_GELU || aligned);
+           (!has_z || desc->n % MATMUL_AUX_MULTIPLE == 0);
 }
 
 /* Their scratch is the workspace, which is not the arena's. */
@@ -153,6 +153,13 @@ static size_t norm_scratch(struct numerics *numerics, size_t rows, size_t cols)
     return cuda_plan_norm_backward_bytes(rows, cols);
 }
 
+/* As with run_beside: that there is one decides what fuses. */
+static void add_layer_norm(struct numerics *numerics, struct device_stream *stream, enum fsdp_dtype dtype,
+                           const struct numerics_add_norm *norm)
+{
+    (void)numerics, (void)stream, (void)dtype, (void)norm;
+}
+
 static const struct numerics_bf16 bf16 = { .layer_norm_scratch = norm_scratch };
 
 const struct numerics_ops numerics_cuda_plan_ops = {
@@ -163,6 +170,7 @@ const struct numerics_ops numerics_cuda_plan_ops = {
     .matmul_destroy = destroy_matmul,
     .matmul_run_beside = run_beside,
     .layer_norm_scratch = norm_scratch,
+    .add_layer_norm = add_layer_norm,
     .attention_create = create_attention,
     .attention_destroy = destroy_attention,
     .bf16 = &bf16,

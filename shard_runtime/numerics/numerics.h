@@ -45,9 +45,17 @@ struct matmul_view {
 /*
  * What a product may leave beside c, of c_dtype and replaced; not with batches or accumulate. Sums over k of a factor, not scaled:
  * of a, sums[i] = sum_k a[i, k], (m); of b, sums[j] = sum_k b[k, j], (n); not with a bias. Or z, (m, n) with adjacent
- * rows, where c = gelu_tanh(z), z = alpha a b + bias.
+ * rows, where c = gelu_tanh(z), z = alpha a b + bias. Or, back through that GELU, c = alpha a b gelu_tanh'(z), without a bias:
+ * such a z is read, and nothing left, or sums[j] = sum_i c[i, j], (n).
  */
-enum matmul_beside { MATMUL_NOTHING, MATMUL_SUMS_OF_A, MATMUL_SUMS_OF_B, MATMUL_BEFORE_GELU };
+enum matmul_beside {
+    MATMUL_NOTHING,
+    MATMUL_SUMS_OF_A,
+    MATMUL_SUMS_OF_B,
+    MATMUL_BEFORE_GELU,
+    MATMUL_GELU_BACKWARD,
+    MATMUL_GELU_BACKWARD_SUMS
+};
 
 struct matmul_desc {
     size_t outer, inner; /* batches; both at least 1 */
@@ -220,7 +228,8 @@ struct numerics_ops {
 
     /* Optional; NULL: no product leaves anything beside it. The run of one with desc.beside, which matmul_create refuses
      * with FSDP_ERR_UNSUPPORTED where the row has no such product, as the run does, with nothing queued, where it has
-     * none for operands that lie so: a product without, and column_sum or gelu_tanh, stand in for it. */
+     * none for operands that lie so: a product without, and column_sum, gelu_tanh or gelu_tanh_backward, stand in for it.
+     * `bias`: of a way back through a GELU its z. `beside`: what is left, or NULL where that is nothing. */
     enum fsdp_status (*matmul_run_beside)(struct matmul *matmul, struct device_stream *stream, const void *a,
                                           const void *b, const void *bias, void *beside, void *c,
                                           void *scratch, struct fsdp_err *err);

@@ -50,6 +50,18 @@ static void list_own_gradients(struct lister *l, const struct plan_entry *e)
         add(l, plan->params[plan_param_index(plan, op->params[i])].grad_shards, e->add_d_param[i], true);
 }
 
+/* The gradient of a bias that an entry before `e`, whose own it is, leaves. */
+static void list_bias(struct lister *l, const struct plan_entry *e)
+{
+    const struct plan *plan = l->plan;
+    const struct graph_op *op = plan->graph->ops[e->index];
+
+    add(l, e->d_param[1], false, true);
+    if (plan->options.holds_gradients)
+        add(l, plan->params[plan_param_index(plan, op->params[1])].grad_shards, false, true);
+}
+
+/* Of two that are one pass the first uses all buffers: what is between the two is only there where they are run apart after all. */
 static void list_backward(struct lister *l, const struct plan_entry *e)
 {
     add(l, e->d_output, true, false);
@@ -67,6 +79,10 @@ static void list_backward(struct lister *l, const struct plan_entry *e)
         add(l, e->saved[i], true, false);
     add(l, e->scratch, false, true);
     list_own_gradients(l, e);
+    if (e->with_next)
+        list_backward(l, e + 1);
+    if (e->bias_of >= 0)
+        list_bias(l, &l->plan->entries[e->bias_of]);
 }
 
 /* The packed buffers of the reductions before this one, as many as may be in flight beside it: they are not reused. */
@@ -140,7 +156,8 @@ static void list_entry(struct lister *l, const struct plan_entry *e)
         add(l, e->d_output, false, true);
         break;
     case PLAN_BACKWARD:
-        list_backward(l, e);
+        if (!e->with_before)
+            list_backward(l, e);
         break;
     case PLAN_PACK:
         list_pack(l, e);

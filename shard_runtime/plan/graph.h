@@ -89,7 +89,7 @@ struct graph_attrs {
     bool skips_bias; /* another rank's part of the sum has it */
 };
 
-enum { GRAPH_MAX_PRODUCTS = 10 };
+enum { GRAPH_MAX_PRODUCTS = 12 };
 
 struct graph_op {
     const struct graph_kind *kind;
@@ -106,6 +106,9 @@ struct graph_op {
     size_t forward_scratch, backward_scratch;
     bool
         fuses; /* with the operation behind it it can be one pass (a sum and its norm), where they are neighbours */
+    /* The same of backwards, which come in the other order: with the operation before it; and the gradient of the bias of the
+     * one before that is then a part of it. */
+    bool fuses_backward, leaves_bias;
     bool takes_bf16; /* as its kind, or because prepare() found that it can here */
     bool converts;   /* runs on float32 copies, which begin in the scratch behind what it asked for itself: */
     size_t forward_copies, backward_copies;

@@ -146,7 +146,9 @@ struct plan_entry {
 
     bool again; /* of a forward: for the second time, for backward's sake */
     bool with_next,
-        with_before; /* of two neighbouring forwards that are one pass: all of it happens in the first */
+        with_before; /* of two neighbours, forwards or backwards, that are one pass: all of it happens in the first */
+    int bias_of; /* of the first of two such backwards: the entry whose second parameter's gradient is a part of it; -1 */
+    bool bias_before; /* that entry */
 
     int first_access, n_accesses; /* in plan->accesses */
     int waits[PLAN_N_STREAMS];    /* the entry of that stream to wait for, or -1 */

@@ -49,6 +49,7 @@ struct plan_entry *writer_add_entry(struct writer *w, enum plan_entry_kind kind,
                                   .shard = -1,
                                   .sum = -1,
                                   .output = -1,
+                                  .bias_of = -1,
                                   .scratch = -1,
                                   .d_output = -1 };
     for (int i = 0; i < GRAPH_MAX_INPUTS; i++)

@@ -92,6 +92,11 @@ static void share_backward(struct plan *plan, int entry)
     const struct plan_entry *e = &plan->entries[entry];
     const struct graph_op *op = plan->graph->ops[e->index];
 
+    if (e->with_before) { /* all of it happens in the entry before */
+        if (op->kind->grad_in_place)
+            try_share(plan, entry - 1, e->d_output, e->d_input[0], false);
+        return;
+    }
     for (int i = 0; i < op->n_inputs; i++)
         if (e->wants_d_input[i] && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY &&
             written_once(e, op->n_inputs, i))

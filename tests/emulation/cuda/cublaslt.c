@@ -28,7 +28,7 @@ struct emulated_lt_product {
     int32_t op_a, op_b, bias_type;
     uint32_t epilogue;
     const void *bias;
-    void *aux; /* what goes into a GELU; of the result's dtype */
+    void *aux; /* what goes into a GELU, left or read; of the result's dtype */
     int64_t aux_ld;
 };
 
@@ -227,6 +227,17 @@ static bool adds_bias(const struct emulated_lt_product *product)
            product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
+/* Back through a GELU. */
+static bool goes_back(const struct emulated_lt_product *product)
+{
+    return product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+}
+
+static bool uses_bias(const struct emulated_lt_product *product)
+{
+    return adds_bias(product) || leaves_sums(product) || product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD;
+}
+
 static bool has_gelu(const struct emulated_lt_product *product)
 {
     return product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
@@ -236,15 +247,17 @@ static bool has_gelu(const struct emulated_lt_product *product)
 /* Is there an algorithm? Sums are of the result's dtype, and of one product; what goes into a GELU lies in packs of 8. */
 static bool knows(const struct emulated_lt_product *product, const struct emulated_lt_layout *d)
 {
+    const bool in_packs =
+        product->aux_ld % 8 == 0 && product->aux_ld >= (int64_t)d->rows && (uintptr_t)product->aux % 16 == 0;
     const char *which = getenv("FSDP_EMULATED_LT");
 
     if (product->epilogue == CUBLASLT_EPILOGUE_DEFAULT || product->epilogue == CUBLASLT_EPILOGUE_BIAS)
         return true;
     if (d->batches != 1 || (which != NULL && strcmp(which, "plain") == 0))
         return false;
-    return leaves_sums(product) ? product->bias_type == (int32_t)d->type
-                                : product->aux_ld % 8 == 0 && product->aux_ld >= (int64_t)d->rows &&
-                                      (uintptr_t)product->aux % 16 == 0;
+    return (leaves_sums(product) || in_packs) &&
+           ((!leaves_sums(product) && product->epilogue != CUBLASLT_EPILOGUE_DGELU_BGRAD) ||
+            product->bias_type == (int32_t)d->type);
 }
 
 /* What is aligned to `pointer`, at most to 16. */
@@ -321,11 +334,33 @@ static float gelu(float x)
     return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
 
+static float gelu_slope(float x)
+{
+    const float t = tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
+
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608f * (1.0f + 0.134145f * x * x);
+}
+
+/* The gradient of a bias: of what came out, before it was rounded, the sum over a row of D. */
+static void add_row_sums(const struct work *w, const float *results)
+{
+    for (uint64_t row = 0; row < w->d_layout.rows; row++) {
+        float sum = 0;
+
+        for (uint64_t col = 0; col < w->d_layout.cols; col++)
+            sum += results[col * w->d_layout.rows + row];
+        put(w->d_layout.type, (void *)(uintptr_t)w->product.bias, (int64_t)row, sum);
+    }
+}
+
 static bool run_product(void *closure)
 {
     const struct work *w = closure;
     const uint64_t k_end = cols_of(&w->a_layout, w->product.op_a);
+    float *results = malloc(w->d_layout.rows * w->d_layout.cols * sizeof *results);
 
+    if (results == NULL)
+        abort();
     memset(w->workspace, 0xff, w->workspace_bytes); /* it is the product's alone while it runs */
     for (int64_t batch = 0; batch < w->d_layout.batches; batch++)
         for (uint64_t col = 0; col < w->d_layout.cols; col++)
@@ -346,8 +381,15 @@ static bool run_product(void *closure)
                         sum);
                     sum = gelu(sum);
                 }
+                if (goes_back(&w->product))
+                    sum *= gelu_slope(get(w->d_layout.type, w->product.aux,
+                                          (int64_t)col * w->product.aux_ld + (int64_t)row));
+                results[col * w->d_layout.rows + row] = sum;
                 put(w->d_layout.type, w->d, at, sum);
             }
+    if (w->product.epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD)
+        add_row_sums(w, results);
+    free(results);
     if (leaves_sums(&w->product))
         run_sums(w);
     return true;
@@ -382,13 +424,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
         !is_aligned(a, algo->data[0]) || !is_aligned(b, algo->data[0]) || !is_aligned(d, algo->data[0]) ||
         !is_aligned(workspace, 16) || !emulated_is_device(a) || !emulated_is_device(b) ||
         !emulated_is_device(d) || !emulated_is_device(workspace) ||
-        ((adds_bias(product) || leaves_sums(product)) &&
+        (uses_bias(product) &&
          (!emulated_is_device(product->bias) || !is_aligned(product->bias, algo->data[1]))) ||
-        (has_gelu(product) && (!emulated_is_device(product->aux) || !is_aligned(product->aux, 16))))
+        ((has_gelu(product) || goes_back(product)) &&
+         (!emulated_is_device(product->aux) || !is_aligned(product->aux, 16))))
         return CUBLAS_STATUS_INVALID_VALUE;
-    emulated_tally(leaves_sums(product) ? "product with sums"
-                   : has_gelu(product)  ? "product with gelu"
-                                        : "product");
+    emulated_tally(leaves_sums(product)                           ? "product with sums"
+                   : has_gelu(product)                            ? "product with gelu"
+                   : product->epilogue == CUBLASLT_EPILOGUE_DGELU ? "product back through gelu"
+                   : product->epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD
+                       ? "product back through gelu with sums"
+                       : "product");
     memcpy(&work.alpha, alpha, sizeof work.alpha);
     memcpy(&work.beta, beta, sizeof work.beta);
     return emulated_queue(stream, run_product, &work, sizeof work) == cudaSuccess
