@@ -131,11 +131,31 @@ static void dropout_rows(struct numerics *numerics, struct device_stream *stream
     NOTE(kernel_dropout(stream->cuda, x, out, rows, cols, dropout, accumulate, FSDP_F32));
 }
 
+/* LayerNorm, and without a mean RMSNorm. */
+static void norm_rows(struct numerics *numerics, struct device_stream *stream, const void *x,
+                      const void *weight, const void *bias, void *y, float *mean, float *rstd, size_t rows,
+                      size_t cols, float eps, enum fsdp_dtype dtype)
+{
+    if (mean == NULL)
+        NOTE(kernel_rms_norm(stream->cuda, x, weight, y, rstd, rows, cols, eps, dtype));
+    else
+        NOTE(kernel_layer_norm(stream->cuda, x, weight, bias, y, mean, rstd, rows, cols, eps, dtype));
+}
+
+static void add_layer_norm(struct numerics *numerics, struct device_stream *stream, enum fsdp_dtype dtype,
+                           const struct numerics_add_norm *norm)
+{
+    if (norm->mean == NULL)
+        NOTE(kernel_add_rms_norm(stream->cuda, norm, dtype));
+    else
+        NOTE(kernel_add_layer_norm(stream->cuda, norm, dtype));
+}
+
 static void layer_norm(struct numerics *numerics, struct device_stream *stream, const float *x,
                        const float *weight, const float *bias, float *y, float *mean, float *rstd,
                        size_t rows, size_t cols, float eps)
 {
-    NOTE(kernel_layer_norm(stream->cuda, x, weight, bias, y, mean, rstd, rows, cols, eps, FSDP_F32));
+    norm_rows(numerics, stream, x, weight, bias, y, mean, rstd, rows, cols, eps, FSDP_F32);
 }
 
 static void layer_norm_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,
@@ -334,10 +354,9 @@ static void adamw_list(struct numerics *numerics, struct device_stream *stream,
                        uint64_t step)
 {
     const struct kernel_update *list = as_kernels(numerics, updates, n_updates);
-    const struct kernel_step at = { .step = step };
 
     if (list != NULL)
-        NOTE(kernel_adamw(stream->cuda, list, n_updates, h, &at));
+        NOTE(kernel_adamw(stream->cuda, list, n_updates, h, step));
 }
 
 static void sgd_list(struct numerics *numerics, struct device_stream *stream,
@@ -345,10 +364,9 @@ static void sgd_list(struct numerics *numerics, struct device_stream *stream,
                      uint64_t step)
 {
     const struct kernel_update *list = as_kernels(numerics, updates, n_updates);
-    const struct kernel_step at = { .step = step };
 
     if (list != NULL)
-        NOTE(kernel_sgd(stream->cuda, list, n_updates, h, &at));
+        NOTE(kernel_sgd(stream->cuda, list, n_updates, h, step));
 }
 
 static void adamw(struct numerics *numerics, struct device_stream *stream, float *param, const float *grad,
@@ -476,7 +494,7 @@ static void layer_norm_bf16(struct numerics *numerics, struct device_stream *str
                             const uint16_t *weight, const uint16_t *bias, uint16_t *y, float *mean,
                             float *rstd, size_t rows, size_t cols, float eps)
 {
-    NOTE(kernel_layer_norm(stream->cuda, x, weight, bias, y, mean, rstd, rows, cols, eps, FSDP_BF16));
+    norm_rows(numerics, stream, x, weight, bias, y, mean, rstd, rows, cols, eps, FSDP_BF16);
 }
 
 static void layer_norm_backward_bf16(struct numerics *numerics, struct device_stream *stream,
@@ -544,6 +562,7 @@ const struct numerics_ops numerics_cuda_ops = {
     .layer_norm = layer_norm,
     .layer_norm_backward = layer_norm_backward,
     .layer_norm_scratch = layer_norm_scratch,
+    .add_layer_norm = add_layer_norm,
     .gelu = gelu,
     .gelu_backward = gelu_backward,
     .gelu_tanh = gelu_tanh,

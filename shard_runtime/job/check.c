@@ -37,6 +37,8 @@ static void check_model(const struct job *job, struct checking *checking)
         misfit(checking, "model.tied|model.kind", "cannot be false: the head of a gpt2 is its embedding");
     if (strcmp(job->model.kind, "gpt2") == 0 && !job->model.causal)
         misfit(checking, "model.causal|model.kind", "cannot be false: a gpt2 sees only what is before it");
+    if (strcmp(job->model.kind, "gpt2") == 0 && job->model.norm != JOB_LAYERNORM)
+        misfit(checking, "model.norm|model.kind", "cannot be rmsnorm: a gpt2 has LayerNorms");
     if (strcmp(job->data.tokenizer, "byte") == 0 && job->model.vocab < 256)
         misfit(checking, "model.vocab|data.tokenizer",
                "must be at least 256 for data.tokenizer byte, not %" PRIu64, job->model.vocab);

@@ -32,6 +32,7 @@ enum job_matmul_precision { JOB_MATMUL_HIGHEST, JOB_MATMUL_HIGH };
 enum job_recompute { JOB_RECOMPUTE_CHEAP, JOB_RECOMPUTE_NONE };
 enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
 enum { JOB_NORM_INF = 0 };
+enum job_norm { JOB_LAYERNORM, JOB_RMSNORM };
 enum job_preset { JOB_PRESET_NONE, JOB_PRESET_124M, JOB_PRESET_355M, JOB_PRESET_774M, JOB_PRESET_1558M };
 enum job_export { JOB_EXPORT_NONE, JOB_EXPORT_HUGGINGFACE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
@@ -65,6 +66,7 @@ struct job {
         double dropout;
         bool causal;
         bool tied;
+        enum job_norm norm;
         char *weights; /* initial ones, absolute once resolved; "": random */
         bool weights_strict;
         struct job_names *frozen; /* parameters without gradient */

@@ -150,18 +150,18 @@ struct numerics_span {
     size_t n_elems;
 };
 
-/** Backward of a LayerNorm on bfloat16; shapes as layer_norm_backward. */
+/** Backward of a LayerNorm or RMSNorm on bfloat16; shapes as layer_norm_backward. */
 struct numerics_bf16_norm {
     const uint16_t *dy, *x, *weight;
-    const float *mean, *rstd;
-    uint16_t *dx; /* NULL, as the two below: not wanted */
+    const float *mean, *rstd; /* mean NULL: of an RMSNorm */
+    uint16_t *dx;             /* NULL, as the two below: not wanted */
     bool accumulate_dx;
     void *dweight, *dbias;
     enum fsdp_dtype dweight_dtype, dbias_dtype; /* FSDP_F32 or FSDP_BF16 */
     bool accumulate_dweight, accumulate_dbias;
 };
 
-/** A residual sum and the LayerNorm of it. */
+/** A residual sum and the LayerNorm of it; where mean and bias are NULL, the RMSNorm. */
 struct numerics_add_norm {
     const void *a, *b;             /* (rows, cols), as x and y */
     const struct dropout *dropout; /* of b; NULL for none, and with bfloat16 */
@@ -247,12 +247,13 @@ struct numerics_ops {
                     size_t rows, size_t cols, const struct dropout *dropout, bool accumulate);
 
     /* Ba, Kiros, Hinton, "Layer Normalization", 2016. x, y: (rows, cols); weight, bias: (cols); mean, rstd:
-     * (rows). */
+     * (rows). Where mean and bias are NULL it is RMSNorm, Zhang and Sennrich, "Root Mean Square Layer
+     * Normalization", 2019: y = x * rstd * weight, rstd = 1 / sqrt(mean_j(x^2) + eps). */
     void (*layer_norm)(struct numerics *numerics, struct device_stream *stream, const float *x,
                        const float *weight, const float *bias, float *y, float *mean, float *rstd,
                        size_t rows, size_t cols, float eps);
     /* dx (+)= ..., dweight and dbias (+)= ... with their own flag; scratch: layer_norm_scratch(rows, cols)
-     * bytes. */
+     * bytes. mean and dbias NULL: of RMSNorm. */
     void (*layer_norm_backward)(struct numerics *numerics, struct device_stream *stream, const float *dy,
                                 const float *x, const float *weight, const float *mean, const float *rstd,
                                 float *dx, bool accumulate_dx, float *dweight, float *dbias,

@@ -28,6 +28,11 @@ void ref_layer_norm_backward(struct numerics *numerics, struct device_stream *st
                              float *dx, bool accumulate_dx, float *dweight, float *dbias,
                              bool accumulate_params, void *scratch, size_t rows, size_t cols);
 size_t ref_layer_norm_scratch(struct numerics *numerics, size_t rows, size_t cols);
+void ref_rms_norm(const float *x, const float *weight, float *y, float *rstd, size_t rows, size_t cols,
+                  float eps);
+void ref_rms_norm_backward(const float *dy, const float *x, const float *weight, const float *rstd, float *dx,
+                           bool accumulate_dx, float *dweight, bool accumulate_dweight, size_t rows,
+                           size_t cols);
 void ref_gelu(struct numerics *numerics, struct device_stream *stream, const float *x, float *y,
               size_t n_elems);
 void ref_gelu_backward(struct numerics *numerics, struct device_stream *stream, const float *dy,

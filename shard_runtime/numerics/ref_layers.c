@@ -62,6 +62,10 @@ void ref_layer_norm(struct numerics *numerics, struct device_stream *stream, con
 {
     (void)numerics;
     (void)stream;
+    if (mean == NULL) {
+        ref_rms_norm(x, weight, y, rstd, rows, cols, eps);
+        return;
+    }
     for (size_t i = 0; i < rows; i++) {
         const float *row = x + i * cols;
         double mu = 0, variance = 0, r;
@@ -109,6 +113,10 @@ void ref_layer_norm_backward(struct numerics *numerics, struct device_stream *st
     (void)numerics;
     (void)stream;
     (void)scratch;
+    if (mean == NULL) {
+        ref_rms_norm_backward(dy, x, weight, rstd, dx, accumulate_dx, dweight, accumulate_params, rows, cols);
+        return;
+    }
     for (size_t j = 0; j < cols; j++) {
         double w = accumulate_params ? (double)dweight[j] : 0;
         double b = accumulate_params ? (double)dbias[j] : 0;

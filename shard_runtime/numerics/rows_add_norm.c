@@ -1,4 +1,4 @@
-/* A residual sum and its LayerNorm, a row at a time: the sum is still in the nearest cache when it is normalised. */
+/* A residual sum and its norm, a row at a time: the sum is still in the nearest cache when it is normalised. */
 #include <stdint.h>
 
 #include "shard_runtime/numerics/dropout.h"
@@ -27,6 +27,15 @@ static void sum_row(const struct work *w, size_t i)
     }
 }
 
+static void norm_row(const struct work *w, const float *x, const float *weight, const float *bias, float *y,
+                     size_t i)
+{
+    if (w->n->mean == NULL)
+        w->kernels->rms_norm(x, weight, y, w->n->rstd + i, 1, w->n->cols, w->n->eps);
+    else
+        w->kernels->layer_norm(x, weight, bias, y, w->n->mean + i, w->n->rstd + i, 1, w->n->cols, w->n->eps);
+}
+
 static void piece(void *context, size_t begin, size_t end)
 {
     const struct work *w = context;
@@ -34,9 +43,8 @@ static void piece(void *context, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i++) {
         sum_row(w, i);
-        w->kernels->layer_norm((const float *)w->n->x + i * cols, w->n->weight, w->n->bias,
-                               (float *)w->n->y + i * cols, w->n->mean + i, w->n->rstd + i, 1, cols,
-                               w->n->eps);
+        norm_row(w, (const float *)w->n->x + i * cols, w->n->weight, w->n->bias, (float *)w->n->y + i * cols,
+                 i);
     }
 }
 
@@ -49,7 +57,8 @@ static void piece_bf16(void *context, size_t begin, size_t end)
     float x[NUMERICS_BF16_MAX_COLS], y[NUMERICS_BF16_MAX_COLS];
 
     w->kernels->from_bf16(w->n->weight, weight, cols);
-    w->kernels->from_bf16(w->n->bias, bias, cols);
+    if (w->n->bias != NULL)
+        w->kernels->from_bf16(w->n->bias, bias, cols);
     for (size_t i = begin; i < end; i++) {
         uint16_t *sum = (uint16_t *)w->n->x + i * cols;
 
@@ -58,7 +67,7 @@ static void piece_bf16(void *context, size_t begin, size_t end)
         w->kernels->add(x, y, x, cols);
         w->kernels->to_bf16(x, sum, cols);
         w->kernels->from_bf16(sum, x, cols);
-        w->kernels->layer_norm(x, weight, bias, y, w->n->mean + i, w->n->rstd + i, 1, cols, w->n->eps);
+        norm_row(w, x, weight, bias, y, i);
         w->kernels->to_bf16(y, (uint16_t *)w->n->y + i * cols, cols);
     }
 }

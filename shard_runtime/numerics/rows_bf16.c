@@ -160,7 +160,7 @@ static void column_sum(struct numerics *numerics, struct device_stream *stream, 
     parallel_for(numerics->threads, cols, grain > 0 ? grain : 1, column_sum_piece, &w);
 }
 
-/* --- LayerNorm --- */
+/* --- LayerNorm, and without a mean RMSNorm --- */
 
 enum { NORM_ROWS = 8 };
 
@@ -181,12 +181,16 @@ static void layer_norm_piece(void *context, size_t begin, size_t end)
     float x[NUMERICS_BF16_MAX_COLS], weight[NUMERICS_BF16_MAX_COLS], bias[NUMERICS_BF16_MAX_COLS];
 
     w->kernels->from_bf16(w->weight, weight, w->cols);
-    w->kernels->from_bf16(w->bias, bias, w->cols);
+    if (w->bias != NULL)
+        w->kernels->from_bf16(w->bias, bias, w->cols);
     for (size_t i = begin; i < end; i++) {
         float y[NUMERICS_BF16_MAX_COLS];
 
         w->kernels->from_bf16(w->x + i * w->cols, x, w->cols);
-        w->kernels->layer_norm(x, weight, bias, y, w->mean + i, w->rstd + i, 1, w->cols, w->eps);
+        if (w->mean == NULL)
+            w->kernels->rms_norm(x, weight, y, w->rstd + i, 1, w->cols, w->eps);
+        else
+            w->kernels->layer_norm(x, weight, bias, y, w->mean + i, w->rstd + i, 1, w->cols, w->eps);
         w->kernels->to_bf16(y, w->y + i * w->cols, w->cols);
     }
 }
@@ -237,9 +241,23 @@ static struct norm_scratch scratch_of(const struct norm_work *w, size_t chunk)
     return s;
 }
 
+/* The backward of rows from `i` on, which were widened: dx, and their sums. */
+static void norm_some(const struct norm_work *w, const struct norm_scratch *s, size_t i, size_t rows)
+{
+    if (w->mean == NULL)
+        w->kernels->rms_norm_backward(s->dy, s->x, s->weight, w->rstd + i, s->dx, w->accumulate_dx,
+                                      s->some_dweight, s->run, rows, w->cols);
+    else
+        w->kernels->layer_norm_backward(s->dy, s->x, s->weight, w->mean + i, w->rstd + i, s->dx,
+                                        w->accumulate_dx, s->some_dweight, s->some_dbias, s->run, rows,
+                                        w->cols);
+}
+
 static void norm_chunk(const struct norm_work *w, const struct norm_scratch *s, size_t first, size_t end)
 {
-    memset(s->dweight, 0, 2 * w->cols * sizeof *s->dweight); /* both */
+    const size_t n_sums = w->mean == NULL ? w->cols : 2 * w->cols; /* dweight's, and dbias's behind them */
+
+    memset(s->dweight, 0, n_sums * sizeof *s->dweight);
     w->kernels->from_bf16(w->weight, s->weight, w->cols);
     for (size_t i = first; i < end; i += NORM_ROWS) {
         const size_t rows = end - i < NORM_ROWS ? end - i : NORM_ROWS, n = rows * w->cols, at = i * w->cols;
@@ -248,12 +266,10 @@ static void norm_chunk(const struct norm_work *w, const struct norm_scratch *s, 
         w->kernels->from_bf16(w->x + at, s->x, n);
         if (w->accumulate_dx)
             w->kernels->from_bf16(w->dx + at, s->dx, n);
-        w->kernels->layer_norm_backward(s->dy, s->x, s->weight, w->mean + i, w->rstd + i, s->dx,
-                                        w->accumulate_dx, s->some_dweight, s->some_dbias, s->run, rows,
-                                        w->cols);
+        norm_some(w, s, i, rows);
         if (w->dx != NULL)
             w->kernels->to_bf16(s->dx, w->dx + at, n);
-        for (size_t j = 0; j < 2 * w->cols; j++)
+        for (size_t j = 0; j < n_sums; j++)
             s->dweight[j] += s->some_dweight[j];
     }
 }

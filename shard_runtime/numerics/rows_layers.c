@@ -1,4 +1,4 @@
-/* LayerNorm, attention, embedding and loss, cut over the threads. */
+/* LayerNorm and RMSNorm, attention, embedding and loss, cut over the threads. */
 #include <assert.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "shard_runtime/numerics/parallel.h"
 #include "shard_runtime/numerics/rows_cut.h"
 
-/* --- LayerNorm --- */
+/* --- LayerNorm, and without a mean RMSNorm --- */
 
 struct norm_work {
     const struct row_kernels *kernels;
@@ -15,7 +15,8 @@ struct norm_work {
     size_t rows, cols;
     float eps;
     bool accumulate_dx;
-    double *partial; /* a chunk: dweight, dbias, and 2 * cols floats of work, all in 3 * cols doubles */
+    double *
+        partial; /* a chunk: dweight, dbias (nobody's without a mean), and 2 * cols floats of work, all in 3 * cols doubles */
 };
 
 static void layer_norm_piece(void *context, size_t begin, size_t end)
@@ -23,8 +24,11 @@ static void layer_norm_piece(void *context, size_t begin, size_t end)
     const struct norm_work *w = context;
     const size_t at = begin * w->cols;
 
-    w->kernels->layer_norm(w->x + at, w->weight, w->bias, w->y + at, w->mean + begin, w->rstd + begin,
-                           end - begin, w->cols, w->eps);
+    if (w->mean == NULL)
+        w->kernels->rms_norm(w->x + at, w->weight, w->y + at, w->rstd + begin, end - begin, w->cols, w->eps);
+    else
+        w->kernels->layer_norm(w->x + at, w->weight, w->bias, w->y + at, w->mean + begin, w->rstd + begin,
+                               end - begin, w->cols, w->eps);
 }
 
 void rows_layer_norm(struct numerics *numerics, struct device_stream *stream, const float *x,
@@ -53,11 +57,15 @@ static void layer_norm_backward_piece(void *context, size_t begin, size_t end)
     for (size_t chunk = begin; chunk < end; chunk++) {
         const size_t first = chunk * chunk_rows(w->rows), n = chunk_end(w->rows, chunk) - first;
         double *partial = w->partial + chunk * 3 * w->cols;
+        const float *dy = w->dy + first * w->cols, *x = w->x + first * w->cols;
+        float *dx = w->dx + first * w->cols, *run = (void *)(partial + 2 * w->cols);
 
-        w->kernels->layer_norm_backward(w->dy + first * w->cols, w->x + first * w->cols, w->weight,
-                                        w->mean + first, w->rstd + first, w->dx + first * w->cols,
-                                        w->accumulate_dx, partial, partial + w->cols,
-                                        (void *)(partial + 2 * w->cols), n, w->cols);
+        if (w->mean == NULL)
+            w->kernels->rms_norm_backward(dy, x, w->weight, w->rstd + first, dx, w->accumulate_dx, partial,
+                                          run, n, w->cols);
+        else
+            w->kernels->layer_norm_backward(dy, x, w->weight, w->mean + first, w->rstd + first, dx,
+                                            w->accumulate_dx, partial, partial + w->cols, run, n, w->cols);
     }
 }
 
@@ -94,7 +102,8 @@ void rows_layer_norm_backward(struct numerics *numerics, struct device_stream *s
     (void)stream;
     parallel_for(numerics->threads, chunk_count(rows), enough, layer_norm_backward_piece, &w);
     add_partials(&w, 0, dweight, accumulate_params);
-    add_partials(&w, 1, dbias, accumulate_params);
+    if (mean != NULL)
+        add_partials(&w, 1, dbias, accumulate_params);
 }
 
 size_t rows_layer_norm_scratch(struct numerics *numerics, size_t rows, size_t cols)

@@ -53,8 +53,9 @@ static void add_own_config(const struct job *job, struct json_text *out)
              job->model.layers, job->model.dim, job->model.heads);
     json_add(out, "  \"vocab\": %" PRIu64 ",\n  \"seq\": %" PRIu64 ",\n  \"dropout\": %g,\n",
              job->model.vocab, job->model.seq, job->model.dropout);
-    json_add(out, "  \"causal\": %s,\n  \"tied\": %s\n}\n", job->model.causal ? "true" : "false",
+    json_add(out, "  \"causal\": %s,\n  \"tied\": %s,\n", job->model.causal ? "true" : "false",
              job->model.tied ? "true" : "false");
+    json_add(out, "  \"norm\": \"%s\"\n}\n", job->model.norm == JOB_RMSNORM ? "rmsnorm" : "layernorm");
 }
 
 void export_config(const struct job *job, struct json_text *out)

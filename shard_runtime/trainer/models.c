@@ -48,6 +48,14 @@ static struct fsdp_value *transformer(struct fsdp_module *self, struct fsdp_valu
     return call_child(self, "output", call_child(self, "norm", h));
 }
 
+static void add_norm(struct fsdp_module *parent, const char *name, const struct job *job)
+{
+    if (job->model.norm == JOB_RMSNORM)
+        fsdp_rms_norm(parent, name, job->model.dim, norm_eps);
+    else
+        fsdp_layer_norm(parent, name, job->model.dim, norm_eps);
+}
+
 static void add_block(struct fsdp_module *layers, uint64_t index, const struct job *job)
 {
     const size_t dim = job->model.dim;
@@ -56,9 +64,9 @@ static void add_block(struct fsdp_module *layers, uint64_t index, const struct j
 
     snprintf(name, sizeof name, "%" PRIu64, index);
     self = fsdp_module_add(layers, name, block, (void *)job);
-    fsdp_layer_norm(self, "attention_norm", dim, norm_eps);
+    add_norm(self, "attention_norm", job);
     fsdp_attention(self, "attention", dim, job->model.heads, job->model.causal, (float)job->model.dropout);
-    fsdp_layer_norm(self, "ffn_norm", dim, norm_eps);
+    add_norm(self, "ffn_norm", job);
     ffn = fsdp_module_add(self, "feed_forward", feed_forward, NULL);
     fsdp_linear(ffn, "w1", dim, FFN_FACTOR * dim, true);
     fsdp_linear(ffn, "w2", FFN_FACTOR * dim, dim, true);
@@ -79,7 +87,7 @@ static enum fsdp_status transformer_create(struct fsdp_module **root, const stru
     layers = fsdp_module_add(tree, "layers", NULL, NULL);
     for (uint64_t i = 0; i < job->model.layers; i++)
         add_block(layers, i, job);
-    fsdp_layer_norm(tree, "norm", dim, norm_eps);
+    add_norm(tree, "norm", job);
     fsdp_linear(tree, "output", dim, job->model.vocab, false);
     status = fsdp_module_check(tree, err); /* what went wrong while it was built is remembered in it */
     if (status == FSDP_OK && job->model.tied)

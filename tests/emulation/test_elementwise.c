@@ -145,21 +145,6 @@ Test(emulated_elementwise, gelu_keeps_its_tails)
     }
 }
 
-Test(emulated_elementwise, fill_zero_writes_its_bytes_and_no_others)
-{
-    for (size_t from = 0; from < 18; from++) {
-        for (size_t n = 0; n < 70; n += n < 20 ? 1 : 7) {
-            unsigned char bytes[96], expected[96];
-
-            memset(bytes, 0x5a, sizeof bytes);
-            memset(expected, 0x5a, sizeof expected);
-            memset(expected + from, 0, n);
-            cr_assert_eq(kernel_fill_zero(NULL, bytes + from, n), 0);
-            cr_assert_arr_eq(bytes, expected, sizeof bytes, "%zu bytes from %zu", n, from);
-        }
-    }
-}
-
 struct dropout_case {
     size_t rows, cols;
     enum fsdp_dtype dtype;

@@ -43,6 +43,7 @@ CASES = {
     "transformer": {**TINY, "layers": 3, "hidden": 16, **ADAMW},
     "twice": {**TINY, "visits": 2, **ADAMW},
     "tied": {**TINY, "tied": 1, **ADAMW},
+    "rms": {**TINY, "rms": 1, **ADAMW},
     "biases": {**TINY, "trains": "*.bias", **ADAMW},
     # embeddings and the first block learn nothing, and nothing before what learns needs a gradient
     "leading": {**TINY, "layers": 3, "trains": "layers.[12]*", **ADAMW},
@@ -65,8 +66,9 @@ CASES = {
 }
 # with errors of bfloat16, in these worlds; what is to be split over ranks is: (world, ranks that split)
 MIXED = {"linears-a": [(1, 1), (2, 1), (4, 1)], "transformer": [(1, 1), (2, 1), (4, 1)],
+         "rms": [(1, 1), (2, 1), (3, 1), (4, 1)],
          "mlp": [(2, 2), (4, 2), (8, 4)], "tensor": [(2, 2), (4, 2), (8, 4)]}
-GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "unused", "biases", "mlp", "tensor")
+GRADIENTS = ("linears-a", "linears-b", "linears-c", "transformer", "twice", "tied", "rms", "unused", "biases", "mlp", "tensor")
 
 
 class Linears(nn.Module):
@@ -88,7 +90,8 @@ class SkippingBlock(reference.Block):
 class Tiny(reference.Transformer):
     def __init__(self, case):
         super().__init__({"model.dim": case["dim"], "model.heads": case["heads"], "model.vocab": case["vocab"],
-                          "model.seq": case["seq"], "model.layers": case["layers"], "model.causal": True})
+                          "model.seq": case["seq"], "model.layers": case["layers"], "model.causal": True,
+                          "model.norm": "rmsnorm" if case.get("rms") else "layernorm"})
         self.visits = case.get("visits", 1)
         for layer in self.layers:
             layer.feed_forward.w1 = nn.Linear(case["dim"], case["hidden"])

@@ -51,6 +51,9 @@ SHAPES = {
     # GPT-2 by Hugging Face's names: tied head, (in, out) weights, biases, GELU by tanh. 10 and 30 rows over 3 and 4 ranks.
     "gpt2": {"model.kind": "gpt2", "model.layers": 2, "model.dim": 10, "model.heads": 2, "model.seq": 12,
              "data.order": "shuffled"},
+    # RMSNorm, which has no bias: 14 elements, over 3 and 4 ranks.
+    "rms": {"model.layers": 2, "model.dim": 14, "model.heads": 2, "model.seq": 16, "model.causal": True,
+            "model.norm": "rmsnorm", "data.order": "shuffled"},
 }
 OPTIMIZERS = {
     "adamw": {"optimizer.kind": "adamw", "optimizer.lr": 1e-2, "optimizer.betas": [0.9, 0.95],
@@ -58,6 +61,9 @@ OPTIMIZERS = {
     "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.2, "optimizer.momentum": 0.9,
             "optimizer.weight_decay": 0.01, "train.clip_norm": 1.0},
 }
+
+# What a shape is trained by, where not by both.
+TRAINED_BY = {"rms": ("adamw",)}
 
 # At the common rate activations stay so small that exact GELU would pass for the one by tanh.
 RATES = {("gpt2", "adamw"): 2e-2}
@@ -89,12 +95,17 @@ class FeedForward(nn.Module):
         return self.w2(F.gelu(self.w1(x)))
 
 
+def norm_of(case):
+    return (nn.RMSNorm if case.get("model.norm") == "rmsnorm" else nn.LayerNorm)(case["model.dim"], eps=1e-5)
+
+
 class Block(nn.Module):
-    def __init__(self, dim, heads, causal):
+    def __init__(self, case):
         super().__init__()
-        self.attention_norm = nn.LayerNorm(dim, eps=1e-5)
-        self.attention = Attention(dim, heads, causal)
-        self.ffn_norm = nn.LayerNorm(dim, eps=1e-5)
+        dim = case["model.dim"]
+        self.attention_norm = norm_of(case)
+        self.attention = Attention(dim, case["model.heads"], case["model.causal"])
+        self.ffn_norm = norm_of(case)
         self.feed_forward = FeedForward(dim)
 
     def forward(self, x):
@@ -108,9 +119,8 @@ class Transformer(nn.Module):
         dim = case["model.dim"]
         self.tok_embeddings = nn.Embedding(case["model.vocab"], dim)
         self.pos_embeddings = nn.Embedding(case["model.seq"], dim)
-        self.layers = nn.ModuleList(
-            Block(dim, case["model.heads"], case["model.causal"]) for _ in range(case["model.layers"]))
-        self.norm = nn.LayerNorm(dim, eps=1e-5)
+        self.layers = nn.ModuleList(Block(case) for _ in range(case["model.layers"]))
+        self.norm = norm_of(case)
         self.output = nn.Linear(dim, case["model.vocab"], bias=False)
 
     def forward(self, tokens):
@@ -334,7 +344,8 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     for shape in options.shape or SHAPES:
-        for optimizer, settings in OPTIMIZERS.items():
+        for optimizer in TRAINED_BY.get(shape, OPTIMIZERS):
+            settings = OPTIMIZERS[optimizer]
             case = {**COMMON, **SHAPES[shape], **settings}
             case["optimizer.lr"] = RATES.get((shape, optimizer), case["optimizer.lr"])
             result = train(case, build(case, torch.float64))

@@ -25,8 +25,9 @@ else
   skip "parity against PyTorch run live" "FSDP_TEST_PYTHON names no Python with PyTorch"
 fi
 
-for shape in plain short long gpt2; do
+for shape in plain short long gpt2 rms; do
   for optimizer in adamw sgd; do
+    [ -e "$PARITY/reference/$shape.$optimizer.txt" ] || continue # rms: adamw alone
     for W in 1 2 3 4; do
       name=$shape.$optimizer.$W
       check "$name trains" train_case "$shape.$optimizer" "$name" "$W"
@@ -62,5 +63,7 @@ check_status "and with gpt2" 0 mutate gpt2 none
 for mutant in gelu-tanh norm-eps adam-eps gradient-twice; do
   check_status "mutant $mutant fails" 1 mutate plain "$mutant"
 done
+check_status "and with RMSNorm" 0 mutate rms none
+check_status "mutant norm-eps fails with RMSNorm" 1 mutate rms norm-eps
 check_status "mutant gelu-exact fails with gpt2" 1 mutate gpt2 gelu-exact
 [ "$n_failed" -eq 0 ]

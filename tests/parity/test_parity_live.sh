@@ -8,7 +8,7 @@ if [ -z "${FSDP_TEST_PYTHON:-}" ]; then
   exit 0
 fi
 live() { "$FSDP_TEST_PYTHON" "$PARITY/$@"; }
-for name in linears-a linears-b linears-c transformer twice tied unused biases leading groups mlp tensor clip-1 clip-3 clip-inf \
+for name in linears-a linears-b linears-c transformer twice tied rms unused biases leading groups mlp tensor clip-1 clip-3 clip-inf \
   {mlp,tensor}-clip-{1,3,inf}; do
   check_status "FSDP2 agrees with the reference of $name" 0 live fsdp2_reference.py --check "$name"
 done

@@ -308,6 +308,66 @@ static void check_gelu_product(void)
     drop(a), drop(b), drop(bias), drop(c), drop(before);
 }
 
+/* The product that gives the gradient of a GELU's output, and the GELU's backward behind it; with the sums of that, which are a
+ * bias's gradient. Of bfloat16 c is rounded once, the sums are of what was not: 24 terms. */
+static void check_gelu_backward_product(bool sums, bool narrow)
+{
+    enum { M = 24, N = 40, K = 48 };
+    const char *name =
+        narrow ? "product back through GELU by tanh, bfloat16" : "product back through GELU by tanh";
+    const char *tallied = sums ? "product back through gelu with sums" : "product back through gelu";
+    const enum fsdp_dtype dtype = narrow ? FSDP_BF16 : FSDP_F32;
+    struct matmul_desc d = { .outer = 1,
+                             .inner = 1,
+                             .m = M,
+                             .n = N,
+                             .k = K,
+                             .a = { .row_stride = K, .col_stride = 1 },
+                             .b = { .row_stride = N, .col_stride = 1 },
+                             .c = { .row_stride = N, .col_stride = 1 },
+                             .dtype = dtype,
+                             .c_dtype = dtype,
+                             .alpha = 1.0f,
+                             .beside = sums ? MATMUL_GELU_BACKWARD_SUMS : MATMUL_GELU_BACKWARD };
+    struct tensor a = make(M * K), b = make(K * N), z = make(M * N), c = make(M * N), bias = make(N);
+    const uint64_t before = tally_of(tallied);
+    const double allowed = narrow ? 4e-3 : 1e-5;
+    struct matmul *ours, *theirs;
+    size_t our_bytes, their_bytes;
+    void *our_scratch, *their_scratch;
+    enum fsdp_status status = cuda.ops->matmul_create(&cuda, &d, &ours, &our_bytes, &err);
+
+    if (status == FSDP_ERR_UNSUPPORTED) {
+        printf("skip - cuda row: %s%s: %s\n", name, sums ? ", with sums" : "", err.message);
+        drop(a), drop(b), drop(z), drop(c), drop(bias);
+        return;
+    }
+    require(status);
+    require(device.ops->alloc(&device, our_bytes, &our_scratch, &err));
+    if (narrow)
+        narrow_both(a), narrow_both(b), narrow_both(z);
+    require(cuda.ops->matmul_run_beside(ours, stream, a.device, b.device, z.device, sums ? bias.device : NULL,
+                                        c.device, our_scratch, &err));
+    cuda.ops->matmul_destroy(ours);
+    d.beside = MATMUL_NOTHING;
+    d.dtype = d.c_dtype = FSDP_F32;
+    require(ref.ops->matmul_create(&ref, &d, &theirs, &their_bytes, &err));
+    their_scratch = malloc(their_bytes + 1);
+    require(ref.ops->matmul_run(theirs, NULL, a.host, b.host, NULL, c.host, their_scratch, &err));
+    ref.ops->matmul_destroy(theirs);
+    ref.ops->gelu_tanh_backward(&ref, NULL, c.host, z.host, c.host, M * N);
+    ref.ops->column_sum(&ref, NULL, c.host, bias.host, M, N, false);
+    if (narrow)
+        widen_on_device(c), widen_on_device(bias);
+    compare(name, c, allowed);
+    if (sums)
+        compare("and the gradient of the bias before it", bias, allowed);
+    say_launches("in one call", tallied, before, 1);
+    device.ops->free(&device, our_scratch, our_bytes);
+    free(their_scratch);
+    drop(a), drop(b), drop(z), drop(c), drop(bias);
+}
+
 static void check_bf16_product(void)
 {
     enum { M = 16, N = 24, K = 32 };
@@ -383,6 +443,46 @@ static void check_norm(void)
     device.ops->free(&device, scratch, size_bytes);
     free(theirs);
     drop(x), drop(w), drop(b), drop(y), drop(mean), drop(rstd), drop(dy), drop(dx), drop(dw), drop(db);
+}
+
+/* RMSNorm, and either norm behind a residual sum. */
+static void check_other_norms(void)
+{
+    enum { ROWS = 9, COLS = 72, N = ROWS * COLS };
+    const struct dropout dropout = { .p = 0.3f, .key = 78, .first_row = 5 };
+    struct tensor x = make(N), more = make(N), w = make(COLS), b = make(COLS), y = make(N), mean = make(ROWS),
+                  rstd = make(ROWS), dy = make(N), dx = make(N), dw = make(COLS), sum = make(N);
+    const size_t size_bytes = cuda.ops->layer_norm_scratch(&cuda, ROWS, COLS);
+    void *scratch, *theirs = malloc(ref.ops->layer_norm_scratch(&ref, ROWS, COLS) + 1);
+
+    require(device.ops->alloc(&device, size_bytes, &scratch, &err));
+    cuda.ops->layer_norm(&cuda, stream, x.device, w.device, NULL, y.device, NULL, rstd.device, ROWS, COLS,
+                         1e-5f);
+    ref.ops->layer_norm(&ref, NULL, x.host, w.host, NULL, y.host, NULL, rstd.host, ROWS, COLS, 1e-5f);
+    compare("rms norm", y, 2e-6);
+    cuda.ops->layer_norm_backward(&cuda, stream, dy.device, x.device, w.device, NULL, rstd.device, dx.device,
+                                  true, dw.device, NULL, true, scratch, ROWS, COLS);
+    ref.ops->layer_norm_backward(&ref, NULL, dy.host, x.host, w.host, NULL, rstd.host, dx.host, true, dw.host,
+                                 NULL, true, theirs, ROWS, COLS);
+    compare("rms norm backward: input", dx, 4e-6);
+    compare("rms norm backward: weight", dw, 4e-6);
+    for (int rms = 0; rms < 2; rms++) {
+        cuda.ops->add_layer_norm(&cuda, stream, FSDP_F32,
+                                 &(struct numerics_add_norm){ x.device, more.device, &dropout, sum.device,
+                                                              y.device, w.device, rms ? NULL : b.device,
+                                                              rms ? NULL : mean.device, rstd.device, ROWS,
+                                                              COLS, 1e-5f });
+        memcpy(sum.host, x.host, N * sizeof(float));
+        ref.ops->dropout(&ref, NULL, more.host, sum.host, ROWS, COLS, &dropout, true);
+        ref.ops->layer_norm(&ref, NULL, sum.host, w.host, rms ? NULL : b.host, y.host, rms ? NULL : mean.host,
+                            rstd.host, ROWS, COLS, 1e-5f);
+        compare("residual sum before a norm", sum, 0);
+        compare(rms ? "rms norm behind a residual sum" : "layer norm behind a residual sum", y, 2e-6);
+    }
+    device.ops->free(&device, scratch, size_bytes);
+    free(theirs);
+    drop(x), drop(more), drop(w), drop(b), drop(y), drop(mean), drop(rstd), drop(dy), drop(dx), drop(dw);
+    drop(sum);
 }
 
 static void check_elementwise(void)
@@ -768,7 +868,8 @@ static void check_collectives(const struct device_collectives *collectives)
         require(by->alloc_memory(&device, N_MOVED * sizeof(float), &memory[i], &err));
         require(by->register_memory(group, memory[i], N_MOVED * sizeof(float), &handles[i], &err));
     }
-    printf("# %s, memory %s\n", words, handles[0] != NULL ? "registered" : "not registered: it does not here");
+    printf("# %s, memory %s\n", words,
+           handles[0] != NULL ? "registered" : "not registered: it does not here");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         check_moved(&all[i], FSDP_F32, memory[0], memory[1]);
         check_moved(&all[i], FSDP_BF16, memory[0], memory[1]);
@@ -798,11 +899,14 @@ int main(void)
     check_products();
     check_bf16_product();
     check_gelu_product();
+    for (int way = 0; way < 4; way++)
+        check_gelu_backward_product(way % 2, way / 2);
     check_sums("product with the sums of its first factor", MATMUL_SUMS_OF_A, false);
     check_sums("product with the sums of its second", MATMUL_SUMS_OF_B, false);
     check_sums("the same of bfloat16 into float32, first", MATMUL_SUMS_OF_A, true);
     check_sums("the same of bfloat16 into float32, second", MATMUL_SUMS_OF_B, true);
     check_norm();
+    check_other_norms();
     check_elementwise();
     check_tokens();
     check_attentions();

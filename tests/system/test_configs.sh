@@ -76,7 +76,7 @@ sed -n '/^## Example/,$ { /^```yaml$/,/^```$/ { /^```/!p } }' docs/config.md > "
 check "the example of docs/config.md trains" trains example "$WORK/example.yaml" 2 launch.nnodes=1 \
   model.layers=2 model.dim=64 model.heads=4 model.vocab=256 model.seq=16 train.batch=2 optimizer.warmup_steps=1
 check "and is exported" test -e "$WORK/runs/example/export/step-00000002/config.json"
-check "the rest of the keys" trains rest configs/init-only.yaml 2 --nproc-per-node 4 model.dim=48 model.seq=32 model.causal=false \
+check "the rest of the keys" trains rest configs/init-only.yaml 2 --nproc-per-node 4 model.norm=rmsnorm model.dim=48 model.seq=32 model.causal=false \
   model.tied=true "model.weights=$WORK/runs/init-only/checkpoints/step-00000000" model.weights_strict=false \
   launch.threads=1 launch.hang_timeout_s=60 launch.max_restarts=0 data.order=sequential train.batch=2 optimizer.eps=1e-7 "optimizer.betas=[0.8, 0.9]" \
   train.clip_norm=0.5 train.clip_norm_type=inf \

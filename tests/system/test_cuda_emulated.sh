@@ -35,6 +35,9 @@ like "replicas" 1e-5 replicas --set parallel.replicate=2
 like "tensor parallel" 1e-5 tp --set parallel.tensor=2
 like "tied" 1e-5 tied --set model.tied=true
 like "selective" 1e-5 sel --set parallel.activation_checkpoint=selective
+like "RMSNorm" 1e-5 rms --set model.norm=rmsnorm
+like "RMSNorm, dropout, recomputing" 1e-5 rms-dropout --set model.norm=rmsnorm --set model.dropout=0.2 --set parallel.activation_checkpoint=full
+like "RMSNorm, bfloat16" 1e-2 rms-bf16 --set model.norm=rmsnorm --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
 like "bfloat16" 1e-2 bf16 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
 
 # Gathers in float8: the codes of the first step are the cpu's, bit for bit. Later a weight whose last bits differ may take the

@@ -20,9 +20,13 @@ check_eq "an update of all parameters is one launch a step and rank" 6 "$(count 
 # Three groups: each is unpacked before forward, two of them before backward again, each packed; a step and rank.
 check_eq "the copies of a group are one launch" $((8 * 6)) "$(count counted cast_chunks)"
 check_eq "the norm of all gradients is one launch" 6 "$(count counted power_chunks)"
-check_eq "the bias gradients come with the products of the weights'" $((8 * 6)) "$(count counted 'product with sums')"
+check_eq "the other bias gradients come with the products of the weights'" $((6 * 6)) "$(count counted 'product with sums')"
 check_eq "and none is summed apart" 0 "$(count counted column_chunks)"
+# Two blocks of two sums: behind a block's first comes its second norm, behind its last what unpacks the next unit. The five norms are
+# made again for backward.
+check_eq "a residual sum is one pass with the norm behind it" "$((2 * 6)) $((10 * 6))" "$(count counted add_elems) $(count counted layer_norm_rows)"
 check_eq "GELU comes with the product before it" $((2 * 6)) "$(count counted 'product with gelu')"
+check_eq "its backward with the product behind it, and the gradient of the bias before it" "$((2 * 6)) 0" "$(count counted 'product back through gelu with sums') $(count counted gelu_gradient)"
 
 FSDP_EMULATED_LT=plain check "where cuBLASLt knows no such epilogues" counted plain
 same "the run is the same" cpu-gpt2 plain

@@ -14,16 +14,15 @@ struct adamw_scalars {
 };
 
 template <class List>
-__global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(READ_ONLY(List) list, adamw_scalars s, struct kernel_step step)
+__global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(READ_ONLY(List) list, adamw_scalars s)
 {
     const unsigned entry = entry_of_block(list);
     const struct optimizer_entry &tensor = list.at[entry];
-    const float scale = gradient_scale(tensor, step);
     size_t first, end;
 
     chunk_of_block(list, entry, OPTIMIZER_CHUNK, &first, &end);
     for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS) {
-        const float g = times(read_elem(tensor.grad, tensor.grad_dtype, i), scale);
+        const float g = times(read_elem(tensor.grad, tensor.grad_dtype, i), tensor.grad_scale);
         const float m = plus(tensor.m[i], times(s.mix1, plus(g, -tensor.m[i])));
         const float v = plus(times(tensor.v[i], s.beta2), times(times(s.mix2, g), g));
         const float move = times(tensor.rate, m / plus(sqrtf(v) / s.root_fix2, s.eps));
@@ -32,17 +31,16 @@ __global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(READ_ONLY(List) li
         tensor.m[i] = m;
         tensor.v[i] = v;
         tensor.param[i] = param;
-        write_copy(tensor, step, i, param);
     }
 }
 
 } // namespace
 
 int kernel_adamw(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
-                 const struct adamw *h, const struct kernel_step *step)
+                 const struct adamw *h, uint64_t step)
 {
-    const double fix1 = 1 - pow(h->beta1, static_cast<double>(step->step));
-    const double fix2 = 1 - pow(h->beta2, static_cast<double>(step->step));
+    const double fix1 = 1 - pow(h->beta1, static_cast<double>(step));
+    const double fix2 = 1 - pow(h->beta2, static_cast<double>(step));
     const adamw_scalars s = { static_cast<float>(1 - h->beta1), static_cast<float>(h->beta2),
                               static_cast<float>(1 - h->beta2), static_cast<float>(sqrt(fix2)),
                               static_cast<float>(h->eps) };
@@ -57,6 +55,6 @@ int kernel_adamw(struct CUstream_st *stream, const struct kernel_update *updates
         [&](const auto &list, unsigned blocks, struct batch_place) {
             typedef list_type<decltype(list)> List;
 
-            return blocks == 0 ? KERNEL_OK : LAUNCH(adamw_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, s, *step);
+            return blocks == 0 ? KERNEL_OK : LAUNCH(adamw_chunks<List>, blocks, BATCH_THREADS, 0, stream, list, s);
         });
 }

@@ -39,9 +39,6 @@ struct CUstream_st; /* what cudaStream_t points to */
 
 /* --- elementwise ---------------------------------------------------------------------------------------------- */
 
-/** to[0 .. size_bytes) = 0, with stores of 16 bytes where `to` allows. */
-int kernel_fill_zero(struct CUstream_st *stream, void *to, size_t size_bytes);
-
 /** out = a + b; out may be a or b. One rounding: exact against ref. */
 int kernel_add(struct CUstream_st *stream, const void *a, const void *b, void *out, size_t n_elems,
                enum fsdp_dtype dtype);
@@ -72,13 +69,18 @@ int kernel_dropout(struct CUstream_st *stream, const void *x, void *out, size_t 
 int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias,
                       void *y, float *mean, float *rstd, size_t rows, size_t cols, float eps,
                       enum fsdp_dtype dtype);
-/** sum = a + b, rounded to `dtype`, then LayerNorm of sum. sum may be a or b; y may be none of them. */
-int kernel_add_layer_norm(struct CUstream_st *stream, const void *a, const void *b, void *sum,
-                          const void *weight, const void *bias, void *y, float *mean, float *rstd,
-                          size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
+/**
+ * x = a + dropout(b), rounded to `dtype`, as kernel_dropout and kernel_add give it, then LayerNorm of x. x may be a or b;
+ * y may be none of them. b NULL: of a alone. norm->dropout is host, and may be set with either dtype.
+ */
+int kernel_add_layer_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm,
+                          enum fsdp_dtype dtype);
 /** RMSNorm (Zhang and Sennrich, 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps). */
 int kernel_rms_norm(struct CUstream_st *stream, const void *x, const void *weight, void *y, float *rstd,
                     size_t rows, size_t cols, float eps, enum fsdp_dtype dtype);
+/** As kernel_add_layer_norm; norm->bias and norm->mean are not read. */
+int kernel_add_rms_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm,
+                        enum fsdp_dtype dtype);
 
 /** Backward of LayerNorm, and of RMSNorm when mean is NULL (dbias is then NULL too). Host struct. */
 struct kernel_norm_backward_args {
@@ -173,7 +175,7 @@ size_t kernel_cross_entropy_scratch(size_t rows);
 /* --- lists of tensors: a group's shards in one launch ---------------------------------------------------------- */
 
 /*
- * A list is read before the call returns, and travels in the kernel's arguments: one launch holds 330 updates, 790
+ * A list is read before the call returns, and travels in the kernel's arguments: one launch holds 470 updates, 790
  * copies or 1010 spans, and a longer list takes more. The bits of a tensor are those of a list of it alone.
  */
 
@@ -181,28 +183,19 @@ size_t kernel_cross_entropy_scratch(size_t rows);
 struct kernel_update {
     float *param; /* the master, float32 */
     const void *grad;
-    float *m, *v;   /* SGD: m is the momentum buffer, NULL: none; v unused */
-    uint16_t *copy; /* bfloat16 of the new param, or NULL */
+    float *m, *v; /* SGD: m is the momentum buffer, NULL: none; v unused */
     size_t n_elems;
-    uint64_t first; /* global index of element 0: keys stochastic rounding */
-    uint64_t key;   /* rng_key(seed, "round:<name>") */
     enum fsdp_dtype grad_dtype;
     double lr, weight_decay; /* in place of those in `h` */
     float grad_scale;        /* the clipping coefficient, and what is left of the loss's scale */
 };
 
-struct kernel_step {
-    const float *grad_scale_device; /* multiplied into grad_scale where it lies in device memory; or NULL */
-    uint64_t step;                  /* from 1 */
-    bool stochastic_rounding; /* of `copy`: by rng_philox(key, step, i / 4)[i % 4], i the global index */
-};
-
-/** As numerics_ops.adamw for each; the bits are ref's (no product is fused with a sum). */
+/** As numerics_ops.adamw for each, in step `step`, from 1; the bits are ref's (no product is fused with a sum). */
 int kernel_adamw(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
-                 const struct adamw *h, const struct kernel_step *step);
+                 const struct adamw *h, uint64_t step);
 /** As numerics_ops.sgd for each. The bits are ref's. */
 int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
-               const struct sgd *h, const struct kernel_step *step);
+               const struct sgd *h, uint64_t step);
 
 /** As device_ops.cast_list. Exact against device_ops.cast of the cpu. */
 int kernel_cast(struct CUstream_st *stream, const struct device_cast *casts, size_t n_casts, float scale,
@@ -222,12 +215,6 @@ struct kernel_span {
 int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *spans, size_t n_spans, double p,
                       double *out, void *scratch);
 size_t kernel_sum_powers_scratch(const struct kernel_span *spans, size_t n_spans);
-/**
- * The clipping coefficient without a word to the host: *norm = *powers ^ (1/p) (or *powers, p infinite) and
- * *coefficient = min(1, max_norm / (*norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. norm may be NULL.
- */
-int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, double p, double max_norm,
-                            float *coefficient, float *norm);
 
 /* --- float8 (e4m3, no infinity, largest 448), one scale a tensor ----------------------------------------------- */
 

@@ -4,15 +4,15 @@
  */
 #include "shard_runtime/cuda/kernels/number.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
-#include "shard_runtime/cuda/kernels/walk.h"
+#include "shard_runtime/cuda/kernels/residual.h"
 
 namespace
 {
 
 template <class T>
 struct norm_forward {
-    const T *x, *residual; /* residual: NULL without the sum */
-    T *sum;
+    const T *x;
+    residual<T> with;
     const T *weight, *bias;
     T *y;
     float *mean, *rstd;
@@ -20,33 +20,17 @@ struct norm_forward {
     float eps;
 };
 
-template <class T, int N>
-__device__ void add_rows(const T *a, const T *b, T *sum, size_t cols)
-{
-    row_each<N>(cols, [&](size_t j) {
-        const group<T, N> x = load_group<N>(a + j), r = load_group<N>(b + j);
-        group<T, N> s;
-
-        for (int i = 0; i < N; i++)
-            narrow(widen(x.at[i]) + widen(r.at[i]), &s.at[i]);
-        store_group<N>(sum + j, s);
-    });
-}
-
 /* N elements at once: 16 bytes of them, or one. */
 template <class T, int N>
 __global__ void __launch_bounds__(ROW_THREADS) layer_norm_rows(norm_forward<T> norm)
 {
     const size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP, at = row * norm.cols;
-    const T *x = norm.x + at;
     float sum = 0, squares = 0, mean, rstd;
+    const T *x;
 
     if (row >= norm.rows)
         return; /* the whole warp */
-    if (norm.residual != NULL) {
-        add_rows<T, N>(x, norm.residual + at, norm.sum + at, norm.cols);
-        x = norm.sum + at; /* each lane reads again what itself wrote */
-    }
+    x = summed_row<T, N>(norm.x, norm.with, row, norm.cols);
     row_each<N>(norm.cols, [&](size_t j) {
         const group<T, N> v = load_group<N>(x + j);
 
@@ -82,8 +66,8 @@ template <class T>
 int launch_norm(struct CUstream_st *stream, const norm_forward<T> &norm)
 {
     const unsigned blocks = blocks_of(norm.rows, ROW_WARPS);
-    const bool packed = norm.cols % pack<T>::N == 0 && is_packed(norm.x) && is_packed(norm.residual) &&
-                        is_packed(norm.sum) && is_packed(norm.weight) && is_packed(norm.bias) && is_packed(norm.y);
+    const bool packed = norm.cols % pack<T>::N == 0 && is_packed(norm.x) && is_packed(norm.with.b) &&
+                        is_packed(norm.with.sum) && is_packed(norm.weight) && is_packed(norm.bias) && is_packed(norm.y);
 
     if (norm.rows == 0 || norm.cols == 0)
         return KERNEL_OK;
@@ -97,18 +81,19 @@ int launch_norm(struct CUstream_st *stream, const norm_forward<T> &norm)
 int kernel_layer_norm(struct CUstream_st *stream, const void *x, const void *weight, const void *bias, void *y,
                       float *mean, float *rstd, size_t rows, size_t cols, float eps, enum fsdp_dtype dtype)
 {
-    return kernel_add_layer_norm(stream, x, NULL, NULL, weight, bias, y, mean, rstd, rows, cols, eps, dtype);
+    const struct numerics_add_norm alone = { x, NULL, NULL, NULL, y, weight, bias, mean, rstd, rows, cols, eps };
+
+    return kernel_add_layer_norm(stream, &alone, dtype);
 }
 
-int kernel_add_layer_norm(struct CUstream_st *stream, const void *a, const void *b, void *sum, const void *weight,
-                          const void *bias, void *y, float *mean, float *rstd, size_t rows, size_t cols, float eps,
-                          enum fsdp_dtype dtype)
+int kernel_add_layer_norm(struct CUstream_st *stream, const struct numerics_add_norm *norm, enum fsdp_dtype dtype)
 {
     return by_dtype(dtype, [&](auto type) {
         using T = decltype(type);
 
-        return launch_norm<T>(stream, { static_cast<const T *>(a), static_cast<const T *>(b), static_cast<T *>(sum),
-                                        static_cast<const T *>(weight), static_cast<const T *>(bias),
-                                        static_cast<T *>(y), mean, rstd, rows, cols, eps });
+        return launch_norm<T>(stream, { static_cast<const T *>(norm->a), residual_of<T>(norm),
+                                        static_cast<const T *>(norm->weight), static_cast<const T *>(norm->bias),
+                                        static_cast<T *>(norm->y), norm->mean, norm->rstd, norm->rows, norm->cols,
+                                        norm->eps });
     });
 }

@@ -47,15 +47,21 @@ static inline drop drop_of(const struct dropout *dropout)
     return { dropout->key, dropout->first_row, dropout_keep_below(dropout), dropout_scale(dropout), true };
 }
 
+/** One of the four. Chosen, not indexed: an array that is indexed by a variable lies in memory. */
+__device__ __forceinline__ uint32_t word_of(const philox_words &words, int i)
+{
+    const uint32_t low = i % 2 == 0 ? words.at[0] : words.at[1],
+                   high = i % 2 == 0 ? words.at[2] : words.at[3];
+
+    return i < 2 ? low : high;
+}
+
 /** What element e of row `row` (counted from the caller's row 0) is multiplied with: 0, or 1 / keep. */
 __device__ __forceinline__ float drop_factor(const drop &d, uint64_t row, uint64_t e)
 {
     const philox_words words = philox(d.key, d.first_row + row, e / 4);
-    /* Chosen, not indexed: an array that is indexed by a variable lies in memory. */
-    const uint32_t low = e % 2 == 0 ? words.at[0] : words.at[1],
-                   high = e % 2 == 0 ? words.at[2] : words.at[3];
 
-    return (e % 4 < 2 ? low : high) < d.keep_below ? d.scale : 0.0f;
+    return word_of(words, static_cast<int>(e % 4)) < d.keep_below ? d.scale : 0.0f;
 }
 
 #endif

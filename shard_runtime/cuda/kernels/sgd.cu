@@ -7,32 +7,29 @@ namespace
 {
 
 template <class List>
-__global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(READ_ONLY(List) list, float momentum, struct kernel_step step)
+__global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(READ_ONLY(List) list, float momentum, bool first_step)
 {
     const unsigned entry = entry_of_block(list);
     const struct optimizer_entry &tensor = list.at[entry];
-    const float scale = gradient_scale(tensor, step);
     size_t first, end;
 
     chunk_of_block(list, entry, OPTIMIZER_CHUNK, &first, &end);
     for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS) {
         const float old = tensor.param[i];
-        float g = plus(times(read_elem(tensor.grad, tensor.grad_dtype, i), scale), times(tensor.decay, old)), param;
+        float g = plus(times(read_elem(tensor.grad, tensor.grad_dtype, i), tensor.grad_scale), times(tensor.decay, old));
 
         if (tensor.m != NULL) {
-            g = step.step == 1 ? g : plus(times(momentum, tensor.m[i]), g);
+            g = first_step ? g : plus(times(momentum, tensor.m[i]), g);
             tensor.m[i] = g;
         }
-        param = plus(old, -times(tensor.rate, g));
-        tensor.param[i] = param;
-        write_copy(tensor, step, i, param);
+        tensor.param[i] = plus(old, -times(tensor.rate, g));
     }
 }
 
 } // namespace
 
 int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, size_t n_updates,
-               const struct sgd *h, const struct kernel_step *step)
+               const struct sgd *h, uint64_t step)
 {
     if (!can_update(updates, n_updates))
         return KERNEL_INVALID;
@@ -43,6 +40,6 @@ int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, 
             typedef list_type<decltype(list)> List;
 
             return blocks == 0 ? KERNEL_OK : LAUNCH(sgd_chunks<List>, blocks, BATCH_THREADS, 0, stream, list,
-                          static_cast<float>(h->momentum), *step);
+                          static_cast<float>(h->momentum), step == 1);
         });
 }

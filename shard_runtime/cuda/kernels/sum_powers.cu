@@ -1,6 +1,6 @@
 /*
  * Norms for clipping: a block sums a chunk of one tensor in double, another adds the tensor's chunks, both in an order
- * that its length alone decides. And the clipping coefficient made of a sum, so that the host need not wait for it.
+ * that its length alone decides.
  */
 #include "shard_runtime/cuda/kernels/batch.h"
 #include "shard_runtime/cuda/kernels/reduce.h"
@@ -61,19 +61,6 @@ __global__ void __launch_bounds__(BATCH_THREADS) power_totals(READ_ONLY(List) li
         out[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(WARP) clip_coefficient(const double *powers, double p, double max_norm,
-                                                         float *coefficient, float *norm)
-{
-    const float total = static_cast<float>(isinf(p) ? *powers : p == 2 ? sqrt(*powers) : pow(*powers, 1 / p));
-    const float wanted = static_cast<float>(max_norm) / plus(total, 1e-6f);
-
-    if (threadIdx.x != 0)
-        return;
-    *coefficient = wanted > 1.0f ? 1.0f : wanted; /* a NaN stays */
-    if (norm != NULL)
-        *norm = total;
-}
-
 } // namespace
 
 size_t kernel_sum_powers_scratch(const struct kernel_span *spans, size_t n_spans)
@@ -106,10 +93,4 @@ int kernel_sum_powers(struct CUstream_st *stream, const struct kernel_span *span
                                        : LAUNCH(power_totals<List>, list.n, BATCH_THREADS, ROOM_BYTES, stream, list, p,
                                                 partial, out + place.entries);
         });
-}
-
-int kernel_clip_coefficient(struct CUstream_st *stream, const double *powers, double p, double max_norm,
-                            float *coefficient, float *norm)
-{
-    return LAUNCH(clip_coefficient, 1, WARP, 0, stream, powers, p, max_norm, coefficient, norm);
 }

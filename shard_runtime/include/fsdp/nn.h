@@ -32,6 +32,9 @@ FSDP_API struct fsdp_module *fsdp_embedding(struct fsdp_module *parent, const ch
  * zeros. */
 FSDP_API struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim,
                                              float eps);
+/** y = x / sqrt(mean(x^2) + eps) * weight over the features. Parameter weight (dim), ones. */
+FSDP_API struct fsdp_module *fsdp_rms_norm(struct fsdp_module *parent, const char *name, size_t dim,
+                                           float eps);
 /**
  * Multi-head self-attention: children wq, wk, wv, wo, each a bias-free Linear(dim, dim); heads divides dim.
  * dropout: of the attention probabilities, while training.

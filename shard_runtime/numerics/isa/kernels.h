@@ -23,6 +23,12 @@ struct row_kernels {
     void (*layer_norm_backward)(const float *dy, const float *x, const float *weight, const float *mean,
                                 const float *rstd, float *dx, bool accumulate_dx, double *dweight,
                                 double *dbias, float *run, size_t rows, size_t cols);
+    /* As the two above, without a mean: run: cols floats. */
+    void (*rms_norm)(const float *x, const float *weight, float *y, float *rstd, size_t rows, size_t cols,
+                     float eps);
+    void (*rms_norm_backward)(const float *dy, const float *x, const float *weight, const float *rstd,
+                              float *dx, bool accumulate_dx, double *dweight, float *run, size_t rows,
+                              size_t cols);
     void (*gelu)(const float *x, float *y, size_t n);
     void (*gelu_backward)(const float *dy, const float *x, float *dx, size_t n);
     void (*gelu_tanh)(const float *x, float *y, size_t n);
@@ -67,6 +73,8 @@ extern const struct row_kernels row_kernels_avx2, row_kernels_avx512;
 #define row_dropout             ISA_NAME(row_dropout)
 #define row_layer_norm          ISA_NAME(row_layer_norm)
 #define row_layer_norm_backward ISA_NAME(row_layer_norm_backward)
+#define row_rms_norm            ISA_NAME(row_rms_norm)
+#define row_rms_norm_backward   ISA_NAME(row_rms_norm_backward)
 #define row_gelu                ISA_NAME(row_gelu)
 #define row_gelu_backward       ISA_NAME(row_gelu_backward)
 #define row_gelu_tanh           ISA_NAME(row_gelu_tanh)
@@ -92,6 +100,10 @@ void row_layer_norm(const float *x, const float *weight, const float *bias, floa
 void row_layer_norm_backward(const float *dy, const float *x, const float *weight, const float *mean,
                              const float *rstd, float *dx, bool accumulate_dx, double *dweight, double *dbias,
                              float *run, size_t rows, size_t cols);
+void row_rms_norm(const float *x, const float *weight, float *y, float *rstd, size_t rows, size_t cols,
+                  float eps);
+void row_rms_norm_backward(const float *dy, const float *x, const float *weight, const float *rstd, float *dx,
+                           bool accumulate_dx, double *dweight, float *run, size_t rows, size_t cols);
 void row_gelu(const float *x, float *y, size_t n);
 void row_gelu_backward(const float *dy, const float *x, float *dx, size_t n);
 void row_gelu_tanh(const float *x, float *y, size_t n);

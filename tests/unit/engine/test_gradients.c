@@ -67,6 +67,8 @@ static void check_parameter(struct fsdp_model *model, const struct tiny *tiny, s
     double along = 0, norm = 0, measured;
 
     fsdp_model_parameter(model, index, &info, NULL);
+    if (tiny->frozen && !info.has_gradient)
+        return;
     value = calloc(info.n_elems, sizeof *value);
     gradient = calloc(info.n_elems, sizeof *gradient);
     direction = calloc(info.n_elems, sizeof *direction);
@@ -194,6 +196,18 @@ Test(gradients, agree_with_differences_of_the_loss)
     struct tiny tiny = tiny_defaults;
 
     world_run(1, check_model, &tiny);
+}
+
+Test(gradients, agree_with_rms_norms)
+{
+    struct tiny tiny = tiny_defaults;
+
+    tiny.rms = true;
+    tiny.dropout = 0.2f;
+    world_run(1, check_model, &tiny);
+    world_run(2, check_model, &tiny);
+    tiny.frozen = true;
+    world_run(2, check_model, &tiny);
 }
 
 Test(gradients, agree_with_dropout_and_without_a_causal_mask)

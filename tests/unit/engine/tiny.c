@@ -44,19 +44,24 @@ static struct fsdp_value *model_forward(struct fsdp_module *self, struct fsdp_va
     return fsdp_call(fsdp_module_child(self, "output"), fsdp_call(fsdp_module_child(self, "norm"), x));
 }
 
+static void add_norm(struct fsdp_module *parent, const char *name, const struct tiny *tiny)
+{
+    (tiny->rms ? fsdp_rms_norm : fsdp_layer_norm)(parent, name, tiny->dim, 1e-5f);
+}
+
 static void build_block(struct fsdp_module *block, const struct tiny *tiny)
 {
     struct fsdp_module *mlp;
 
-    fsdp_layer_norm(block, "attention_norm", tiny->dim, 1e-5f);
+    add_norm(block, "attention_norm", tiny);
     fsdp_attention(block, "attention", tiny->dim, tiny->heads, tiny->causal, tiny->dropout);
-    fsdp_layer_norm(block, "ffn_norm", tiny->dim, 1e-5f);
+    add_norm(block, "ffn_norm", tiny);
     mlp = fsdp_module_add(block, "feed_forward", mlp_forward, NULL);
     fsdp_linear(mlp, "w1", tiny->dim, tiny->hidden, true);
     fsdp_linear(mlp, "w2", tiny->hidden, tiny->dim, true);
 }
 
-static void freeze(struct fsdp_module *root)
+static void freeze(struct fsdp_module *root, bool rms)
 {
     struct fsdp_module *layers = fsdp_module_child(root, "layers");
 
@@ -67,7 +72,8 @@ static void freeze(struct fsdp_module *root)
         attention = fsdp_module_child(block, "attention");
         fsdp_module_requires_grad(attention, false);
         fsdp_module_requires_grad(fsdp_module_child(attention, "wo"), true);
-        fsdp_parameter_set_requires_grad(fsdp_module_child(block, "ffn_norm"), "bias", false, NULL);
+        fsdp_parameter_set_requires_grad(fsdp_module_child(block, "ffn_norm"), rms ? "weight" : "bias", false,
+                                         NULL);
     }
 }
 
@@ -144,7 +150,7 @@ struct fsdp_module *tiny_tree(const struct tiny *tiny)
         block = fsdp_module_add(layers, name, block_forward, (void *)(uintptr_t)tiny);
         build_block(block, tiny);
     }
-    fsdp_layer_norm(root, "norm", tiny->dim, 1e-5f);
+    add_norm(root, "norm", tiny);
     fsdp_linear(root, "output", tiny->dim, tiny->vocab, false);
     if (tiny->tied)
         fsdp_module_tie_parameter(fsdp_module_child(root, "output"), "weight",
@@ -157,7 +163,7 @@ struct fsdp_module *tiny_build(const struct tiny *tiny, struct fsdp_err *err)
     struct fsdp_module *root = tiny_tree(tiny);
 
     if (tiny->frozen)
-        freeze(root);
+        freeze(root, tiny->rms);
     if ((tiny->tensor == NULL || split_tiny(root, tiny->tensor, err) == FSDP_OK) &&
         shard_tiny(root, tiny, err) == FSDP_OK)
         return root;

@@ -240,10 +240,13 @@ static const struct broken {
       "t.yaml:2:15: model.kind: llama is not supported yet; use transformer or gpt2" },
     { "a preset of no kind", DATA "model: {preset: 124m}\n",
       "t.yaml:2:17: model.preset: is for model.kind: gpt2" },
-    { "a gpt2 that is none", DATA "model: {kind: gpt2, tied: false, causal: false, preset: 1b}\n",
+    { "a gpt2 that is none", DATA "model: {kind: gpt2, tied: false, causal: false, preset: 1b, norm: rmsnorm}\n",
       "t.yaml:2:27: model.tied: cannot be false: the head of a gpt2 is its embedding\n"
       "t.yaml:2:42: model.causal: cannot be false: a gpt2 sees only what is before it\n"
-      "t.yaml:2:57: model.preset: must be null, 124m, 355m, 774m or 1558m, not 1b" },
+      "t.yaml:2:57: model.preset: must be null, 124m, 355m, 774m or 1558m, not 1b\n"
+      "t.yaml:2:67: model.norm: cannot be rmsnorm: a gpt2 has LayerNorms" },
+    { "a norm of no kind", DATA "model: {norm: batchnorm}\n",
+      "t.yaml:2:15: model.norm: must be layernorm or rmsnorm, not batchnorm" },
     { "later tokenizer", "data: {path: d, tokenizer: bpe.json}\n",
       "t.yaml:1:28: data.tokenizer: bpe.json is not supported yet; use byte" },
     { "an export nobody opens", DATA "checkpoint: {export: hf}\n",

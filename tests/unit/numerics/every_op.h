@@ -74,6 +74,13 @@ static inline void every_norm(struct every_op *e, struct numerics *n)
                                 params + 2 * EVERY_COLS, params + 3 * EVERY_COLS, true, e->scratch,
                                 EVERY_ROWS, EVERY_COLS);
     every_keep(e, e->z, EVERY_ELEMS);
+    /* Without a mean RMSNorm. */
+    n->ops->layer_norm(n, NULL, e->x, params, NULL, e->z, NULL, stats + EVERY_ROWS, EVERY_ROWS, EVERY_COLS,
+                       1e-5f);
+    every_keep(e, e->z, EVERY_ELEMS);
+    n->ops->layer_norm_backward(n, NULL, e->y, e->x, params, NULL, stats + EVERY_ROWS, e->z, true,
+                                params + 2 * EVERY_COLS, NULL, true, e->scratch, EVERY_ROWS, EVERY_COLS);
+    every_keep(e, e->z, EVERY_ELEMS);
     every_keep(e, params, 4 * EVERY_COLS);
     every_keep(e, stats, 2 * EVERY_ROWS);
     free(params);

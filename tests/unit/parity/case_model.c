@@ -34,7 +34,8 @@ struct tiny case_tiny(const struct reference *r, bool skips)
                           .causal = true,
                           .visits = r->visits,
                           .skips = skips ? "layers.1" : NULL,
-                          .tied = r->tied };
+                          .tied = r->tied,
+                          .rms = r->rms };
 }
 
 struct fsdp_module *case_build(const struct reference *r, const struct tiny *tiny)

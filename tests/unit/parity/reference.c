@@ -42,6 +42,8 @@ static void set(struct reference *r, const char *line)
         r->visits = atoi(value);
     else if (strcmp(key, "tied") == 0)
         r->tied = true;
+    else if (strcmp(key, "rms") == 0)
+        r->rms = true;
     else if (strcmp(key, "skips") == 0)
         r->skips = true;
     else if (strcmp(key, "trains") == 0)

@@ -27,7 +27,7 @@ struct reference {
     size_t widths[3];                              /* of linears */
     size_t layers, dim, heads, vocab, seq, hidden; /* of tiny */
     int visits;                                    /* times each block is called */
-    bool tied;
+    bool tied, rms;
     bool skips;             /* the second half of each step's samples goes past block 1's feed_forward */
     char trains[32];        /* pattern of the parameters that do */
     char group_pattern[32]; /* "" without an optimizer group */

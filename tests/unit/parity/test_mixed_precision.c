@@ -64,6 +64,7 @@ Test(parity_mixed_precision, no_farther_from_fp64_than_pytorch, .timeout = 300)
 
     expect_bounded_in_both("linears-a", ways, N(ways));
     expect_bounded_in_both("transformer", ways, N(ways));
+    expect_bounded_in_both("rms", ways, N(ways));
 }
 
 /* Tensor parallelism beside it: PyTorch's own error is that of its split and sharded training. */

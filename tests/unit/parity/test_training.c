@@ -29,6 +29,23 @@ Test(parity_training, transformer_at_every_world_size, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
+Test(parity_training, rms_norm_at_every_world_size, .timeout = 300)
+{
+    static const struct way ways[] = {
+        { .W = 1 },
+        { .W = 2 },
+        { .W = 3 },
+        { .W = 4 },
+        { .W = 5 },
+        { .W = 8 },
+        { .W = 4, .replicate = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY },
+        { .W = 2, .recompute = FSDP_CHECKPOINT_FULL, .reshard = FSDP_RESHARD_TRUE },
+        { .W = 3, .recompute = FSDP_CHECKPOINT_SELECTIVE }
+    };
+
+    case_expect("rms", ways, N(ways));
+}
+
 Test(parity_training, reshard_modes, .timeout = 300)
 {
     static const struct way ways[] = {

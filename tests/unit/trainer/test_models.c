@@ -124,6 +124,27 @@ static void list_parameters(const struct job *job, char *out, size_t size)
     fsdp_context_destroy(context);
 }
 
+Test(models, rms_norms_have_the_same_names_and_no_bias)
+{
+    static const char want[] = "tok_embeddings.weight 10x8 0\npos_embeddings.weight 5x8 0\n"
+                               "layers.0.attention_norm.weight 8 1\n"
+                               "layers.0.attention.wq.weight 8x8 1\nlayers.0.attention.wk.weight 8x8 1\n"
+                               "layers.0.attention.wv.weight 8x8 1\nlayers.0.attention.wo.weight 8x8 1\n"
+                               "layers.0.ffn_norm.weight 8 1\n"
+                               "layers.0.feed_forward.w1.weight 32x8 1\nlayers.0.feed_forward.w1.bias 32 1\n"
+                               "layers.0.feed_forward.w2.weight 8x32 1\nlayers.0.feed_forward.w2.bias 8 1\n"
+                               "norm.weight 8 0\noutput.weight 10x8 0\n";
+    struct job job = small();
+    char got[4096];
+
+    job.model.layers = 1;
+    job.model.norm = JOB_RMSNORM;
+
+    list_parameters(&job, got, sizeof got);
+
+    cr_assert_str_eq(got, want);
+}
+
 Test(models, gpt2_has_hugging_faces_names_and_shapes_and_a_group_a_block)
 {
     static const char want[] = "wte.weight 10x8 0\nwpe.weight 5x8 0\n"

@@ -1,25 +1,32 @@
 /*
- * Ba, Kiros, Hinton, "Layer Normalization", 2016; as torch.nn.LayerNorm over the last dimension. Kept for
- * backward: the input, and mean and 1/std of each row.
+ * Ba, Kiros, Hinton, "Layer Normalization", 2016, and Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019; as
+ * torch.nn.LayerNorm and torch.nn.RMSNorm over the last dimension. Kept for backward: the input, and 1/std of each row, of
+ * LayerNorm its mean too. RMSNorm has no bias: whose address is NULL throughout, as the mean's is.
  */
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/nn/nn.h"
 
-enum { MEAN, RSTD };
+enum { RSTD, MEAN };   /* of what is saved */
+enum { WEIGHT, BIAS }; /* of the parameters */
 
 static size_t aligned(size_t size_bytes)
 {
     return (size_bytes + 63) / 64 * 64;
 }
 
-/* Room for the gradients of both parameters where one of them is frozen. */
+static bool is_frozen(const struct graph_op *op, int i)
+{
+    return i < op->n_params && op->params[i]->frozen;
+}
+
+/* Room for the gradients of all parameters where one of them is frozen. */
 static size_t nowhere_bytes(const struct graph_op *op)
 {
-    const size_t both = 2 * op->output->features * sizeof(float);
+    const size_t all = (size_t)op->n_params * op->output->features * sizeof(float);
 
-    return op->params[0]->frozen || op->params[1]->frozen ? aligned(both) : 0;
+    return is_frozen(op, WEIGHT) || is_frozen(op, BIAS) ? aligned(all) : 0;
 }
 
 /* Room for the input's gradient where nothing before it learns. */
@@ -37,7 +44,8 @@ static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op,
 
     (void)err;
     op->takes_bf16 = nn_is_bf16(kernels, op) && features <= NUMERICS_BF16_MAX_COLS;
-    op->saved_bytes[MEAN] = op->saved_bytes[RSTD] = rows * sizeof(float);
+    op->saved_bytes[RSTD] = rows * sizeof(float);
+    op->saved_bytes[MEAN] = op->n_params > BIAS ? rows * sizeof(float) : 0;
     if (training && op->takes_bf16)
         op->backward_scratch = ops->bf16->layer_norm_scratch(kernels->numerics, rows, features);
     else if (training)
@@ -53,10 +61,11 @@ static enum fsdp_status forward(struct nn_run *run, const struct graph_op *op, s
 
     (void)err;
     if (op->takes_bf16)
-        ops->bf16->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
-                              run->output, run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
+        ops->bf16->layer_norm(run->numerics, run->stream, run->input[0], run->params[WEIGHT],
+                              run->params[BIAS], run->output, run->saved[MEAN], run->saved[RSTD], rows,
+                              features, op->attrs.eps);
     else
-        ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[0], run->params[1],
+        ops->layer_norm(run->numerics, run->stream, run->input[0], run->params[WEIGHT], run->params[BIAS],
                         run->output, run->saved[MEAN], run->saved[RSTD], rows, features, op->attrs.eps);
     return FSDP_OK;
 }
@@ -65,17 +74,17 @@ static void backward_bf16(struct nn_run *run, const struct graph_op *op)
 {
     const struct numerics_bf16_norm norm = { .dy = run->d_output,
                                              .x = run->input[0],
-                                             .weight = run->params[0],
+                                             .weight = run->params[WEIGHT],
                                              .mean = run->saved[MEAN],
                                              .rstd = run->saved[RSTD],
                                              .dx = run->d_input[0],
                                              .accumulate_dx = run->add_d_input[0],
-                                             .dweight = run->d_param[0],
-                                             .dbias = run->d_param[1],
-                                             .dweight_dtype = run->d_param_dtype[0],
-                                             .dbias_dtype = run->d_param_dtype[1],
-                                             .accumulate_dweight = run->add_d_param[0],
-                                             .accumulate_dbias = run->add_d_param[1] };
+                                             .dweight = run->d_param[WEIGHT],
+                                             .dbias = run->d_param[BIAS],
+                                             .dweight_dtype = run->d_param_dtype[WEIGHT],
+                                             .dbias_dtype = run->d_param_dtype[BIAS],
+                                             .accumulate_dweight = run->add_d_param[WEIGHT],
+                                             .accumulate_dbias = run->add_d_param[BIAS] };
 
     run->numerics->ops->bf16->layer_norm_backward(run->numerics, run->stream, &norm, run->scratch,
                                                   nn_rows(op->output), op->output->features);
@@ -86,7 +95,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
     const size_t features = op->output->features;
     float *nowhere = run->scratch;
     char *unwanted = (char *)run->scratch + nowhere_bytes(op);
-    void *d_param[2] = { run->d_param[0], run->d_param[1] };
+    void *d_param[GRAPH_MAX_PARAMS] = { run->d_param[WEIGHT], run->d_param[BIAS] };
     void *d_input = run->d_input[0] != NULL ? run->d_input[0] : unwanted;
 
     (void)err;
@@ -95,39 +104,35 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
         return FSDP_OK;
     }
     /* The gradient of a frozen parameter goes nowhere. */
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < op->n_params; i++)
         if (d_param[i] == NULL)
             d_param[i] = nowhere + (size_t)i * features;
     /* The table has one flag for both: bring them to agree. */
-    if (run->add_d_param[0] != run->add_d_param[1])
-        for (int i = 0; i < 2; i++)
+    if (run->add_d_param[WEIGHT] != run->add_d_param[BIAS])
+        for (int i = 0; i < op->n_params; i++)
             if (!run->add_d_param[i])
                 run->device->ops->fill_zero(run->stream, d_param[i], features * sizeof(float));
     run->numerics->ops->layer_norm_backward(run->numerics, run->stream, run->d_output, run->input[0],
-                                            run->params[0], run->saved[MEAN], run->saved[RSTD], d_input,
-                                            run->add_d_input[0], d_param[0], d_param[1],
-                                            run->add_d_param[0] || run->add_d_param[1],
+                                            run->params[WEIGHT], run->saved[MEAN], run->saved[RSTD], d_input,
+                                            run->add_d_input[0], d_param[WEIGHT], d_param[BIAS],
+                                            run->add_d_param[WEIGHT] || run->add_d_param[BIAS],
                                             unwanted + unwanted_bytes(op), nn_rows(op->output), features);
     return FSDP_OK;
 }
 
-static const struct graph_kind kind = {
-    .backward_reads_params = true,
-    .name = "layer_norm",
-    .keeps_input = { true },
-    .cheap = true,
-    .grad = { GRAPH_GRAD_ADD },
-    .prepare = prepare,
-    .forward = forward,
-    .backward = backward,
-};
+#define SHARED_BY_BOTH                                                                                       \
+    .backward_reads_params = true, .keeps_input = { true }, .cheap = true, .grad = { GRAPH_GRAD_ADD },       \
+    .prepare = prepare, .forward = forward, .backward = backward
+
+static const struct graph_kind layer = { .name = "layer_norm", SHARED_BY_BOTH };
+static const struct graph_kind rms = { .name = "rms_norm", SHARED_BY_BOTH };
 
 bool nn_norm_takes_sum(const struct nn_kernels *kernels, const struct graph_op *sum,
                        const struct graph_op *norm)
 {
-    return kernels->numerics->ops->add_layer_norm != NULL && nn_is_sum(sum) && norm->kind == &kind &&
-           norm->inputs[0] == sum->output && !sum->converts && !norm->converts &&
-           sum->takes_bf16 == norm->takes_bf16;
+    return kernels->numerics->ops->add_layer_norm != NULL && nn_is_sum(sum) &&
+           norm->kind->forward == forward && norm->inputs[0] == sum->output && !sum->converts &&
+           !norm->converts && sum->takes_bf16 == norm->takes_bf16;
 }
 
 void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct nn_run *norm_run,
@@ -139,8 +144,8 @@ void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct 
                                             .dropout = sum->attrs.p > 0 ? &dropout : NULL,
                                             .x = sum_run->output,
                                             .y = norm_run->output,
-                                            .weight = norm_run->params[0],
-                                            .bias = norm_run->params[1],
+                                            .weight = norm_run->params[WEIGHT],
+                                            .bias = norm_run->params[BIAS],
                                             .mean = norm_run->saved[MEAN],
                                             .rstd = norm_run->saved[RSTD],
                                             .rows = nn_rows(norm->output),
@@ -151,43 +156,67 @@ void nn_sum_and_norm(struct nn_run *sum_run, const struct graph_op *sum, struct 
                                            norm->takes_bf16 ? FSDP_BF16 : FSDP_F32, &both);
 }
 
-static struct fsdp_value *call(struct fsdp_module *self, struct fsdp_value *x, void *user)
+static struct fsdp_value *apply(struct fsdp_module *self, struct fsdp_value *x, const struct graph_kind *kind)
 {
-    const struct fsdp_parameter *params[2] = { module_parameter(self, "weight"),
-                                               module_parameter(self, "bias") };
+    const struct fsdp_parameter *params[GRAPH_MAX_PARAMS] = { module_parameter(self, "weight"),
+                                                              module_parameter(self, "bias") };
     struct graph_op *op;
 
-    (void)user;
-    if (!nn_is_tensor(x, "layer_norm"))
+    if (!nn_is_tensor(x, kind->name))
         return NULL;
-    if (x->features != params[0]->n_elems)
-        return graph_fail(x->graph, FSDP_ERR_ARG, "layer_norm \"%s\" takes %zu features and is given %zu",
-                          self->path, params[0]->n_elems, x->features);
-    op = graph_append(x->graph, &kind, self, true, &x, 1, params, 2, x->features);
+    if (x->features != params[WEIGHT]->n_elems)
+        return graph_fail(x->graph, FSDP_ERR_ARG, "%s \"%s\" takes %zu features and is given %zu", kind->name,
+                          self->path, params[WEIGHT]->n_elems, x->features);
+    op = graph_append(x->graph, kind, self, true, &x, 1, params, params[BIAS] != NULL ? 2 : 1, x->features);
     if (op == NULL)
         return NULL;
     op->attrs.eps = *(const float *)self->owned;
     return op->output;
 }
 
-struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim, float eps)
+static struct fsdp_value *call_layer(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    return apply(self, x, &layer);
+}
+
+static struct fsdp_value *call_rms(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    return apply(self, x, &rms);
+}
+
+static struct fsdp_module *create(struct fsdp_module *parent, const char *name, fsdp_forward_fn call,
+                                  size_t dim, float eps, const struct graph_kind *kind)
 {
     struct fsdp_module *module = fsdp_module_add(parent, name, call, NULL);
 
     if (module == NULL)
         return NULL;
     if (!(eps > 0)) {
-        module_fail(module, FSDP_ERR_ARG, "layer_norm \"%s\": eps must be positive", module->path);
+        module_fail(module, FSDP_ERR_ARG, "%s \"%s\": eps must be positive", kind->name, module->path);
         return NULL;
     }
     module->owned = alloc_array(1, sizeof eps);
     if (module->owned == NULL) {
-        module_fail(module, FSDP_ERR_NOMEM, "layer_norm \"%s\": out of memory", module->path);
+        module_fail(module, FSDP_ERR_NOMEM, "%s \"%s\": out of memory", kind->name, module->path);
         return NULL;
     }
     *(float *)module->owned = eps;
-    if (fsdp_module_add_parameter(module, "weight", 1, &dim, FSDP_INIT_ONES, NULL) != FSDP_OK ||
+    if (fsdp_module_add_parameter(module, "weight", 1, &dim, FSDP_INIT_ONES, NULL) != FSDP_OK)
+        return NULL;
+    if (kind == &layer &&
         fsdp_module_add_parameter(module, "bias", 1, &dim, FSDP_INIT_ZEROS, NULL) != FSDP_OK)
         return NULL;
     return module;
+}
+
+struct fsdp_module *fsdp_layer_norm(struct fsdp_module *parent, const char *name, size_t dim, float eps)
+{
+    return create(parent, name, call_layer, dim, eps, &layer);
+}
+
+struct fsdp_module *fsdp_rms_norm(struct fsdp_module *parent, const char *name, size_t dim, float eps)
+{
+    return create(parent, name, call_rms, dim, eps, &rms);
 }
