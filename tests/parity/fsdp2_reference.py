@@ -358,7 +358,7 @@ def check(name, case):
         hows += [{"reshard": False}, {"reshard": 2}, {"hsdp": True}, {"reshard": False, "forwards": 2}, {"offload": True},
                  {"factor": 2}]
     if name.split("-")[0] in ("mlp", "tensor"):
-        hows = [{"tensor": 2}, {"tensor": 4}]
+        hows = [{"tensor": 2}] + ([{"tensor": 4}] if name in MIXED else [])
     for how in hows:
         got = fsdp2(case, 4 if how.get("hsdp") or how.get("reshard") == 2 or how.get("tensor") else 2, **how)
         worst = max([float((got[2][n].flatten() - g).norm() / g.norm()) for n, g in want[2].items()] or [0])
