@@ -514,6 +514,13 @@ static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to
         cuda_cast_list(stream, &cast, 1, scale, accumulate);
 }
 
+static void cuda_round_list(struct device_stream *stream, const struct device_rounding *roundings,
+                            size_t n_roundings, uint64_t step)
+{
+    CUDA_NOTE(cuda_state(stream->device),
+              (cudaError_t)kernel_round(stream->cuda, roundings, n_roundings, step));
+}
+
 static void cuda_amax(struct device_stream *stream, float *amax, const float *from, size_t n_elems)
 {
     CUDA_NOTE(cuda_state(stream->device),
@@ -562,6 +569,7 @@ const struct device_ops device_cuda_ops = {
     .fill_zero = cuda_fill_zero,
     .cast = cuda_cast,
     .cast_list = cuda_cast_list,
+    .round_list = cuda_round_list,
     .amax = cuda_amax,
     .encode = cuda_encode,
     .decode = cuda_decode,

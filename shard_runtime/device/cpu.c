@@ -191,6 +191,17 @@ static void cpu_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_
     stream->n_done++;
 }
 
+static void cpu_round_list(struct device_stream *stream, const struct device_rounding *roundings,
+                           size_t n_roundings, uint64_t step)
+{
+    for (size_t i = 0; i < n_roundings; i++) {
+        const struct device_rounding *r = &roundings[i];
+
+        cpu_round_elems(r->to, r->from, r->n_elems, r->key, step, r->first);
+    }
+    stream->n_done++;
+}
+
 static void cpu_amax(struct device_stream *stream, float *amax, const float *from, size_t n_elems)
 {
     cpu_float8_amax(amax, from, n_elems);
@@ -227,6 +238,7 @@ const struct device_ops device_cpu_ops = {
     .copy = cpu_copy,
     .fill_zero = cpu_fill_zero,
     .cast = cpu_cast,
+    .round_list = cpu_round_list,
     .amax = cpu_amax,
     .encode = cpu_encode,
     .decode = cpu_decode,

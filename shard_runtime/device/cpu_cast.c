@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/bf16.h"
+#include "shard_runtime/core/rng.h"
 
 /* Elements at a time: both float32 copies stay in the first-level cache. */
 enum { BLOCK = 1024 };
@@ -58,5 +59,18 @@ void cpu_cast_elems(void *to, enum fsdp_dtype to_dtype, const void *from, enum f
                 x[i] = sum[i] + x[i];
         }
         store(to, to_dtype, first, x, n);
+    }
+}
+
+void cpu_round_elems(uint16_t *to, const float *from, size_t n_elems, uint64_t key, uint64_t step,
+                     uint64_t first)
+{
+    for (size_t done = 0; done < n_elems;) {
+        const uint64_t at = first + done;
+        uint32_t words[4];
+
+        rng_philox(key, step, at / 8, words);
+        for (uint64_t half = at % 8; half < 8 && done < n_elems; half++, done++)
+            to[done] = bf16_of_f32_drawn(from[done], words[half / 2] >> 16 * (half % 2) & 0xffffu);
     }
 }

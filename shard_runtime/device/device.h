@@ -31,6 +31,15 @@ struct device_cast {
     enum fsdp_dtype to_dtype, from_dtype;
 };
 
+/** One of a list of float32 tensors on their way to bfloat16 by draws: that of from[i] is half (first + i) % 8 of the words of
+ * rng_philox(key, step, (first + i) / 8), the lower half of a word before its upper one. */
+struct device_rounding {
+    uint16_t *to;
+    const float *from;
+    size_t n_elems;
+    uint64_t key, first;
+};
+
 /** Is waiting in vain? Asked every few milliseconds while synchronize() waits; never blocks. */
 typedef enum fsdp_status (*device_watch_fn)(void *user, struct fsdp_err *err);
 
@@ -80,6 +89,11 @@ struct device_ops {
      */
     void (*cast_list)(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
                       float scale, bool accumulate);
+
+    /** to[i] = from[i], rounded stochastically (core/bf16.h), for each of the list; overlaps and reading as above. The same
+     * bits on every device. */
+    void (*round_list)(struct device_stream *stream, const struct device_rounding *roundings,
+                       size_t n_roundings, uint64_t step);
 
     /* Tensors in float8 e4m3, with the scale that the largest size in each gives (core/e4m3.h); *amax is in device memory.
      * The same bits on every device. */

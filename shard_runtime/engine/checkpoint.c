@@ -245,6 +245,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
                                                  .world_size = (int)manifest.world_size };
         status = read_numerics(&manifest, state->made_with, err);
         model->loaded_step = (int64_t)manifest.step;
+        model->draws.step = manifest.optimizer_step;
         if (optimizer != NULL)
             fsdp_optimizer_set_step_count(optimizer, manifest.optimizer_step);
     }

@@ -160,6 +160,7 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
     size_t offset[N_PLACES] = { 0 };
     enum fsdp_status status;
 
+    model->draws.seed = model->options.seed;
     model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
     if (model->groups == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
@@ -176,6 +177,7 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
             .layout = &model->layout,
             .index = g,
             .shards = memory->parameters + offset[p],
+            .draws = &model->draws,
         };
         offset[p] += aligned(model->layout.groups[g].row_elems);
     }

@@ -85,6 +85,7 @@ struct fsdp_model {
     struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;
     struct param_group *groups;
+    struct rounding_draws draws; /* of the groups that round stochastically: the step is the optimizer's */
     struct model_memory memory[N_PLACES];
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */

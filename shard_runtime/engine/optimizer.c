@@ -349,7 +349,7 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     enter_step(optimizer);
     status = update_selected(optimizer, -1, err);
     memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);
-    optimizer->step++;
+    fsdp_optimizer_set_step_count(optimizer, optimizer->step + 1);
     return status;
 }
 
@@ -361,6 +361,7 @@ uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer)
 void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t step)
 {
     optimizer->step = step;
+    optimizer->model->draws.step = step;
 }
 
 double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/job/rules.h"
+
 struct checking {
     job_misfit *report;
     void *context;
@@ -100,6 +102,37 @@ static void check_parallel(const struct job *job, struct checking *checking)
         misfit(checking, "parallel.offload_dir|parallel.offload", "is for parallel.offload: nvme");
 }
 
+/* What is rounded by draws is gathered in bfloat16; NULL: it is. */
+static const char *misfit_of_rounding(const struct job *job)
+{
+    if (!job->parallel.stochastic_rounding)
+        return NULL;
+    if (job->parallel.param_dtype != JOB_BFLOAT16)
+        return "needs param_dtype: bfloat16: nothing is rounded to float32";
+    return job->parallel.float8_gather ? "is not supported with float8_gather: codes are rounded to nearest"
+                                       : NULL;
+}
+
+static void check_rounding(const struct job *job, struct checking *checking)
+{
+    const struct job_rules *rules = job->parallel.groups;
+    const char *words = misfit_of_rounding(job);
+
+    if (words != NULL)
+        misfit(checking, "parallel.stochastic_rounding|parallel.param_dtype|parallel.float8_gather", "%s",
+               words);
+    for (size_t i = 0; words == NULL && rules != NULL && i < rules->n; i++) {
+        struct job own;
+        const char *of_rule;
+
+        job_rule_apply(&rules->list[i], job, &own);
+        of_rule = misfit_of_rounding(&own);
+        if (of_rule != NULL)
+            misfit(checking, "parallel.groups|parallel.stochastic_rounding",
+                   "stochastic_rounding of rule %zu %s", i, of_rule);
+    }
+}
+
 size_t job_check(const struct job *job, job_misfit *report, void *context)
 {
     struct checking checking = { .report = report, .context = context };
@@ -108,5 +141,6 @@ size_t job_check(const struct job *job, job_misfit *report, void *context)
     check_batch(job, &checking);
     check_optimizer(job, &checking);
     check_parallel(job, &checking);
+    check_rounding(job, &checking);
     return checking.n;
 }

@@ -103,7 +103,7 @@ struct job {
         enum job_all_reduce all_reduce;
         enum job_dtype param_dtype, reduce_dtype;
         enum job_output_dtype output_dtype;
-        bool cast_forward_inputs, float8_gather;
+        bool cast_forward_inputs, float8_gather, stochastic_rounding;
         enum job_gradient_sync gradient_sync;
         enum job_overlap overlap;
         enum job_recompute recompute;

@@ -39,6 +39,7 @@ static const struct {
     { "parallel.groups", "reduce_dtype" },
     { "parallel.groups", "output_dtype" },
     { "parallel.groups", "float8_gather" },
+    { "parallel.groups", "stochastic_rounding" },
     { "parallel.groups", "cast_forward_inputs" },
     { "parallel.groups", "gradient_sync" },
     { "parallel.groups", "all_reduce" },

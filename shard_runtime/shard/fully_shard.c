@@ -35,6 +35,12 @@ static enum fsdp_status check_precision(const struct fsdp_module *module,
         status = check_dtype(module, "reduce_dtype", policy->reduce_dtype, err);
     if (status == FSDP_OK)
         status = check_dtype(module, "output_dtype", policy->output_dtype, err);
+    if (status == FSDP_OK && policy->stochastic_rounding &&
+        (policy->param_dtype != FSDP_BF16 || policy->float8_gather))
+        status = fsdp_fail(err, FSDP_ERR_ARG,
+                           "fully_shard: stochastic_rounding of \"%s\" needs param_dtype bfloat16, without "
+                           "float8_gather",
+                           module->path);
     return status;
 }
 

@@ -137,6 +137,24 @@ static void write_row(const struct param_group *group, struct device *device, co
     device->ops->fill_zero(stream, row + end, layout->gather_row_bytes - end);
 }
 
+/* This rank's shards by draws, into its row of what is gathered; NULL: into the whole, which one rank's shards are. */
+static void round_shards(const struct param_group *group, struct device *device, int rank, const float *row,
+                         char *own, void *const whole[PLAN_N_PARTS], struct device_stream *stream)
+{
+    const struct plan_group *layout = layout_of(group);
+    struct rounding rounding;
+
+    rounding_begin(&rounding, group->draws, device, stream);
+    for (int i = 0; i < layout->n_params; i++) {
+        const struct plan_param *param = param_of(group, i);
+
+        rounding_add(&rounding, param, layout->W, rank, row + param->row_offset,
+                     own != NULL ? (uint16_t *)(void *)(own + param->gather_at)
+                                 : (uint16_t *)whole[param->part] + param->whole_offset);
+    }
+    rounding_end(&rounding);
+}
+
 enum fsdp_status param_group_gather(const struct param_group *group, struct device *device,
                                     struct fsdp_comm *comm, const float *row, const float *amax,
                                     void *gathered, struct device_stream *stream, struct fsdp_err *err)
@@ -148,6 +166,8 @@ enum fsdp_status param_group_gather(const struct param_group *group, struct devi
 
     if (layout->n_coded > 0)
         write_row(group, device, row, amax, own, stream);
+    else if (rounding_is_on(layout))
+        round_shards(group, device, rank, row, own, NULL, stream);
     else if (layout->param_dtype != FSDP_F32)
         device->ops->cast(stream, own, layout->param_dtype, row, FSDP_F32, layout->row_elems, 1.0f, false);
     else
@@ -262,6 +282,10 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
     const struct plan_group *layout = layout_of(group);
     struct copies copies;
 
+    if (gathered == NULL && rounding_is_on(layout)) {
+        round_shards(group, device, 0, row, NULL, whole, stream);
+        return;
+    }
     begin_copies(&copies, device, stream, 1.0f);
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);

@@ -25,6 +25,7 @@
 
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/plan/plan.h"
+#include "shard_runtime/shard/rounding.h"
 
 struct param_group {
     const struct plan *layout; /* where each parameter stands; borrowed */
@@ -32,6 +33,7 @@ struct param_group {
     /* (row_elems) and (grad_row_elems), in device memory unless the group offloads; grads NULL where nothing is trained.
      * Borrowed. */
     float *shards, *grads;
+    const struct rounding_draws *draws; /* by which a group rounds that does so stochastically; borrowed */
 };
 
 /** Find the largest sizes in the coded parameters over the ranks that shard, `comm`, and those of the tensor group where a

@@ -45,6 +45,7 @@ static struct fsdp_mixed_precision_policy precision_of(const struct job *job)
         .output_dtype = outputs[job->parallel.output_dtype],
         .cast_forward_inputs = job->parallel.cast_forward_inputs,
         .float8_gather = job->parallel.float8_gather,
+        .stochastic_rounding = job->parallel.stochastic_rounding,
     };
 }
 

@@ -178,6 +178,51 @@ Test(emulated_lists, cast_is_the_cpus_bit_for_bit)
     }
 }
 
+struct rounding_case {
+    struct device_rounding roundings[N_TENSORS];
+    struct operand to, from;
+};
+
+static void run_round(void *context)
+{
+    struct rounding_case *c = context;
+
+    cr_assert_eq(kernel_round(NULL, c->roundings, N_TENSORS, 9), 0);
+}
+
+/* Shards begin anywhere in their parameter; what is not finite or nearly so is among the elements. */
+Test(emulated_lists, rounding_draws_what_the_cpu_draws)
+{
+    static const float specials[] = { NAN,  INFINITY, -INFINITY, 3.4e38f, -3.4e38f,
+                                      0.0f, -0.0f,    1.0f,      1e-41f,  -1e-45f };
+    enum { N_SPECIALS = sizeof specials / sizeof *specials };
+    struct rounding_case c = { 0 };
+    struct operand *outputs[] = { &c.to }, expected;
+    size_t n = 0;
+
+    for (size_t i = 0; i < N_TENSORS; i++)
+        n += length_of(i);
+    c.to = operand_empty(FSDP_BF16, n);
+    expected = operand_copy(&c.to);
+    c.from = operand_random(FSDP_F32, n, 2, 1.0f);
+    for (size_t i = 0; i < n; i += 17)
+        ((float *)c.from.data)[i] = specials[i / 17 % N_SPECIALS];
+    for (size_t i = 0, at = 0; i < N_TENSORS; at += length_of(i), i++) {
+        struct device_rounding *r = &c.roundings[i];
+
+        *r = (struct device_rounding){ .to = (uint16_t *)c.to.data + at,
+                                       .from = (const float *)c.from.data + at,
+                                       .n_elems = length_of(i),
+                                       .key = UINT64_C(0x9e3779b97f4a7c15) * (i / 2 + 1),
+                                       .first = i % 3 == 0 ? i : (UINT64_C(1) << 33) + 5 * i };
+        cpu_round_elems((uint16_t *)expected.data + at, r->from, r->n_elems, r->key, 9, r->first);
+    }
+
+    under_schedules(run_round, &c, outputs, 1);
+
+    cr_assert_arr_eq(c.to.data, expected.data, n * sizeof(uint16_t));
+}
+
 Test(emulated_lists, what_is_no_float_is_refused)
 {
     const float one = 1;

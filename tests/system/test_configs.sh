@@ -81,9 +81,9 @@ check "the rest of the keys" trains rest configs/init-only.yaml 2 --nproc-per-no
   launch.threads=1 launch.hang_timeout_s=60 launch.max_restarts=0 data.order=sequential train.batch=2 optimizer.eps=1e-7 "optimizer.betas=[0.8, 0.9]" \
   train.clip_norm=0.5 train.clip_norm_type=inf \
   parallel.replicate=2 parallel.reshard_after_forward=true parallel.reshard_after_backward=false parallel.overlap=true \
-  parallel.param_dtype=bfloat16 parallel.reduce_dtype=bfloat16 parallel.output_dtype=float32 parallel.gradient_divide_factor=8 \
+  parallel.param_dtype=bfloat16 parallel.stochastic_rounding=true parallel.reduce_dtype=bfloat16 parallel.output_dtype=float32 parallel.gradient_divide_factor=8 \
   parallel.force_sum_reduction=true \
-  "parallel.groups=[{modules: layers.3, modules_to_backward_prefetch: layers.2}, {modules: \"layers.[012]\", reshard_after_forward: 2, reshard_after_backward: true, param_dtype: bfloat16, reduce_dtype: float32, output_dtype: bfloat16, cast_forward_inputs: true, gradient_sync: every, all_reduce: last, gradient_divide_factor: 4, force_sum_reduction: false, forward_prefetch: 2, backward_prefetch: 2, activation_checkpoint: full}, {modules: [tok_embeddings, output]}]"
+  "parallel.groups=[{modules: layers.3, modules_to_backward_prefetch: layers.2}, {modules: \"layers.[012]\", reshard_after_forward: 2, reshard_after_backward: true, param_dtype: bfloat16, stochastic_rounding: true, reduce_dtype: float32, output_dtype: bfloat16, cast_forward_inputs: true, gradient_sync: every, all_reduce: last, gradient_divide_factor: 4, force_sum_reduction: false, forward_prefetch: 2, backward_prefetch: 2, activation_checkpoint: full}, {modules: [tok_embeddings, output]}]"
 check "inputs that are not cast" trains uncast configs/hybrid.yaml 2 model.dim=64 train.batch=2 parallel.cast_forward_inputs=false
 
 # flat FILE...: of what --dry-run printed, a line "section.key VALUE" a key.

@@ -39,6 +39,7 @@ like "RMSNorm" 1e-5 rms --set model.norm=rmsnorm
 like "RMSNorm, dropout, recomputing" 1e-5 rms-dropout --set model.norm=rmsnorm --set model.dropout=0.2 --set parallel.activation_checkpoint=full
 like "RMSNorm, bfloat16" 1e-2 rms-bf16 --set model.norm=rmsnorm --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
 like "bfloat16" 1e-2 bf16 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
+like "bfloat16, rounded stochastically" 1e-2 drawn --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32 --set parallel.stochastic_rounding=true
 
 # Gathers in float8: the codes of the first step are the cpu's, bit for bit. Later a weight whose last bits differ may take the
 # next code, a sixteenth of it off. A world of one has the codes of a world of two.

@@ -128,6 +128,23 @@ check "bfloat16 trains" run half $half
 check "it is not the same run" test "$(norm base 1)" != "$(norm half 1)"
 check "without casts of inputs it trains" run uncast $half parallel.cast_forward_inputs=false
 same_run "inputs that need no cast: the same bits" half uncast
+# Rounded by draws as they are gathered: another run, near it, and the same one however it is gathered, and when it goes on.
+drawn=parallel.stochastic_rounding=true
+check "weights rounded stochastically train" run drawn $half $drawn
+check "it is not the run that rounds to nearest" test "$(norm half 1)" != "$(norm drawn 1)"
+check "but near it" close_figures "$WORK/runs/half" "$WORK/runs/drawn" 1 0.02
+check "weights kept for backward train" run drawn-kept $half $drawn parallel.reshard_after_forward=false
+same_run "backward's gather draws what forward's did" drawn drawn-kept
+check "half of the steps" run drawn-halves $half $drawn train.steps=3 checkpoint.every=3
+check "and the rest" run drawn-halves $half $drawn
+same_run "a run that goes on draws what it would have drawn" drawn drawn-halves
+check "over a tensor group it trains" run drawn-split $half $drawn parallel.tensor=2 launch.nproc_per_node=4
+check "and is near" close_figures "$WORK/runs/drawn" "$WORK/runs/drawn-split" 1 0.02
+check_status "what is gathered in float32 is not drawn" 78 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=wrong --set $drawn
+check_match "with the key" 'parallel\.stochastic_rounding: needs param_dtype: bfloat16' "$(cat "$WORK/out" "$WORK/err")"
+check_status "nor is a float8 gather" 78 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=wrong --set $half --set $drawn --set parallel.float8_gather=true
+check_match "with the other key" 'parallel\.stochastic_rounding: is not supported with float8_gather' "$(cat "$WORK/out" "$WORK/err")"
+check_eq "its plan is that of rounding to nearest" "$("$BIN/fsdprun" plan --json "$WORK/job.yaml" --set $half)" "$("$BIN/fsdprun" plan --json "$WORK/job.yaml" --set $half --set $drawn)"
 blocks="parallel.groups=[{modules: layers.*, param_dtype: bfloat16}]"
 check "blocks alone in bfloat16 train" run blocks "$blocks"
 check "they are not the same run either" test "$(norm base 1)" != "$(norm blocks 1)"

@@ -201,6 +201,10 @@ int kernel_sgd(struct CUstream_st *stream, const struct kernel_update *updates, 
 int kernel_cast(struct CUstream_st *stream, const struct device_cast *casts, size_t n_casts, float scale,
                 bool accumulate);
 
+/** As device_ops.round_list. Exact against that of the cpu. */
+int kernel_round(struct CUstream_st *stream, const struct device_rounding *roundings, size_t n_roundings,
+                 uint64_t step);
+
 /** One tensor whose norm is wanted. */
 struct kernel_span {
     const void *data;

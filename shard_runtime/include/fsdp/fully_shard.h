@@ -55,9 +55,17 @@ struct fsdp_mixed_precision_policy {
      * On a GPU of compute capability below 8.9 fsdp_model_create() refuses it (FSDP_ERR_UNSUPPORTED).
      */
     bool float8_gather;
+    /**
+     * Round parameters to bfloat16 stochastically as they are gathered, in place of to nearest: to either neighbour, so that the
+     * mean over draws is the master's value; what bfloat16 has, and what is not finite, stays. Draws follow from
+     * fsdp_model_options.seed, the optimizer's count of steps, the parameter's name and the element's place in the whole: the same
+     * in every gather of a step, at every world size and sharding, on every device, after a restart and in an
+     * evaluation. With param_dtype FSDP_BF16, and without float8_gather.
+     */
+    bool stochastic_rounding;
 };
 
-/** MixedPrecisionPolicy(): no dtypes, inputs cast, no float8. */
+/** MixedPrecisionPolicy(): no dtypes, inputs cast, no float8, nothing drawn. */
 FSDP_API struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void);
 
 struct fsdp_fully_shard_options {
@@ -87,7 +95,8 @@ struct fsdp_fully_shard_options {
 /**
  * Make `module` a unit of sharding. `options` may be NULL: the defaults.
  *   FSDP_ERR_ARG  the module was given before, or is a container without a forward; a policy that names a dtype
- *                 other than float32 and bfloat16; or building the tree failed earlier: the message says how
+ *                 other than float32 and bfloat16, or stochastic rounding without bfloat16 or with
+ *                 float8; or building the tree failed earlier: the message says how
  */
 FSDP_API enum fsdp_status fsdp_fully_shard(struct fsdp_module *module,
                                            const struct fsdp_fully_shard_options *options,

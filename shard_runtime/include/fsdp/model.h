@@ -49,7 +49,7 @@ struct fsdp_model_options {
     size_t seq;            /* tokens (or rows of features) of a sample */
     size_t input_features; /* 0: the input is (batch, seq) int32 tokens; else (batch, seq, input_features)
                               float32 */
-    uint64_t seed;         /* initial weights and dropout */
+    uint64_t seed;         /* initial weights, dropout, stochastic rounding */
     bool accumulates;      /* a step may have more than one micro-step */
     size_t forwards;       /* that come before a backward, each with its activations; 0 counts as 1 */
     enum fsdp_backwards backwards;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/device/cpu_cast.h"
 
@@ -97,4 +98,112 @@ Test(device_cast, scales_and_adds_in_float32_at_every_size_and_pair_of_dtypes)
                               flavour, n, i);
                 }
             }
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Of all 65536 draws exactly as many go to the farther neighbour as the lost bits count: the mean over them is the value. */
+Test(device_rounding, the_mean_over_all_draws_is_the_value)
+{
+    static const uint32_t values[] = { 0x3f800001u, 0x3f807fffu, 0x3f808000u, 0x3f80ffffu,
+                                       0xbf81abcdu, 0x00000001u, 0x80012345u, 0x007fffffu,
+                                       0x3fffffffu, 0x7f7effffu, 0xff7e0001u };
+
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+        const uint16_t near_zero = (uint16_t)(values[v] >> 16);
+        uint32_t n_up = 0;
+
+        for (uint32_t draw = 0; draw < ALL; draw++) {
+            const uint16_t got = bf16_of_f32_drawn(float_of(values[v]), draw);
+
+            cr_assert(got == near_zero || got == near_zero + 1, "%08x became %04x", values[v], got);
+            n_up += got != near_zero;
+        }
+        cr_expect_eq(n_up, values[v] & 0xffffu, "%08x: %u of 65536 up", values[v], n_up);
+    }
+}
+
+/* n draws with chance p: six deviations, sqrt(p (1 - p) / n) each, are passed once in 5e8 such sums; the draws are fixed. */
+Test(device_rounding, the_mean_over_elements_and_over_steps_is_near_the_value)
+{
+    enum { N = 40000 };
+    static const double chances[] = { 0.01, 0.1, 0.25, 0.5, 0.9, 0.99 };
+    static float from[N];
+    static uint16_t to[N];
+
+    for (size_t c = 0; c < sizeof chances / sizeof *chances; c++) {
+        const double p = chances[c], bound = 6 * sqrt(p * (1 - p) / N);
+        const float value = float_of(0x3f800000u + (uint32_t)(p * 65536));
+        const double exact = (uint32_t)(p * 65536) / 65536.0;
+        size_t n_up[2] = { 0 };
+
+        for (size_t i = 0; i < N; i++)
+            from[i] = value;
+        cpu_round_elems(to, from, N, 7, 3, 12345);
+        for (size_t i = 0; i < N; i++)
+            n_up[0] += to[i] != 0x3f80u;
+        for (uint64_t step = 0; step < N; step++) {
+            cpu_round_elems(to, from, 1, 7, step, 5);
+            n_up[1] += to[0] != 0x3f80u;
+        }
+        for (int way = 0; way < 2; way++)
+            cr_expect(fabs((double)n_up[way] / N - exact) <= bound, "p = %g: %g", p, (double)n_up[way] / N);
+    }
+}
+
+Test(device_rounding, what_bfloat16_has_stays_and_nothing_overflows_that_would_not_to_nearest)
+{
+    static const uint32_t draws[] = { 0, 1, 0x7fff, 0x8000, 0xffff };
+
+    for (size_t d = 0; d < sizeof draws / sizeof *draws; d++) {
+        for (uint32_t upper = 0; upper < ALL; upper++) {
+            const uint16_t got = bf16_of_f32_drawn(float_of(upper << 16), draws[d]);
+
+            cr_assert(is_nan((uint16_t)upper) ? is_nan(got) : got == upper, "%04x became %04x", upper, got);
+        }
+        for (uint32_t sign = 0; sign < 2; sign++)
+            for (uint32_t lost = 1; lost < ALL; lost += 13) {
+                const float largest = float_of(sign << 31 | 0x7f7f0000u | lost),
+                            below = float_of(sign << 31 | 0x7f7e0000u | lost),
+                            nan = float_of(sign << 31 | 0x7f800000u | lost);
+
+                cr_assert_eq(bf16_of_f32_drawn(largest, draws[d]), bf16_of_f32(largest));
+                cr_assert(fabsf(bf16_to_f32(bf16_of_f32_drawn(below, draws[d]))) <= float_of(0x7f7f0000u));
+                cr_assert(is_nan(bf16_of_f32_drawn(nan, draws[d])));
+            }
+    }
+}
+
+/* However a tensor is cut; and another step, key or place draws anew. */
+Test(device_rounding, an_element_has_its_own_draw_in_every_cut)
+{
+    enum { N = 1001 };
+    static float from[N];
+    static uint16_t whole[N], cut[N];
+    static const size_t sizes[] = { 1, 2, 7, 8, 9, 333, N };
+
+    for (size_t i = 0; i < N; i++)
+        from[i] = float_of(0x3f808000u);
+    cpu_round_elems(whole, from, N, 11, 4, 0);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        memset(cut, 0x5a, sizeof cut);
+        for (size_t at = 0; at < N; at += sizes[s])
+            cpu_round_elems(cut + at, from + at, N - at < sizes[s] ? N - at : sizes[s], 11, 4, at);
+        cr_expect_arr_eq(cut, whole, sizeof whole, "pieces of %zu", sizes[s]);
+    }
+    for (int other = 0; other < 3; other++) {
+        size_t n_same = 0;
+
+        cpu_round_elems(cut, from, N, other == 0 ? 12 : 11, other == 1 ? 5 : 4, other == 2 ? 8 : 0);
+        for (size_t i = 0; i < N; i++)
+            n_same += cut[i] == whole[i];
+        cr_expect(n_same > N / 2 - 95 && n_same < N / 2 + 95, "%zu of %d are the same", n_same,
+                  N); /* 6 deviations */
+    }
 }

@@ -119,6 +119,15 @@ static void cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtyp
     device_cpu_ops.cast(stream, to, to_dtype, from, from_dtype, n_elems, scale, accumulate);
 }
 
+static void round_list(struct device_stream *stream, const struct device_rounding *roundings,
+                       size_t n_roundings, uint64_t step)
+{
+    for (size_t i = 0; i < n_roundings; i++)
+        cr_assert(owns(NULL, roundings[i].to) && owns(NULL, roundings[i].from),
+                  "the device rounds the host's memory");
+    device_cpu_ops.round_list(stream, roundings, n_roundings, step);
+}
+
 static void amax(struct device_stream *stream, float *to, const float *from, size_t n_elems)
 {
     cr_assert(owns(NULL, to) && (n_elems == 0 || owns(NULL, from)), "the device reads the host's memory");
@@ -153,6 +162,7 @@ void apart_device_install(struct apart_device *apart, struct fsdp_context *conte
     apart->ops.copy = copy;
     apart->ops.fill_zero = fill_zero;
     apart->ops.cast = cast;
+    apart->ops.round_list = round_list;
     apart->ops.amax = amax;
     apart->ops.encode = encode;
     apart->ops.decode = decode;

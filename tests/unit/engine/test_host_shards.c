@@ -212,11 +212,16 @@ Test(host_shards, change_no_bit_at_any_world_size, .timeout = 300)
 
 Test(host_shards, change_no_bit_of_any_dtype, .timeout = 300)
 {
-    for (int both = 0; both < 2; both++) {
-        struct job job = { .what = both ? "bfloat16" : "bfloat16 with float32 sums", .n_micro = 1 };
+    static const char *const words[] = { "bfloat16", "bfloat16 with float32 sums", "rounded stochastically" };
+    struct fsdp_mixed_precision_policy drawn = sums_in_f32;
+    const struct fsdp_mixed_precision_policy *const policies[] = { &all_bf16, &sums_in_f32, &drawn };
+
+    drawn.stochastic_rounding = true;
+    for (int i = 0; i < 3; i++) {
+        struct job job = { .what = words[i], .n_micro = 1 };
 
         job.tiny = tiny_defaults;
-        job.tiny.mp_policy = both ? &all_bf16 : &sums_in_f32;
+        job.tiny.mp_policy = policies[i];
         try_worlds(job, 1, 3);
     }
 }

@@ -56,8 +56,8 @@ static void must(enum fsdp_status status, const struct fsdp_err *err)
 
 static void open_run(struct run *run, struct fsdp_context *context, const struct try *t, bool counts)
 {
-    static const struct fsdp_mixed_precision_policy bf16 = { FSDP_BF16, FSDP_F32, FSDP_DTYPE_NONE, true,
-                                                             false };
+    static const struct fsdp_mixed_precision_policy bf16 = { FSDP_BF16, FSDP_F32, FSDP_DTYPE_NONE,
+                                                             true,      false,    false };
     const struct fsdp_model_options options = { .batch = BATCH, .seq = 6, .seed = 3, .overlap = t->overlap };
     const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_err err = { 0 };

@@ -193,6 +193,13 @@ static const struct broken {
       "t.yaml:2:25: parallel.param_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:48: parallel.reduce_dtype: float16 is not supported: gradients of that type vanish without a loss scaler, and there is none; use float32 or bfloat16\n"
       "t.yaml:2:71: parallel.output_dtype: must be null, float32 or bfloat16, not float64" },
+    { "nothing to draw", DATA "parallel: {stochastic_rounding: true}\n",
+      "t.yaml:2:33: parallel.stochastic_rounding: needs param_dtype: bfloat16: nothing is rounded to float32" },
+    { "codes to draw", DATA "parallel: {param_dtype: bfloat16, float8_gather: true, stochastic_rounding: true}\n",
+      "t.yaml:2:77: parallel.stochastic_rounding: is not supported with float8_gather: codes are rounded to nearest" },
+    { "a rule with nothing to draw", DATA "parallel:\n  param_dtype: bfloat16\n  stochastic_rounding: true\n"
+      "  groups: [{modules: a}, {modules: b, param_dtype: float32}, {modules: c, stochastic_rounding: false, param_dtype: float32}]\n",
+      "t.yaml:5:11: parallel.groups: stochastic_rounding of rule 1 needs param_dtype: bfloat16: nothing is rounded to float32" },
     { "unknown offload", DATA "parallel: {offload: disk}\n",
       "t.yaml:2:21: parallel.offload: must be none, cpu or nvme, not disk" },
     { "nothing to put there", DATA "parallel: {offload: cpu, offload_dir: /scratch}\n",

@@ -117,8 +117,8 @@ static int where_told(const char *name, int n_dims, const size_t *shape, void *u
 
 static struct fsdp_module *build_with(const struct block *block)
 {
-    const struct fsdp_mixed_precision_policy policy = { block->dtype, FSDP_DTYPE_NONE, FSDP_DTYPE_NONE, true,
-                                                        false };
+    const struct fsdp_mixed_precision_policy policy = { block->dtype, FSDP_DTYPE_NONE, FSDP_DTYPE_NONE,
+                                                        true,         false,           false };
     const struct fsdp_fully_shard_options options = { .mp_policy = &policy,
                                                       .shard_placement_fn = where_told,
                                                       .placement_user = (void *)(uintptr_t)block };
