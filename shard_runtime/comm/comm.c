@@ -243,12 +243,15 @@ bool comm_is_broken(const struct fsdp_comm *comm)
 
 void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words)
 {
-    if (comm == NULL || comm_is_broken(comm))
+    const bool was_broken = comm != NULL && comm_is_broken(comm);
+
+    if (comm == NULL || (was_broken && !comm->ops->wraps))
         return;
     /* To the others a rank whose device failed is one that goes: it is the cause, and not they. */
     if (comm->ops->fail != NULL && comm->size > 1)
         comm->ops->fail(comm, status == FSDP_ERR_DEVICE ? FSDP_ERR_PEER : status, words);
-    fsdp_fail(&comm->broken, status, "group %s: %s", comm->name, words);
+    if (!was_broken)
+        fsdp_fail(&comm->broken, status, "group %s: %s", comm->name, words);
 }
 
 bool comm_hear(struct fsdp_comm *comm, int wait_ms, struct fsdp_err *err)

@@ -41,6 +41,7 @@ struct comm_ops {
     /* Optional: tell the other members, between two calls, that this rank comes to none any more, and why. NULL: they see it
      * when its process ends. */
     void (*fail)(struct fsdp_comm *comm, enum fsdp_status status, const char *words);
+    bool wraps; /* another group, which may be sound where this one is broken: `fail` tells it then, too */
     /* Optional, and never waits: true where a member said so between two calls, with its words in `err`. */
     bool (*hear)(struct fsdp_comm *comm, struct fsdp_err *err);
     /* Optional: the sum of what each rank gives times `factor`, the product rounded to `dtype`. NULL: it cannot. */
@@ -67,7 +68,8 @@ enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *c
 bool comm_is_broken(const struct fsdp_comm *comm);
 
 /** Leave the group for good, between two of its calls: members that wait for this rank, now or later, end with FSDP_ERR_PEER
- * and these words. NULL, and a group that is broken anyway, are left alone. The thread that calls it, which makes no call. */
+ * and these words. NULL, and a group that is broken anyway, are left alone, but for a sound one that it wraps. The thread that
+ * calls it, which makes no call. */
 void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *words);
 
 /** Did a member leave by comm_fail(), and why? Waits for it a moment, wait_ms at most, and no longer than there is an agent. */

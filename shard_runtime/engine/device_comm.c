@@ -273,7 +273,8 @@ static enum fsdp_status device_split(struct fsdp_comm *comm, struct fsdp_comm *p
 #define SLOTS                                                                                                \
     .name = "device", .close = device_comm_close, .all_gather = device_all_gather,                           \
     .reduce_scatter = device_reduce_scatter, .all_reduce = device_all_reduce, .broadcast = device_broadcast, \
-    .barrier = device_barrier, .split = device_split, .fail = device_fail, .hear = device_hear
+    .barrier = device_barrier, .split = device_split, .fail = device_fail, .wraps = true,                    \
+    .hear = device_hear
 
 static const struct comm_ops staged_ops = { SLOTS };
 /* With collectives of the device, which can do what staging leaves to kernels before. */
