@@ -109,6 +109,7 @@ struct program_input {
     const struct fsdp_batch *batches; /* of the forwards among the calls; targets NULL: no loss */
     int n_calls;                      /* to be run, from where the program stands */
     bool fails;                       /* this rank failed before: it only takes part in the collectives */
+    const struct fsdp_err *why;       /* with what, where it has words for it */
     size_t micro, n_micro; /* the number of the program's first micro-step, and how many the step has */
     float scale;           /* of the loss's gradient: W / count of targets */
     double *loss_sum;      /* added to */

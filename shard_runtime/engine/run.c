@@ -23,6 +23,7 @@ struct runner {
     _Atomic bool
         failed; /* here, on either thread; what follows is set by the first, and read when both are done */
     struct fsdp_err failure; /* its status too */
+    _Atomic bool leaves;     /* because of it, the groups: who waits is told why */
 };
 
 static void *at(const struct runner *r, int buffer)
@@ -334,8 +335,10 @@ static enum fsdp_status run_all_reduce(const struct runner *r, const struct plan
         group, model_mesh(r->model, e->index)->replicas, row != NULL ? row : sum_of(r, e),
         row != NULL ? r->program->plan.groups[e->index].reduce_dtype : FSDP_F32, stream_of(r, e), err);
 
-    return status == FSDP_OK && e->calls_hook && !r->failed ? call_hook(r, e, sum_of(r, e), FSDP_F32, err)
-                                                            : status;
+    /* One that talks is called where this rank failed meanwhile, too: before, perform() would have left. */
+    return status == FSDP_OK && e->calls_hook && (!r->failed || r->model->hooks_talk)
+               ? call_hook(r, e, sum_of(r, e), FSDP_F32, err)
+               : status;
 }
 
 static enum fsdp_status run_store(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
@@ -444,7 +447,8 @@ static bool communicates(const struct runner *r, const struct plan_entry *e)
     const struct graph_op *op =
         e->kind == PLAN_FORWARD || e->kind == PLAN_BACKWARD ? r->program->graph.ops[e->index] : NULL;
 
-    return e->kind == PLAN_GATHER || e->kind == PLAN_REDUCE || e->kind == PLAN_ALL_REDUCE ||
+    return e->kind == PLAN_AMAX || e->kind == PLAN_GATHER || e->kind == PLAN_REDUCE ||
+           e->kind == PLAN_ALL_REDUCE ||
            (op != NULL && (e->kind == PLAN_FORWARD ? op->kind->reduces_output : op->kind->reduces_grad));
 }
 
@@ -497,6 +501,11 @@ static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *er
     enum fsdp_status status;
 
     wait_on_device(r, e);
+    if (r->failed && e->calls_hook && r->model->hooks_talk) {
+        /* It calls no hooks any more, and the others' hooks would wait for what its own calls. */
+        r->leaves = true;
+        return fsdp_fail(err, FSDP_ERR_PEER, "this rank failed, and hooks of others wait for it");
+    }
     status = r->failed ? run_entry_after_failure(r, e, &own) : run_entry(r, e, &own);
     if (status != FSDP_OK)
         status = keep_failure(r, e, status, &own);
@@ -603,6 +612,8 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     };
     enum fsdp_status status;
 
+    if (input->fails && input->why != NULL)
+        r.failure = *input->why;
     program->loss_sum = input->loss_sum != NULL ? *input->loss_sum : 0;
     program->n_targets = input->n_targets != NULL ? *input->n_targets : 0;
     status = run_entries(&r, err);
@@ -613,6 +624,8 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
         if (status == FSDP_OK && finished != FSDP_OK)
             status = fsdp_fail(err, finished, "%s", beside.message);
     }
+    if (r.leaves && status != FSDP_ERR_DEVICE && r.failure.status != FSDP_OK)
+        status = fsdp_fail(err, r.failure.status, "%s", r.failure.message);
     if (status != FSDP_OK) /* no thread is in a collective any more */
         model_break(model, status, err);
     for (int s = 0; s < PLAN_N_STREAMS && status == FSDP_OK; s++)

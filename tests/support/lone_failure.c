@@ -4,7 +4,8 @@
  *   lone_failure unused W NODES     the last rank does not use the second block: nothing where its gradients are reduced
  *                                   all the same, else FSDP_ERR_MISMATCH
  *   lone_failure custom W NODES     a gather or a reduction of the program's own, or a hook that calls collectives, gives up before
- *                                   it called any: the others' end at once, with the number and words of the rank that did
+ *                                   it called any, or its rank failed before: the others' end at once, with the number and words
+ *                                   of the rank that did
  *
  * After fsdp_module_reset_iteration() losses, norms and weights have the bits of a run in which nothing failed. A rank that
  * hangs is the script's to kill. Exit 0 if all is as it must be; else 1, with words on stderr.
@@ -297,7 +298,7 @@ static int unused_rank(int r, void *arg)
 
 /* --- collectives of the program's own ----------------------------------------------------------------------- */
 
-enum custom { OWN_GATHER, OWN_REDUCE, TALKING_HOOK, OWN_UNSHARD };
+enum custom { OWN_GATHER, OWN_REDUCE, TALKING_HOOK, BEFORE_TALKING_HOOK, OWN_UNSHARD };
 
 static const struct custom_case {
     const char *name;
@@ -313,6 +314,8 @@ static const struct custom_case {
     { "a gather by hand over 2 copies, on a second thread", true, true, OWN_UNSHARD },
     { "a hook that talks", false, false, TALKING_HOOK },
     { "a hook that talks, over 2 copies", true, true, TALKING_HOOK },
+    { "before a hook that talks", false, false, BEFORE_TALKING_HOOK },
+    { "before a hook that talks, over 2 copies", true, true, BEFORE_TALKING_HOOK },
 };
 
 static bool gives_up;
@@ -397,10 +400,16 @@ static bool give_up(struct fsdp_context *context, const struct custom_case *how,
         fsdp_module_set_all_reduce_hook(unit, talking_hook, fsdp_device_mesh_get_group(mesh, 1));
     sound = sound && fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK &&
             step(model, &way, 1, &loss) == FSDP_OK;
-    gives_up = rank == victim;
+    if (sound && how->what == BEFORE_TALKING_HOOK) {
+        lay_fuse(model);
+        armed = rank == victim ? IN_BACKWARD : NOWHERE;
+    } else {
+        gives_up = rank == victim;
+    }
     sound = sound ? is_told(how, go_wrong(model, how, unit), victim) : failed(how->name) == 0;
     /* What is broken stays so, and is told, not waited for. */
     gives_up = false;
+    armed = NOWHERE;
     sound = sound && step(model, &way, 3, &loss) != FSDP_OK;
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);

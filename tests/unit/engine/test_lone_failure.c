@@ -18,7 +18,7 @@ struct way {
     int W, replicate, victim;
     enum fsdp_reshard reshard;
     int reshard_size;
-    bool halves, each, overlaps, updates;
+    bool halves, each, overlaps, updates, float8;
     size_t n_micro;
     enum fsdp_gradient_sync sync;
 };
@@ -147,6 +147,7 @@ static void fail_everywhere(struct fsdp_context *context, void *user)
                                                 .gradient_sync = way->sync,
                                                 .overlap =
                                                     way->overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF };
+    struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
     struct tiny tiny = tiny_defaults;
     struct fsdp_device_mesh *mesh;
     struct fsdp_module *root;
@@ -159,6 +160,10 @@ static void fail_everywhere(struct fsdp_context *context, void *user)
     tiny.mesh = mesh;
     tiny.reshard = way->reshard;
     tiny.reshard_size = way->reshard_size;
+    mp.float8_gather = true;
+    mp.reduce_dtype = FSDP_F32;
+    tiny.heads = way->float8 ? 4 : tiny.heads;
+    tiny.mp_policy = way->float8 ? &mp : NULL;
     root = tiny_build(&tiny, &err);
     if (way->updates)
         fsdp_module_register_post_accumulate_grad_hook(root, update, NULL, true);
@@ -206,6 +211,8 @@ Test(lone_failure, of_any_operation_is_told_to_all_and_changes_no_bit_afterwards
         { .W = 2, .victim = 1, .n_micro = 2, .halves = true },
         { .W = 3, .victim = 1, .n_micro = 2, .halves = true, .each = true, .sync = FSDP_SYNC_EVERY },
         { .W = 2, .victim = 0, .n_micro = 2, .halves = true, .each = true, .overlaps = true },
+        { .W = 2, .victim = 1, .n_micro = 1, .float8 = true },
+        { .W = 2, .victim = 0, .n_micro = 1, .float8 = true, .overlaps = true },
     };
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -218,6 +225,60 @@ Test(lone_failure, behind_hooks_on_final_gradients_is_not_undone, .timeout = 300
     struct way way = { .W = 2, .victim = 1, .n_micro = 1, .updates = true };
 
     world_run(way.W, fail_everywhere, &way);
+}
+
+/* --- hooks that call collectives ---------------------------------------------------------------------------- */
+
+static enum fsdp_status talk(void *row, size_t n_elems, enum fsdp_dtype dtype, struct device_stream *stream,
+                             void *user, struct fsdp_err *err)
+{
+    return user != NULL ? fsdp_all_reduce(user, row, n_elems, dtype, FSDP_MAX, stream, err) : FSDP_OK;
+}
+
+struct talking {
+    bool talks, overlaps;
+    size_t n_micro;
+};
+
+/* Where others' hooks would wait for this rank's it leaves the groups, with the words of what failed. (Those that wait are real
+ * processes: tests/support/lone_failure.c.) */
+static void fail_before_hook(struct fsdp_context *context, void *user)
+{
+    const struct talking *how = user;
+    const struct way way = { .W = 1, .n_micro = how->n_micro };
+    const struct fsdp_model_options options = { .batch = BATCH,
+                                                .seq = tiny_defaults.seq,
+                                                .seed = 4,
+                                                .accumulates = way.n_micro > 1,
+                                                .overlap =
+                                                    how->overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF };
+    struct fsdp_module *root = tiny_build(&tiny_defaults, NULL);
+    struct fsdp_model *model;
+    struct fsdp_err err = { 0 };
+
+    fsdp_module_set_all_reduce_hook(fsdp_module_child_at(fsdp_module_child(root, "layers"), 0), talk,
+                                    how->talks ? context->comm : NULL);
+    cr_assert(fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(step(model, &way, 1, &err) == FSDP_OK, "%s", err.message);
+    cr_expect_eq(model->hooks_talk, how->talks);
+    lay_fuses(model);
+    doomed = whose->ops[whose->n_ops - 1];
+    in_backward = false;
+    expect_words(step(model, &way, 7, &err), &err, &way, 0, "before a hook");
+    doomed = NULL;
+    take_away_fuses(model);
+    cr_expect_eq(model_is_broken(model), how->talks);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(lone_failure, before_a_hook_that_talks_leaves_nobody_waiting_in_it)
+{
+    for (int i = 0; i < 8; i++) {
+        struct talking how = { .talks = i & 1, .overlaps = i & 2, .n_micro = i & 4 ? 2 : 1 };
+
+        world_run(1, fail_before_hook, &how);
+    }
 }
 
 /* --- an optimizer in backward ------------------------------------------------------------------------------ */
