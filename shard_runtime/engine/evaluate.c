@@ -14,12 +14,18 @@ enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t 
     if (batch == 0 || seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
     status = unshard_settle(model, err); /* its thread may be at it */
-    if (status == FSDP_OK && model->n_micro_done == 0 && model->training.next_call == 0)
-        status = model_follow_setters(model, false, true, true, err); /* all programs are of one layout */
     if (status != FSDP_OK)
         return status;
-    program_destroy(&model->evaluation);
+    program_destroy(&model->evaluation); /* first: nor is it to be planned anew */
     model->eval_batch = model->eval_seq = 0;
+    if (model->n_micro_done == 0 && model->training.next_call == 0) {
+        /* All programs are of one layout, which flags have their part in: they are followed, too. */
+        status = model_follow_setters(model, false, true, false, err);
+        if (status != FSDP_OK) {
+            model_plan_again(model);
+            return status;
+        }
+    }
     status = program_create(&model->evaluation, model, batch, false, seq, err);
     if (status != FSDP_OK) {
         program_destroy(&model->evaluation);
@@ -91,6 +97,7 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     if (status == FSDP_OK)
         status = check_evaluation(program, input, targets, err);
     in.fails = status != FSDP_OK; /* the others know nothing of it yet */
+    in.why = err;
     if (status == FSDP_OK || !model_is_broken(model)) {
         struct fsdp_err run = { 0 };
         const enum fsdp_status ran = program_run(program, model, &in, &run);

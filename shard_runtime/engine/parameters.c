@@ -222,6 +222,25 @@ static void scale_all(float *values, size_t n, float scale)
         values[i] *= scale;
 }
 
+/* Do they lie whole among the activations, not reduced, until the step's last backward? */
+static bool are_yet_to_be_reduced(const struct fsdp_model *model, int group)
+{
+    const struct plan_group *layout = &model->layout.groups[group];
+
+    return layout->reduces && layout->accumulates_whole &&
+           (model->n_micro_done > 0 || model->training.next_call > model->training.plan.n_forwards);
+}
+
+/* Are there gradients to be gathered? Collective: a rank may have lost them alone, where it could not plan anew. */
+static enum fsdp_status find_gradients(struct fsdp_model *model, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    if (model->training.context == NULL)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "the last step could not be planned: there are no gradients");
+    return model_agree(model, NULL, 0, status, err);
+}
+
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
                                        float *out, size_t n_elems, struct fsdp_err *err)
 {
@@ -236,9 +255,9 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
 
     if (index < 0)
         return FSDP_ERR_ARG;
-    if (which == FSDP_GRADIENT && (!model_has_gradients(model) || !model->layout.params[index].trains))
+    if (which == FSDP_GRADIENT && (model->options.batch == 0 || !model->layout.params[index].trains))
         return fsdp_fail(err, FSDP_ERR_ARG,
-                         !model_has_gradients(model)
+                         model->options.batch == 0
                              ? "the model was made for evaluation only: it has no gradients"
                              : "\"%s\" is frozen or not used: it has no gradient",
                          name);
@@ -246,6 +265,10 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
         model->training.next_call <= model->training.plan.n_forwards)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "a forward is waiting for its backward, which makes \"%s\"'s gradient", name);
+    if (which == FSDP_GRADIENT && are_yet_to_be_reduced(model, model->layout.params[index].group))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the last backward of this step, which reduces \"%s\"'s gradient, is yet to come",
+                         name);
     W = model_cut(model, index, &rank);
     n_parts = model->layout.params[index].parameter->split.n_parts;
     part_elems = model->layout.params[index].chunk_elems * (size_t)W;
@@ -254,6 +277,8 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     place =
         model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;
     status = unshard_settle(model, err);
+    if (status == FSDP_OK && which == FSDP_GRADIENT)
+        status = find_gradients(model, err);
     if (status == FSDP_OK && (W > 1 || n_parts > 1)) {
         status = place_alloc(model->context, place, gathered_bytes, &gathered, err);
         if (status == FSDP_OK)

@@ -247,6 +247,7 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
         input.batches = &micro[run * n_forwards];
         input.micro = model->n_micro_done + run * n_backwards;
         input.fails = status != FSDP_OK; /* the others know nothing of it yet */
+        input.why = err;
         now = program_run(program, model, &input, &own);
         if (now != FSDP_OK && (status == FSDP_OK || (model_is_broken(model) && status != FSDP_ERR_DEVICE)))
             status = fsdp_fail(err, now, "%s", own.message);
@@ -300,22 +301,29 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
 {
     struct program *program = &model->training;
     const size_t n_backwards = backwards_of(model);
-    const struct program_input input = { .n_calls = 1,
-                                         .micro = model->n_micro_done,
-                                         .n_micro = model->more_to_come ? SIZE_MAX
-                                                                        : model->n_micro_done + n_backwards };
+    const size_t n_forwards = model_forwards(model); /* also where there is no plan */
+    struct fsdp_err own = { 0 };
+    struct program_input input = { .n_calls = 1,
+                                   .micro = model->n_micro_done,
+                                   .n_micro =
+                                       model->more_to_come ? SIZE_MAX : model->n_micro_done + n_backwards };
     const bool is_last = program->next_call + 1 == program_calls(program);
-    enum fsdp_status status = check_training(model, err);
+    enum fsdp_status status = check_training(model, err), ran;
 
-    if (status == FSDP_OK && program->next_call < program->plan.n_forwards)
-        status = fsdp_fail(err, FSDP_ERR_ARG, "%d of %d forwards have run: a backward is not next",
-                           program->next_call, program->plan.n_forwards);
+    if (status == FSDP_OK && (size_t)program->next_call < n_forwards)
+        status = fsdp_fail(err, FSDP_ERR_ARG, "%d of %zu forwards have run: a backward is not next",
+                           program->next_call, n_forwards);
     if (status != FSDP_OK)
         return status;
     model->loss_scale = 1.0;
     if (is_last && !model->more_to_come)
         scale_parts(model);
-    status = program_run(program, model, &input, err);
+    status = model_follow_setters(model, true, !model->more_to_come, false, err);
+    input.fails = status != FSDP_OK; /* the others know nothing of it yet */
+    input.why = err;
+    ran = program_run(program, model, &input, &own);
+    if (ran != FSDP_OK && (status == FSDP_OK || model_is_broken(model)))
+        status = fsdp_fail(err, ran, "%s", own.message);
     status = model_agree(model, NULL, 0, status, err);
     if (is_last || status != FSDP_OK)
         leave_step(model, n_backwards, status);

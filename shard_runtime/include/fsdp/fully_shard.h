@@ -220,7 +220,8 @@ struct fsdp_model;
  */
 typedef enum fsdp_status (*fsdp_post_accumulate_grad_hook_fn)(struct fsdp_model *model, int group, void *user,
                                                               struct fsdp_err *err);
-/** Of the module, if it is a unit, and with `recurse` of all units below; before the model. NULL: none. */
+/** Of the module, if it is a unit, and with `recurse` of all units below; before the model, or between two steps of it, as
+ * the setters above. NULL: none. */
 FSDP_API void fsdp_module_register_post_accumulate_grad_hook(struct fsdp_module *module,
                                                              fsdp_post_accumulate_grad_hook_fn hook,
                                                              void *user, bool recurse);

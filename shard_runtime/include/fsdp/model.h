@@ -116,8 +116,8 @@ FSDP_API enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct f
 
 /**
  * PyTorch's loop over micro-steps, one call each: false makes the next calls of fsdp_model_forward_backward() parts of a step
- * that goes on; true, the default, makes the next call its last. (Of two halves it is what holds when the last backward
- * of these forwards begins.) The gradients of all calls add up, and are of the mean over
+ * that goes on; true, the default, makes the next call its last. (Of two halves it is set before the first forward, and stays
+ * until the last backward of these forwards has run.) The gradients of all calls add up, and are of the mean over
  * all of their targets; they are there, to be clipped and stepped on, behind the last. What is reduced before is
  * fsdp_model_options.gradient_sync's to say, as in a step of one call. The model `accumulates`.
  */
@@ -195,7 +195,8 @@ FSDP_API size_t fsdp_model_parameter_count(const struct fsdp_model *model);
 FSDP_API enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t index,
                                                struct fsdp_parameter_info *info, struct fsdp_err *err);
 /** The whole of parameter `name`, or of its gradient, into out (n_elems) on every rank; collective. Between a forward and its
- * backward there are no gradients: FSDP_ERR_ARG. */
+ * backward there are no gradients: FSDP_ERR_ARG. Nor are there between the micro-steps of a step, where only the last one reduces
+ * them; nor on any rank, where one of them could not plan a step anew. */
 FSDP_API enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name,
                                                 enum fsdp_which which, float *out, size_t n_elems,
                                                 struct fsdp_err *err);

@@ -301,7 +301,8 @@ static void change(struct fsdp_context *context, void *user)
     reshard_false(root, false);
     must(fsdp_model_evaluate(model, tokens, targets, &logits, &again, &err), &err);
     must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, kept_gradient, 19 * 12, &err), &err);
-    cr_expect(memcmp(gradient, kept_gradient, sizeof gradient) == 0, "gradients outlive the plan they are of");
+    cr_expect(memcmp(gradient, kept_gradient, sizeof gradient) == 0,
+              "gradients outlive the plan they are of");
     cr_expect(memcmp(&loss, &again, sizeof loss) == 0, "an evaluation follows, and its bits are the same");
     expect_plan_of(model, context, reshard_false, "evaluation plans the step too");
     one_step(model, 1);
@@ -359,6 +360,123 @@ Test(setters, that_come_too_late_are_refused_and_nothing_is_lost, .timeout = 60)
     world_run(2, be_late, NULL);
 }
 
+static enum fsdp_status look_on(void *row, size_t n_elems, enum fsdp_dtype dtype,
+                                struct device_stream *stream, void *user, struct fsdp_err *err)
+{
+    (void)row, (void)n_elems, (void)dtype, (void)stream, (void)user, (void)err;
+    return FSDP_OK;
+}
+
+/* Between a forward and its backward, on all ranks or on one. */
+static void take_hook_away(struct fsdp_context *context, void *user)
+{
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
+    int32_t tokens[BATCH * 6], targets[BATCH * 6];
+    const int rank = fsdp_context_rank(context);
+    struct fsdp_model *model;
+    struct fsdp_batch batch;
+    struct fsdp_loss before, after;
+
+    (void)user;
+    fsdp_module_set_all_reduce_hook(root, look_on, NULL);
+    model = make(context, root, true);
+    fill(rank, 0, 0, &batch, tokens, targets);
+    for (int alone = 0; alone < 2; alone++) {
+        must(fsdp_model_forward(model, &batch, &before, &err), &err);
+        if (!alone || rank == 1)
+            fsdp_module_set_all_reduce_hook(root, NULL, NULL);
+        cr_expect_eq(fsdp_model_backward(model, &err), FSDP_ERR_ARG);
+        cr_expect_not_null(strstr(err.message, "within a step"), "%s", err.message);
+        cr_expect((strstr(err.message, "rank 1: ") != NULL) == (alone && rank == 0), "%s", err.message);
+        fsdp_module_set_all_reduce_hook(root, look_on, NULL);
+        must(fsdp_module_reset_iteration(model, &err), &err);
+        must(fsdp_model_forward(model, &batch, &after, &err), &err);
+        must(fsdp_model_backward(model, &err), &err);
+        cr_expect(memcmp(&before, &after, sizeof after) == 0, "other bits");
+    }
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(setters, between_a_forward_and_its_backward_are_too_late, .timeout = 60)
+{
+    world_run(2, take_hook_away, NULL);
+}
+
+/* What is reduced in the last micro-step is not there before. */
+static void gather_within(struct fsdp_context *context, void *user)
+{
+    struct fsdp_err err = { 0 };
+    const bool reduces_each = *(const bool *)user;
+    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
+    int32_t tokens[BATCH * 6], targets[BATCH * 6];
+    struct fsdp_model *model;
+    struct fsdp_batch batch;
+    struct fsdp_loss loss;
+    float gradient[19 * 12];
+    enum fsdp_status status;
+
+    sync(root, reduces_each);
+    model = make(context, root, true);
+    fill(fsdp_context_rank(context), 0, 0, &batch, tokens, targets);
+    fsdp_module_set_is_last_backward(model, false);
+    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
+    status = fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err);
+    cr_expect_eq(status, reduces_each ? FSDP_OK : FSDP_ERR_ARG);
+    cr_expect(reduces_each || strstr(err.message, "yet to come") != NULL, "%s", err.message);
+    fsdp_module_set_is_last_backward(model, true);
+    must(fsdp_model_forward_backward(model, &batch, 1, &loss, &err), &err);
+    must(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err), &err);
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(setters, of_what_is_reduced_settle_when_gradients_can_be_gathered, .timeout = 60)
+{
+    bool reduces_each = false;
+
+    world_run(2, gather_within, &reduces_each);
+    reduces_each = true;
+    world_run(2, gather_within, &reduces_each);
+}
+
+/* --- an evaluation is prepared ----------------------------------------------------------------------------- */
+
+static void reshard_after_backward(struct fsdp_module *root, bool on)
+{
+    fsdp_module_set_reshard_after_backward(root, on, true);
+}
+
+static void prepare_behind_a_loop(struct fsdp_context *context, void *user)
+{
+    static const struct way way = { .W = 2, .in_loop = true, .set = reshard_after_backward };
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
+    struct fsdp_model *model = make(context, root, true);
+    int32_t tokens[BATCH * 6], targets[BATCH * 6];
+    struct fsdp_loss first, second;
+    struct fsdp_batch batch;
+    const float *logits;
+    double sum;
+
+    (void)user;
+    fill(fsdp_context_rank(context), 0, 0, &batch, tokens, targets);
+    sum = step(model, &way, 0);
+    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
+    must(fsdp_model_evaluate(model, tokens, targets, &logits, &first, &err), &err);
+    cr_expect(step(model, &way, 0) == sum, "other bits in the next step");
+    must(fsdp_model_evaluate(model, tokens, targets, &logits, &second, &err), &err);
+    cr_expect(memcmp(&first, &second, sizeof first) == 0, "other bits in the next evaluation");
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(setters, of_the_last_micro_step_are_followed_where_an_evaluation_is_prepared, .timeout = 60)
+{
+    world_run(2, prepare_behind_a_loop, NULL);
+}
+
 /* --- no room for the new arena ----------------------------------------------------------------------------- */
 
 static enum fsdp_status refuse_memory(struct device *device, size_t size_bytes, void **out,
@@ -409,4 +527,56 @@ static void run_short(struct fsdp_context *context, void *user)
 Test(setters, without_room_for_their_plan_are_tried_again, .timeout = 60)
 {
     world_run(2, run_short, NULL);
+}
+
+/* An evaluation cannot be prepared, on rank 1 or on all (*user): it is remembered that there is no plan any more. */
+static void prepare_short(struct fsdp_context *context, void *user)
+{
+    const struct device_ops *sound = context->device.ops;
+    struct device_ops short_of_memory = *sound;
+    struct fsdp_err err = { 0 };
+    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
+    int32_t tokens[BATCH * 6], targets[BATCH * 6];
+    const int rank = fsdp_context_rank(context);
+    const bool is_short = *(const bool *)user || rank == 1;
+    struct fsdp_loss before, after;
+    struct fsdp_model *model;
+    struct fsdp_batch batch;
+    float gradient[19 * 12];
+    const float *logits;
+
+    reshard_true(root, false);
+    model = make(context, root, true);
+    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
+    fill(rank, 0, 0, &batch, tokens, targets);
+    must(fsdp_model_forward_backward(model, &batch, 1, &before, &err), &err);
+    reshard_false(root, false);
+    short_of_memory.alloc = refuse_memory;
+    context->device.ops = is_short ? &short_of_memory : sound;
+    cr_expect_eq(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), is_short ? FSDP_ERR_NOMEM : FSDP_OK);
+    context->device.ops = sound;
+    reshard_true(root, false);
+
+    cr_expect_eq(fsdp_model_backward(model, &err), FSDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.message, "0 of 1 forwards"), "%s", err.message);
+    cr_expect_eq(fsdp_parameter_gather(model, "output.weight", FSDP_GRADIENT, gradient, 19 * 12, &err),
+                 FSDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.message, "could not be planned"), "%s", err.message);
+    cr_expect((strstr(err.message, "rank 1: ") != NULL) == !is_short, "%s", err.message);
+    must(fsdp_model_forward_backward(model, &batch, 1, &after, &err), &err);
+    cr_expect(memcmp(&before, &after, sizeof after) == 0, "other bits in the next step");
+    must(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), &err);
+    must(fsdp_model_evaluate(model, tokens, targets, &logits, &after, &err), &err);
+    cr_expect(memcmp(&before.mean, &after.mean, sizeof after.mean) == 0, "other bits in the evaluation");
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+}
+
+Test(setters, without_room_where_an_evaluation_is_prepared_are_tried_again, .timeout = 60)
+{
+    bool all = false;
+
+    world_run(2, prepare_short, &all);
+    all = true;
+    world_run(2, prepare_short, &all);
 }
