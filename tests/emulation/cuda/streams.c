@@ -39,7 +39,7 @@ static int n_streams, n_made;
 static uint64_t random_state;
 static enum { UNDECIDED, LATE, EARLY, SEEDED } order;
 
-static cudaError_t append(cudaStream_t stream, struct operation operation, const void *closure,
+static cudaError_t append(cudaStream_t stream, const struct operation *operation, const void *closure,
                           size_t size_bytes)
 {
     struct operation *made;
@@ -49,7 +49,7 @@ static cudaError_t append(cudaStream_t stream, struct operation operation, const
     made = malloc(sizeof *made + size_bytes);
     if (made == NULL)
         return cudaErrorMemoryAllocation;
-    *made = operation;
+    *made = *operation;
     made->next = NULL;
     if (size_bytes > 0)
         memcpy(made->closure, closure, size_bytes);
@@ -64,7 +64,7 @@ static cudaError_t append(cudaStream_t stream, struct operation operation, const
 cudaError_t emulated_queue_copy(cudaStream_t stream, emulated_work_fn work, const void *closure,
                                 size_t size_bytes)
 {
-    return append(stream, (struct operation){ .kind = WORK, .work = work }, closure, size_bytes);
+    return append(stream, &(struct operation){ .kind = WORK, .work = work }, closure, size_bytes);
 }
 
 cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const void *closure, size_t size_bytes)
@@ -76,7 +76,7 @@ cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const voi
 
 cudaError_t emulated_queue_host(cudaStream_t stream, cudaHostFn_t function, void *user)
 {
-    return append(stream, (struct operation){ .kind = HOST_FUNCTION, .function = function, .user = user },
+    return append(stream, &(struct operation){ .kind = HOST_FUNCTION, .function = function, .user = user },
                   NULL, 0);
 }
 
@@ -308,7 +308,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     EMULATED_CALL();
     event->n_users++;
-    return append(stream, (struct operation){ .kind = RECORD, .event = event, .mark = ++event->recorded },
+    return append(stream, &(struct operation){ .kind = RECORD, .event = event, .mark = ++event->recorded },
                   NULL, 0);
 }
 
@@ -317,6 +317,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     EMULATED_CALL();
     (void)flags;
     event->n_users++;
-    return append(stream, (struct operation){ .kind = WAIT, .event = event, .mark = event->recorded }, NULL,
+    return append(stream, &(struct operation){ .kind = WAIT, .event = event, .mark = event->recorded }, NULL,
                   0);
 }
