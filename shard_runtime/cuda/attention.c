@@ -17,9 +17,12 @@ struct fused_attention {
 
 /* --- the row ---------------------------------------------------------------------------------------------- */
 
-/* Why cuDNN is not what was chosen: an error where it was asked for by name, else a word of describe(), the first one's. */
+/* Why cuDNN is not what was chosen: an error where it was asked for by name, else a word of describe(), the first one's. A device that
+ * fails, or has no memory left, is no choice's matter. */
 static enum fsdp_status go_without(struct cuda_numerics *state, struct fsdp_err *why)
 {
+    if (why->status == FSDP_ERR_DEVICE || why->status == FSDP_ERR_NOMEM)
+        return why->status;
     if (state->attention == CUDA_ATTENTION_CUDNN) {
         fsdp_wrap(why, "FSDP_CUDA_ATTENTION=cudnn");
         return why->status;
@@ -105,15 +108,19 @@ void cuda_attention_destroy(struct fused_attention *attention)
     free(attention);
 }
 
-/* A plan that was made and does not run is a failure of the device, told as any other. */
+/* A plan that was made and does not run is a failure of the device, told as any other: behind an earlier one, which is the cause. */
 static enum fsdp_status ran(const struct cuda_numerics *state, enum fsdp_status status, int line,
                             const struct fsdp_err *own, struct fsdp_err *err)
 {
+    const struct cuda_device *device = cuda_state(state->device);
     char who[CUDA_NAME_BYTES + 64];
 
-    return status == FSDP_OK ? FSDP_OK
-                             : fsdp_fail(err, FSDP_ERR_DEVICE, "%.300s at %s:%d%s", own->message, __FILE__,
-                                         line, cuda_who(cuda_state(state->device), who, sizeof who));
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    if (device->broken.status != FSDP_OK)
+        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
+    return fsdp_fail(err, status == FSDP_ERR_NOMEM ? FSDP_ERR_NOMEM : FSDP_ERR_DEVICE, "%.300s at %s:%d%s",
+                     own->message, __FILE__, line, cuda_who(device, who, sizeof who));
 }
 
 enum fsdp_status cuda_attention_forward(struct fused_attention *attention, struct device_stream *stream,

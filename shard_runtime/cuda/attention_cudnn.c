@@ -154,26 +154,53 @@ static bool is_aligned(const void *pointer)
     return pointer != NULL && (uintptr_t)pointer % CUDNN_ALIGN_BYTES == 0;
 }
 
+/* As every buffer of a plan is. */
+static bool is_scratch(const void *pointer)
+{
+    return pointer != NULL && (uintptr_t)pointer % 64 == 0;
+}
+
 bool cudnn_pair_takes_forward(const struct fused_attention_forward *run)
 {
     return is_aligned(run->q) && is_aligned(run->k) && is_aligned(run->v) && is_aligned(run->out) &&
-           (run->lse == NULL || is_aligned(run->lse)) && is_aligned(run->scratch);
+           (run->lse == NULL || is_aligned(run->lse)) && is_scratch(run->scratch);
 }
 
 bool cudnn_pair_takes_backward(const struct fused_attention_backward *run)
 {
     return is_aligned(run->q) && is_aligned(run->k) && is_aligned(run->v) && is_aligned(run->out) &&
            is_aligned(run->dout) && is_aligned(run->lse) && is_aligned(run->dq) && is_aligned(run->dk) &&
-           is_aligned(run->dv) && is_aligned(run->scratch);
+           is_aligned(run->dv) && is_scratch(run->scratch);
+}
+
+/* Sums that an engine adds to are what was there before, plus them: what was there is zeros, whoever used the arena last. */
+static enum fsdp_status clear_sums(const struct cudnn_plan *plan, struct device_stream *stream, void *scratch,
+                                   struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (int i = 0; i < plan->graph.n_tensors && status == FSDP_OK; i++) {
+        const struct cudnn_tensor *tensor = &plan->graph.tensors[i];
+
+        if (tensor->adds)
+            status = CUDA_TRY(cuda_state(stream->device),
+                              cudaMemsetAsync((char *)scratch + tensor->offset, 0,
+                                              (size_t)(tensor->dims[0] * tensor->strides[0]) * sizeof(float),
+                                              stream->cuda),
+                              err);
+    }
+    return status;
 }
 
 static enum fsdp_status run_plan(const struct cudnn_row *row, struct cudnn_plan *plan,
                                  struct device_stream *stream, void *const *memory, void *scratch,
                                  struct fsdp_err *err)
 {
-    const enum fsdp_status status =
-        cudnn_status(row->api, row->api->SetStream(row->handle, stream->cuda), "cudnnSetStream", err);
+    enum fsdp_status status = clear_sums(plan, stream, scratch, err);
 
+    if (status == FSDP_OK)
+        status =
+            cudnn_status(row->api, row->api->SetStream(row->handle, stream->cuda), "cudnnSetStream", err);
     return status == FSDP_OK ? cudnn_plan_run(plan, memory, scratch, err) : status;
 }
 

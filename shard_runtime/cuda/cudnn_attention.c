@@ -89,6 +89,12 @@ static struct cudnn_tensor in_scratch(struct cudnn_graph *graph, struct cudnn_te
     return tensor;
 }
 
+static struct cudnn_tensor added_up(struct cudnn_tensor tensor)
+{
+    tensor.adds = true;
+    return tensor;
+}
+
 static struct cudnn_tensor as(struct cudnn_tensor tensor, enum cudnn_data data)
 {
     tensor.data = data;
@@ -248,6 +254,6 @@ void cudnn_attention_backward(const struct fused_attention_desc *desc, struct cu
     upright = turned(graph->tensors[k]);
     upright.place = CUDNN_WITHIN;
     turned_k = reshape(graph, k, upright);
-    dq = matmul(graph, ds, turned_k, in_scratch(graph, wide));
+    dq = matmul(graph, ds, turned_k, added_up(in_scratch(graph, wide)));
     (void)pointwise(graph, CUDNN_IDENTITY, dq, -1, rows(n, CUDNN_DQ, desc->q_stride));
 }

@@ -27,6 +27,8 @@ struct cudnn_tensor {
     int slot;      /* CUDNN_MEMORY: which of the caller's pointers */
     size_t offset; /* CUDNN_SCRATCH: bytes */
     float value;
+    bool
+        adds; /* CUDNN_SCRATCH: the engine adds to what is there, in an order of its own; zeros before each run */
 };
 
 enum cudnn_work { CUDNN_DO_MATMUL, CUDNN_DO_POINTWISE, CUDNN_DO_REDUCTION, CUDNN_DO_RESHAPE };

@@ -6,6 +6,14 @@
 
 enum { WORDS_BYTES = 200 };
 
+/* Of a refusal the next engine, or our kernels, are the answer; of these they are not. */
+static enum fsdp_status kind_of(int status)
+{
+    if (status == CUDNN_NO_HOST_MEMORY || status == CUDNN_NO_DEVICE_MEMORY)
+        return FSDP_ERR_NOMEM;
+    return status >= CUDNN_FAILED_EXECUTION ? FSDP_ERR_DEVICE : FSDP_ERR_UNSUPPORTED;
+}
+
 enum fsdp_status cudnn_status(const struct cudnn_api *api, int status, const char *call, struct fsdp_err *err)
 {
     char words[WORDS_BYTES] = "";
@@ -14,7 +22,7 @@ enum fsdp_status cudnn_status(const struct cudnn_api *api, int status, const cha
         return FSDP_OK;
     api->GetLastErrorString(words, sizeof words);
     words[sizeof words - 1] = '\0';
-    return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%s: %s%s%s", call, api->GetErrorString(status),
+    return fsdp_fail(err, kind_of(status), "%s: %s%s%s", call, api->GetErrorString(status),
                      words[0] != '\0' ? ": " : "", words);
 }
 
@@ -88,6 +96,7 @@ static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_te
 {
     const cudnn_descriptor made = create(making, CUDNN_TENSOR);
     const int64_t alignment = tensor->place == CUDNN_VALUE ? (int64_t)sizeof(float) : CUDNN_ALIGN_BYTES;
+    const int reordered = CUDNN_REORDERED_F16X16;
     const bool within = tensor->place == CUDNN_WITHIN, by_value = tensor->place == CUDNN_VALUE;
 
     set_data(making, made, CUDNN_ATTR_DATA, tensor->data);
@@ -97,6 +106,8 @@ static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_te
     set(making, made, CUDNN_ATTR_ALIGNMENT, CUDNN_KIND_I64, 1, &alignment);
     set(making, made, CUDNN_ATTR_VIRTUAL, CUDNN_KIND_BOOL, 1, &within);
     set(making, made, CUDNN_ATTR_BY_VALUE, CUDNN_KIND_BOOL, 1, &by_value);
+    if (tensor->adds) /* in an order that suits the engine: what reads it is in the graph */
+        set(making, made, CUDNN_ATTR_REORDERING, CUDNN_KIND_REORDERING, 1, &reordered);
     finalize(making, made);
     return made;
 }
@@ -229,7 +240,10 @@ static int ask_heuristics(struct making *making, cudnn_descriptor graph, int mod
             api_of(making)->BackendGetAttribute(heuristic, CUDNN_ATTR_HEURISTIC_RESULTS,
                                                 CUDNN_KIND_DESCRIPTOR, CUDNN_MAX_CONFIGS, &n_found, configs),
             "cudnnBackendGetAttribute", making->err);
-    return making->status == FSDP_OK ? (int)n_found : 0;
+    if (making->status != FSDP_OK)
+        return 0;
+    return n_found < CUDNN_MAX_CONFIGS ? (int)n_found
+                                       : CUDNN_MAX_CONFIGS; /* it tells of more than it gives */
 }
 
 /* What is destroyed goes from the end of what was made. */
@@ -290,29 +304,38 @@ static enum fsdp_status try_config(struct cudnn_plan *plan, cudnn_descriptor con
     return making.status;
 }
 
+/* The first of a heuristic's that serves. FSDP_ERR_UNSUPPORTED: it has none, and the next may be asked. */
+static enum fsdp_status try_heuristic(struct cudnn_plan *plan, cudnn_descriptor graph, int mode,
+                                      size_t workspace_bytes, struct fsdp_err *err)
+{
+    struct making making = { .plan = plan, .status = FSDP_OK, .err = err };
+    cudnn_descriptor configs[CUDNN_MAX_CONFIGS];
+    const int before = plan->n_made, n = ask_heuristics(&making, graph, mode, configs);
+    enum fsdp_status status = making.status;
+
+    if (status == FSDP_OK && n == 0)
+        status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "no engine is offered for this graph");
+    for (int i = 0; i < n; i++) {
+        status = try_config(plan, configs[i], workspace_bytes, err);
+        if (status != FSDP_ERR_UNSUPPORTED)
+            break;
+        plan->n_refused++;
+    }
+    while (status != FSDP_OK && plan->n_made > before)
+        drop_last(plan);
+    return status;
+}
+
 static enum fsdp_status make_plan(struct cudnn_plan *plan, size_t workspace_bytes, struct fsdp_err *err)
 {
-    static const int modes[] = { CUDNN_HEURISTIC_A, CUDNN_HEURISTIC_FALLBACK };
     struct making making = { .plan = plan, .status = FSDP_OK, .err = err };
     const cudnn_descriptor graph = make_graph(&making);
     enum fsdp_status status = making.status;
 
-    for (size_t m = 0; m < sizeof modes / sizeof *modes && making.status == FSDP_OK; m++) {
-        cudnn_descriptor configs[CUDNN_MAX_CONFIGS];
-        const int before = plan->n_made, n = ask_heuristics(&making, graph, modes[m], configs);
-
-        status = making.status;
-        if (status == FSDP_OK && n == 0)
-            status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "no engine is offered for this graph");
-        for (int i = 0; i < n; i++) {
-            status = try_config(plan, configs[i], workspace_bytes, err);
-            if (status == FSDP_OK)
-                return FSDP_OK;
-            plan->n_refused++;
-        }
-        while (plan->n_made > before)
-            drop_last(plan);
-    }
+    if (status == FSDP_OK)
+        status = try_heuristic(plan, graph, CUDNN_HEURISTIC_A, workspace_bytes, err);
+    if (making.status == FSDP_OK && status == FSDP_ERR_UNSUPPORTED)
+        status = try_heuristic(plan, graph, CUDNN_HEURISTIC_FALLBACK, workspace_bytes, err);
     return status;
 }
 

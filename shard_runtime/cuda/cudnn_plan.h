@@ -34,17 +34,22 @@ struct cudnn_plan {
 
 /**
  * The first engine that heuristics offer and that takes the graph with at most `workspace_bytes`. FSDP_ERR_UNSUPPORTED: there is none,
- * with the library's words for the last refusal; whatever failed, nothing is left behind.
+ * with the library's words for the last refusal; FSDP_ERR_NOMEM, FSDP_ERR_DEVICE: no engine is asked behind that. Whatever failed,
+ * nothing is left behind.
  */
 enum fsdp_status cudnn_plan_create(const struct cudnn_target *target, const struct cudnn_graph *graph,
                                    size_t workspace_bytes, struct cudnn_plan **out, struct fsdp_err *err);
 void cudnn_plan_destroy(struct cudnn_plan *plan);
 
-/** Queue it on the handle's stream. memory: by slot. scratch: graph.scratch_bytes + workspace_bytes, aligned to 64. */
+/**
+ * Queue it on the handle's stream. memory: by slot. scratch: graph.scratch_bytes + workspace_bytes, aligned to 64; tensors of the graph that
+ * add are zeros there.
+ */
 enum fsdp_status cudnn_plan_run(struct cudnn_plan *plan, void *const *memory, void *scratch,
                                 struct fsdp_err *err);
 
-/** FSDP_OK, or the call, the library's word for the status, and what it says beside. */
+/** FSDP_OK, or the call, the library's word for the status, and what it says beside: FSDP_ERR_UNSUPPORTED; of memory FSDP_ERR_NOMEM, of a
+ * launch FSDP_ERR_DEVICE. */
 enum fsdp_status cudnn_status(const struct cudnn_api *api, int status, const char *call,
                               struct fsdp_err *err);
 

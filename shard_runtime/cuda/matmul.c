@@ -273,14 +273,17 @@ static enum fsdp_status describe(struct matmul *m, struct fsdp_err *err)
 
 /* The heuristic's first for operands so aligned; none: *algo->found is false. A call that fails is a failure; that there is no algorithm
  * for what is asked is none. */
-static enum fsdp_status find_algorithm(struct matmul *m, uint32_t alignment, struct algorithm *algo,
+static enum fsdp_status find_algorithm(struct matmul *m, bool wide, struct algorithm *algo,
                                        struct fsdp_err *err)
 {
     static const cublasLtMatmulPreferenceAttributes_t kinds[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
     };
-    const void *aligned = (const void *)(uintptr_t)alignment; /* not read */
+    const uint32_t of_factors = wide ? WIDE_ALIGNMENT : (uint32_t)fsdp_dtype_size(m->desc.dtype),
+                   of_result = wide ? WIDE_ALIGNMENT : (uint32_t)fsdp_dtype_size(m->desc.c_dtype);
+    const uint32_t alignments[] = { of_factors, of_factors, of_result, of_result };
+    const void *aligned = (const void *)(uintptr_t)of_result; /* not read */
     enum fsdp_status status = set_addresses(m, aligned, aligned, err);
     cublasLtMatmulHeuristicResult_t found;
     cublasStatus_t answer;
@@ -288,8 +291,8 @@ static enum fsdp_status find_algorithm(struct matmul *m, uint32_t alignment, str
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && status == FSDP_OK; i++)
         status = LT_TRY(m->state,
-                        cublasLtMatmulPreferenceSetAttribute(m->state->preference, kinds[i], &alignment,
-                                                             sizeof alignment),
+                        cublasLtMatmulPreferenceSetAttribute(m->state->preference, kinds[i], &alignments[i],
+                                                             sizeof alignments[i]),
                         err);
     if (status != FSDP_OK)
         return status;
@@ -347,9 +350,9 @@ enum fsdp_status cuda_matmul_create(struct numerics *numerics, const struct matm
     if (!touches_nothing(desc) && desc->k > 0) {
         status = describe(m, err);
         if (status == FSDP_OK)
-            status = find_algorithm(m, WIDE_ALIGNMENT, &m->wide, err);
+            status = find_algorithm(m, true, &m->wide, err);
         if (status == FSDP_OK)
-            status = find_algorithm(m, (uint32_t)fsdp_dtype_size(desc->dtype), &m->narrow, err);
+            status = find_algorithm(m, false, &m->narrow, err);
         if (status == FSDP_OK && !m->wide.found && !m->narrow.found)
             status = fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                                "matmul: cuBLASLt has no algorithm for (%zu, %zu) x (%zu, %zu) of %s", desc->m,
@@ -411,12 +414,23 @@ static bool all_wide(const struct matmul *m, const void *a, const void *b, const
              m->skip[LT_C] * c_size % WIDE_ALIGNMENT == 0));
 }
 
+/* What the heuristic offered beside a product, and the call does not take after all, is refused as if it had not been offered: nothing was
+ * queued. */
+static enum fsdp_status answered(const struct matmul *m, cublasStatus_t answer, int line,
+                                 struct fsdp_err *err)
+{
+    if (m->desc.beside != MATMUL_NOTHING &&
+        (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE))
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: %s for what is beside the product",
+                         cublasLtGetStatusString(answer));
+    return lt_status(m->state, answer, "cublasLtMatmul", line, err);
+}
+
 static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream, const void *a, const void *b,
                             const void *bias, void *beside, void *c, void *scratch, struct fsdp_err *err)
 {
     const struct matmul_desc *d = &matmul->desc;
-    const bool wide =
-        matmul->wide.found && (!matmul->narrow.found || all_wide(matmul, a, b, c, bias, beside));
+    const bool wide = matmul->wide.found && all_wide(matmul, a, b, c, bias, beside);
     void *const workspace = matmul->state->workspace;
     const struct algorithm *algo = wide ? &matmul->wide : &matmul->narrow;
     const size_t size = fsdp_dtype_size(d->dtype), c_size = fsdp_dtype_size(d->c_dtype);
@@ -428,17 +442,21 @@ static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream,
         return FSDP_OK;
     if (d->k == 0)
         return run_empty(matmul, stream, c, err);
+    if (!wide && !matmul->narrow.found)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
+                         "matmul: cuBLASLt has an algorithm for operands aligned to %d bytes alone",
+                         WIDE_ALIGNMENT);
     status = set_addresses(matmul, bias, beside, err);
     for (size_t i = 0; i < matmul->n_calls && status == FSDP_OK; i++) {
         char *result = (char *)c + i * matmul->skip[LT_C] * c_size;
 
-        status = LT_TRY(matmul->state,
-                        cublasLtMatmul(matmul->state->lt, matmul->lt, &alpha,
-                                       (const char *)b + i * matmul->skip[LT_A] * size, matmul->layouts[LT_A],
-                                       (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B],
-                                       &beta, result, matmul->layouts[LT_C], result, matmul->layouts[LT_C],
-                                       &algo->lt, workspace, algo->workspace_bytes, stream->cuda),
-                        err);
+        const cublasStatus_t answer = cublasLtMatmul(
+            matmul->state->lt, matmul->lt, &alpha, (const char *)b + i * matmul->skip[LT_A] * size,
+            matmul->layouts[LT_A], (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B],
+            &beta, result, matmul->layouts[LT_C], result, matmul->layouts[LT_C], &algo->lt, workspace,
+            algo->workspace_bytes, stream->cuda);
+
+        status = answered(matmul, answer, __LINE__, err);
     }
     return status;
 }

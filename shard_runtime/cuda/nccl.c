@@ -43,6 +43,9 @@ static enum fsdp_status say(const struct device_group *group, enum nccl_result r
     const bool peer =
         result == NCCL_REMOTE_ERROR || result == NCCL_SYSTEM_ERROR || result == NCCL_INTERNAL_ERROR;
 
+    if (device->broken.status !=
+        FSDP_OK) /* and what this device's own failure looks like, which is the cause */
+        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
     return fsdp_fail(err, peer ? FSDP_ERR_PEER : FSDP_ERR_DEVICE,
                      "%.*s of group %s: %s%s%.120s at %s:%d, rank %d of %d, device %d (%s)", length, name,
                      group->name, nccl.GetErrorString(result), more[0] != '\0' ? ": " : "", more, file, line,
@@ -54,6 +57,8 @@ enum fsdp_status nccl_call_failed(const struct cuda_device *device, enum nccl_re
 {
     char who[CUDA_NAME_BYTES + 64];
 
+    if (device != NULL && device->broken.status != FSDP_OK)
+        return fsdp_fail(err, device->broken.status, "%s", device->broken.message);
     return fsdp_fail(err, FSDP_ERR_DEVICE, "%s: %s at %s:%d%s", call, nccl.GetErrorString(result), file, line,
                      cuda_who(device, who, sizeof who));
 }

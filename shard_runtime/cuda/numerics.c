@@ -24,8 +24,8 @@ static void close_numerics(struct numerics *numerics)
     if (state == NULL)
         return;
     ops = state->device->ops;
-    cuda_attention_close(state);
-    cuda_matmul_close(state);
+    cuda_matmul_close(state);    /* waits for what is queued, */
+    cuda_attention_close(state); /* whose code this unloads */
     ops->free(state->device, state->scratch, state->scratch_bytes);
     ops->free(state->device, state->on_device, sizeof *state->on_device);
     ops->free_host(state->device, state->on_host, sizeof *state->on_host);

@@ -46,6 +46,9 @@ const char *cuda_cudnn_refuses(const struct fused_attention_desc *desc)
         return "heads are no multiple of 8 up to 128";
     if (strides % CUDNN_ELEMS != 0)
         return "strides are no multiples of 8";
+    /* Backward of whole rows takes what lies behind the last key for keys (NVIDIA/cudnn-frontend issue 628: dq is no number). */
+    if (!desc->shape.causal && desc->shape.seq % CUDNN_TILE_ROWS != 0)
+        return "positions that are no multiple of 128, and no causal mask";
     if (desc->shape.batch == 0 || desc->shape.heads == 0 || desc->shape.seq == 0)
         return "there is nothing in it";
     return NULL;

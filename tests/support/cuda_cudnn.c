@@ -57,12 +57,17 @@ struct problem {
 
 enum { QKV, DOUT, OUT, DQKV, LSE };
 
+/* Memory that somebody used before: NaNs of either dtype. */
 static void *alloc(size_t size_bytes)
 {
     struct fsdp_err err = { 0 };
-    void *memory;
+    void *memory, *used = malloc(size_bytes + 1);
 
     require(device.ops->alloc(&device, size_bytes, &memory, &err), &err);
+    memset(used, 0xff, size_bytes);
+    device.ops->copy(stream, memory, used, size_bytes, DEVICE_COPY_TO);
+    require(device.ops->synchronize(stream, &err), &err);
+    free(used);
     return memory;
 }
 
@@ -250,13 +255,19 @@ static void check_numbers(void)
     require(open_row(&cuda, "cudnn", &err), &err);
     for (size_t i = 0; i < 4 * 4 * 4; i++) {
         const bool causal = i & 1, packed = i & 2;
-        const struct attention_desc shape = {
-            .batch = 2, .seq = seqs[i / 4 % 4], .heads = 2, .head_dim = dims[i / 16], .causal = causal
-        };
+        const struct attention_desc shape = { .batch = causal ? 2 : 1,
+                                              .seq = causal ? seqs[i / 4 % 4] : 128, /* alone is asked for */
+                                              .heads = 2,
+                                              .head_dim = dims[i / 16],
+                                              .causal = causal };
         struct problem p = make_problem(shape, packed);
         const int before = standin.runs();
         double far;
 
+        if (!causal && i / 4 % 4 > 0) {
+            drop_problem(&p);
+            continue;
+        }
         require(run_on_device(&cuda, &p, &err), &err);
         far = against_reference(&p);
         snprintf(name, sizeof name, "%zu positions, heads of %zu%s%s", shape.seq, shape.head_dim,
@@ -374,6 +385,14 @@ static void check_engines(void)
           err.message);
     numerics_close(&cuda);
 
+    standin.refuse(20, 0); /* of twenty, more than we ask for */
+    require(open_row(&cuda, "cudnn", &err), &err);
+    check("engines beyond those asked for are let be",
+          run_on_device(&cuda, &p, &err) == FSDP_ERR_UNSUPPORTED &&
+              strstr(err.message, "this engine refuses") != NULL,
+          err.message);
+    numerics_close(&cuda);
+
     standin.refuse(0, 9);
     before = standin.runs();
     require(open_row(&cuda, "auto", &err), &err);
@@ -398,9 +417,9 @@ static void check_refusals(void)
     const struct fused_attention_desc good = {
         .shape = small, .dtype = FSDP_BF16, .q_stride = 48, .k_stride = 48, .v_stride = 48, .out_stride = 48
     };
-    struct fused_attention_desc bad[5] = { good, good, good, good, good };
-    static const char *const words[] = { "only bfloat16", "its dropout", "heads are", "heads are",
-                                         "strides are" };
+    struct fused_attention_desc bad[6] = { good, good, good, good, good, good };
+    static const char *const words[] = { "only bfloat16", "its dropout", "heads are",
+                                         "heads are",     "strides are", "no multiple of 128" };
     struct fsdp_err err = { 0 };
     struct numerics cuda;
 
@@ -410,8 +429,9 @@ static void check_refusals(void)
     bad[3].shape.head_dim = 136;
     bad[3].q_stride = bad[3].k_stride = bad[3].v_stride = bad[3].out_stride = 3 * 136;
     bad[4].k_stride = 52;
+    bad[5].shape.causal = false;
     require(open_row(&cuda, "cudnn", &err), &err);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         struct fused_attention *attention;
         size_t bytes[2];
 

@@ -107,7 +107,7 @@ static void run_op(struct program *program, const struct op *op)
         float value;
 
         if (op->what == CUDNN_OP_MATMUL)
-            value = product(program, op, index);
+            value = product(program, op, index) + (y->adds ? y->values[to] : 0);
         else if (op->what == CUDNN_OP_REDUCTION)
             value = reduction(program, op, index);
         else if (op->what == CUDNN_OP_RESHAPE)
@@ -163,7 +163,7 @@ void program_compute(struct program *program)
         tensor->values = malloc(tensor->n_elems * sizeof(float));
         for (size_t e = 0; e < tensor->n_elems; e++)
             tensor->values[e] = NAN; /* what nobody made is seen */
-        if (!tensor->within && !is_made(program, i))
+        if (!tensor->within && (tensor->adds || !is_made(program, i)))
             load(tensor);
     }
     for (int i = 0; i < program->n_ops; i++)

@@ -13,6 +13,7 @@ struct tensor {
     int64_t uid, dims[PROGRAM_DIMS], strides[PROGRAM_DIMS];
     int data;
     bool within, by_value;
+    bool adds;      /* to what is in memory */
     size_t n_elems; /* that its strides reach */
     float *values;  /* by the same strides */
     void *memory;

@@ -20,7 +20,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { MAX_ATTRIBUTES = 10, N_ENGINES = 5 };
+enum { MAX_ATTRIBUTES = 10, N_ENGINES = 5, N_ENGINES_MANY = 20 };
 enum { BAD = 2000, UNFINISHED = 2004, REFUSED = 3000, PLANTED = 4000 };
 
 struct cudnn_handle {
@@ -72,6 +72,7 @@ static size_t size_of_kind(enum cudnn_kind kind)
     case CUDNN_KIND_HEURISTIC:
     case CUDNN_KIND_POINTWISE:
     case CUDNN_KIND_REDUCTION:
+    case CUDNN_KIND_REORDERING:
         return sizeof(int);
     default:
         return sizeof(void *);
@@ -120,6 +121,7 @@ static int place_of(struct program *program, const struct descriptor *op, enum c
     tensor.data = (int)int_of(from, CUDNN_ATTR_DATA);
     tensor.within = int_of(from, CUDNN_ATTR_VIRTUAL) == 1;
     tensor.by_value = int_of(from, CUDNN_ATTR_BY_VALUE) == 1;
+    tensor.adds = int_of(from, CUDNN_ATTR_REORDERING) == CUDNN_REORDERED_F16X16;
     memcpy(tensor.dims, find(from, CUDNN_ATTR_DIMENSIONS)->elems, sizeof tensor.dims);
     memcpy(tensor.strides, find(from, CUDNN_ATTR_STRIDES)->elems, sizeof tensor.strides);
     for (int d = 0; d < PROGRAM_DIMS; d++)
@@ -411,15 +413,17 @@ static int give_configs(const struct descriptor *heuristic, int64_t n_wanted, in
     const struct attribute *graph = find(heuristic, CUDNN_ATTR_HEURISTIC_GRAPH);
     const bool fallback = int_of(heuristic, CUDNN_ATTR_HEURISTIC_MODE) == CUDNN_HEURISTIC_FALLBACK;
 
-    for (*n = 0; *n < n_wanted && *n < (fallback ? 1 : N_ENGINES); (*n)++) {
-        struct descriptor *config = ((struct descriptor **)elems)[*n];
+    /* What it has; what it gives may be fewer. */
+    *n = fallback ? 1 : n_refuse + n_greedy < N_ENGINES_MANY ? N_ENGINES : N_ENGINES_MANY;
+    for (int i = 0; i < *n && i < n_wanted; i++) {
+        struct descriptor *config = ((struct descriptor **)elems)[i];
         struct attribute *engine = &config->attributes[config->n_attributes++];
 
         *engine = *graph;
         engine->name = CUDNN_ATTR_CONFIG_ENGINE;
         engine->elems = malloc(sizeof(void *));
         memcpy(engine->elems, graph->elems, sizeof(void *));
-        config->number = fallback ? N_ENGINES : (int)*n;
+        config->number = fallback ? N_ENGINES : i;
         config->is_final = true;
     }
     return CUDNN_OK;
