@@ -15,10 +15,9 @@ static void print_help(FILE *out, const char *program)
     fputs("\nKeys of a job file, with their defaults (fsdp.yaml(5), docs/config.md):\n", out);
     job_docs_help(out);
     fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or\n"
-          "unusable; 70 a bug; 71 a GPU failed; 74 I/O error; 75 no world could be formed; 76 a node was lost; 77 stopped "
-          "after\n"
-          "saving, run again to go on; 78 a job file or setting that cannot be used; 126, 127 the program\n"
-          "cannot be executed, is not found.\n",
+          "unusable; 70 a bug; 71 a GPU failed; 74 I/O error; 75 no world could be formed; 76 a node was\n"
+          "lost; 77 stopped after saving, run again to go on; 78 a job file or setting that cannot be used;\n"
+          "126, 127 the program cannot be executed, is not found.\n",
           out);
 }
 
