@@ -187,7 +187,7 @@ $(BUILD)/test/unit: | $(BUILD)/test/fake_nvml
 # The cuda row beside the reference, in parts.
 $(BUILD)/test/cuda_numerics: $(call obj,tests/support/cuda_numerics.c $(call src,tests/support/cuda_row)) $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
-	$(CC) $(OPENMP) $^ -o $@ $(LDFLAGS) $(RUNTIME_LIBS)
+	$(CC) $(OPENMP) $(filter %.o %.a,$^) -o $@ $(LDFLAGS) $(RUNTIME_LIBS)
 # Toy workers and test programs: one file, one program, libc only, unless its first line names libfsdp.
 $(BUILD)/test/%: tests/support/%.c $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
