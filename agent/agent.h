@@ -81,6 +81,7 @@ struct agent_config {
     char *const *environment; /* the workers' environment before ours is added; NULL: this process's */
     const char *directory;    /* the workers' working directory; NULL: this process's */
     int stdio[3]; /* the workers' stdin, stdout and stderr where inherited: 0, 1, 2 unless a client's */
+    int script;   /* index in argv of the file that argv[0], an interpreter, runs; 0: none that we know of */
 
     /* A job of ours; NULL for a program. The members after it are read only when it is set. */
     const char *job_json; /* the resolved job, zero-terminated */

@@ -214,6 +214,7 @@ _Static_assert(
 static void put_config(struct writer *writer, const struct agent_config *config)
 {
     put_list(writer, config->argv);
+    put_number(writer, (uint64_t)config->script);
     put_list(writer, config->environment);
     put_text(writer, config->directory);
     put_text(writer, config->job_json);
@@ -264,12 +265,23 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_number(writer, config->quiet);
 }
 
+/* An index in argv, which may be missing where the message was wrong before. */
+static int get_script(struct reader *reader, char *const *argv)
+{
+    size_t n = 0;
+
+    while (argv != NULL && argv[n] != NULL)
+        n++;
+    return (int)get_number(reader, 0, n == 0 ? 0 : n - 1, "script");
+}
+
 static void get_config(struct reader *reader, struct agent_config *config)
 {
     size_t n_secret = 0;
 
     agent_config_init(config);
     config->argv = get_list(reader, 1, "argv");
+    config->script = get_script(reader, config->argv);
     config->environment = get_list(reader, 0, "environment");
     config->directory = get_text(reader, true, "directory");
     config->job_json = get_text(reader, false, "job");

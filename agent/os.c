@@ -267,18 +267,25 @@ const struct agent_os agent_os_linux = {
     .now_ns = linux_now_ns,
 };
 
+enum { JOINED_BYTES = 8192 };
+
+/* `name` as seen from `directory`; `joined` holds the path where one has to be made. NULL: it is too long. */
+static const char *seen_from(const char *directory, const char *name, char joined[JOINED_BYTES])
+{
+    if (name[0] == '/' || directory == NULL)
+        return name;
+    return snprintf(joined, JOINED_BYTES, "%s/%s", directory, name) < JOINED_BYTES ? joined : NULL;
+}
+
 /* A directory has execute permission and is no program. */
 static int check_program(const char *directory, const char *name)
 {
-    char joined[8192];
-    const char *path = name;
+    char joined[JOINED_BYTES];
+    const char *path = seen_from(directory, name, joined);
     struct stat info;
 
-    if (name[0] != '/' && directory != NULL) {
-        if ((size_t)snprintf(joined, sizeof joined, "%s/%s", directory, name) >= sizeof joined)
-            return ENAMETOOLONG;
-        path = joined;
-    }
+    if (path == NULL)
+        return ENAMETOOLONG;
     if (stat(path, &info) < 0)
         return errno;
     if (!S_ISREG(info.st_mode))
@@ -313,4 +320,31 @@ int os_find_program(const char *name, const char *path, const char *directory, c
             return worst;
         path += length + 1;
     }
+}
+
+/* Python runs a directory that holds a program. */
+static int check_package(const char *path)
+{
+    static const char *const mains[] = { "__main__.py", "__main__.pyc" };
+    char main_file[JOINED_BYTES + 16];
+
+    for (size_t i = 0; i < sizeof mains / sizeof *mains; i++) {
+        snprintf(main_file, sizeof main_file, "%s/%s", path, mains[i]);
+        if (access(main_file, R_OK) == 0)
+            return 0;
+    }
+    return EISDIR;
+}
+
+int os_check_script(const char *name, const char *directory)
+{
+    char joined[JOINED_BYTES];
+    const char *path = seen_from(directory, name, joined);
+    struct stat info;
+
+    if (path == NULL)
+        return ENAMETOOLONG;
+    if (stat(path, &info) < 0 || access(path, R_OK) < 0)
+        return errno;
+    return S_ISDIR(info.st_mode) ? check_package(path) : 0;
 }

@@ -85,4 +85,11 @@ extern const struct agent_os agent_os_linux;
  */
 int os_find_program(const char *name, const char *path, const char *directory, char *out, size_t size);
 
+/**
+ * Check that an interpreter can run the script `name`, which is relative to `directory` (NULL: ours). Returns 0,
+ * or an errno: ENOENT where nothing is there, EACCES where it may not be read, EISDIR for a directory without a
+ * __main__.py or __main__.pyc.
+ */
+int os_check_script(const char *name, const char *directory);
+
 #endif

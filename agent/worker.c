@@ -180,13 +180,18 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
     struct os_spawn_failure failure;
     char **environment, **argv;
     bool started = false;
+    int error = 0;
 
     if (worker_error_file(config, context->rundir, plan->generation, worker, error_file, sizeof error_file))
         identity.error_file = error_file;
     environment = worker_env_build(context->environment, &identity);
     argv = worker_env_args(config->argv, worker->local_rank);
+    if (argv != NULL && config->script > 0)
+        error = os_check_script(argv[config->script], config->directory);
     if (environment == NULL || argv == NULL) {
         system_refused(&worker->death, "environment", "out of memory");
+    } else if (error != 0) {
+        worker_cannot_start(&worker->death, argv[config->script], error, false);
     } else {
         request.argv = argv;
         request.envp = environment;

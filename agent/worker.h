@@ -86,7 +86,7 @@ bool worker_error_file(const struct agent_config *config, struct rundir *rundir,
 /** Where the stream of a rank goes. */
 enum logs_mode worker_log_mode(const struct agent_config *config, int local_rank, unsigned stream);
 
-/** Fill in `death` for a program that cannot be started: `error` from os_find_program() or exec. */
+/** Fill in `death` for a program that cannot be started: `error` is from os_find_program(), os_check_script() or exec. */
 void worker_cannot_start(struct death *death, const char *program, int error, bool found);
 
 #endif

@@ -17,7 +17,7 @@ static void print_help(FILE *out, const char *program)
     fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or\n"
           "unusable; 70 a bug; 71 a GPU failed; 74 I/O error; 75 no world could be formed; 76 a node was\n"
           "lost; 77 stopped after saving, run again to go on; 78 a job file or setting that cannot be used;\n"
-          "126, 127 the program cannot be executed, is not found.\n",
+          "126, 127 the program cannot be executed or read, is not found.\n",
           out);
 }
 
@@ -96,7 +96,7 @@ static const char man_fsdprun_tail[] =
     "A job file or \\fB\\-\\-set\\fR that cannot be used, or a run directory that another live job holds or "
     "that\n"
     "\\fIresume: never\\fR refuses.\n"
-    ".TP\n.B 126, 127\nThe program cannot be executed; is not found.\n"
+    ".TP\n.B 126, 127\nThe program cannot be executed, or its file not read; is not found.\n"
     ".TP\n.B 129, 130, 131, 143\nStopped by HUP, INT, QUIT, TERM.\n"
     ".SH FILES\n"
     "A job is kept in \\fIrun.dir\\fR/\\fIrun.name\\fR, or below \\fB\\-\\-log\\-dir\\fR: job.json, "

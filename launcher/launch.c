@@ -207,6 +207,17 @@ char **launch_program_argv(const struct options *options, enum what_kind kind,
     return argv;
 }
 
+/*
+ * Where launch_program_argv() puts the file that Python is to run; 0 where there is none. A word that begins with a
+ * dash is an option of Python's ("-" is its standard input), but runpy takes every word for a file.
+ */
+static int place_of_script(const struct options *options, enum what_kind kind)
+{
+    if (kind == WHAT_RUN_PATH)
+        return 4;
+    return (kind == WHAT_SCRIPT || kind == WHAT_PYTHON) && options->rest[0][0] != '-' ? 2 : 0;
+}
+
 /* The line prefix of torchrun's --tee, unless ours was asked for. */
 static const char *prefix_template(const struct options *options)
 {
@@ -287,6 +298,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     if (launch->argv == NULL)
         return err->status == FSDP_ERR_NOT_FOUND ? 127 : exit_status_of(err->status);
     config->argv = launch->argv;
+    config->script = place_of_script(options, kind);
     launch_note_few_devices(launch, around);
     if (options_has(options, OPT_DRY_RUN))
         return check_log_dir(options, around, err);

@@ -43,13 +43,15 @@ enum what_kind what_is_run(const char *name, struct what_flags flags, const stru
         return WHAT_SUBCOMMAND;
     if (options_names_job(name))
         return WHAT_JOB;
-    if (ends_in(name, ".py"))
+    if (ends_in(name, ".py") && files->exists(files->arg, name))
         return WHAT_SCRIPT;
     if (files->is_file(files->arg, name))
         return files->may_execute(files->arg, name) ? WHAT_FILE : WHAT_PYTHON;
     if (*name != '\0' && strchr(name, '/') == NULL && files->on_path(files->arg, name))
         return WHAT_ON_PATH;
-    /* Of what is not there Python could only say so, with a status of its own. "-" is its standard input. */
+    if (ends_in(name, ".py"))
+        return WHAT_SCRIPT; /* the agent finds that it is not there, as it does in every generation */
+    /* Nothing of this name is there: starting it says so. "-" is Python's standard input. */
     return strcmp(name, "-") == 0 || files->exists(files->arg, name) ? WHAT_PYTHON : WHAT_DIRECT;
 }
 

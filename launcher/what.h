@@ -10,7 +10,7 @@
 enum what_kind {
     WHAT_UNSET,
     WHAT_JOB,        /* a .yaml or .yml file */
-    WHAT_SCRIPT,     /* PYTHON -u X */
+    WHAT_SCRIPT,     /* PYTHON -u X: a .py file; called as torchrun, every X */
     WHAT_MODULE,     /* PYTHON -u -m X */
     WHAT_RUN_PATH,   /* PYTHON -u -c PROGRAM X, where the program runs X by runpy */
     WHAT_DIRECT,     /* X as it is: because of --no-python, or as there is no X and that must be said */

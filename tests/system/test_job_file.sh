@@ -95,7 +95,39 @@ if command -v python3 > /dev/null; then
   cp x.py script
   check_eq "a file without execute permission goes to Python" "['a'] -u" "$("$RUN" script a)"
   check_eq "so does standard input" "from stdin" "$(echo 'print("from stdin")' | "$RUN" -)"
-  check_status "a .py file that is not there is Python's to report" 2 "$RUN" nowhere.py
+  check_eq "a -m module that is not there is Python's to report" 1 "$("$RUN" -m nowhere > out 2>&1; echo $?)"
+  # runs NAME WANT ARGUMENTS...: the status and all of stderr, where HOST stands for this host's name.
+  runs() {
+    local name=$1 want=$2; shift 2
+    "$@" > out 2> err < /dev/null
+    check_eq "$name" "$want" "$? $(sed 's/(host [^)]*)/(host HOST)/' err)"
+  }
+  refused="fsdprun: rank 0 (host HOST) could not be started, generation 0: cannot start"
+  gone="No such file or directory"
+  mkdir -p empty package; touch package/__main__.py
+  ln -sf "$RUN" torchrun
+  runs "a .py file that is not there: 127 and one line" "127 $refused nowhere.py: $gone" "$RUN" nowhere.py a
+  runs "... on four ranks that may be restarted" "127 $refused ./d/nowhere.py: $gone" \
+    "$RUN" --nproc-per-node 4 --max-restarts 3 ./d/nowhere.py
+  runs "... with --run-path" "127 $refused nowhere.py: $gone" "$RUN" --run-path nowhere.py
+  runs "... and anything by the name of torchrun" "127 $refused nowhere: $gone" ./torchrun nowhere
+  runs "a directory that is no program: 126 and one line" "126 $refused empty: Is a directory" "$RUN" empty
+  runs "a directory with a __main__.py" "0 " "$RUN" package
+  runs "standard input by the name of torchrun" "0 " ./torchrun -
+  runs "an option of Python by the name of torchrun" "0 " ./torchrun -- -c "import sys; sys.exit(sys.argv[1:] != ['a'])" a
+  cp x.py rank0.py && cp x.py rank1.py
+  runs "a script for each local rank" "0 " "$RUN" --nproc-per-node 2 'rank${local_rank}.py'
+  runs "... of which one is not there" "127 $(echo "$refused" | sed 's/rank 0/rank 2/') rank2.py: $gone; 2 other ranks were stopped" \
+    "$RUN" --nproc-per-node 3 'rank${local_rank}.py'
+  printf '#!/bin/sh\necho "path $*"\n' > path/onpath.py; chmod +x path/onpath.py
+  check_eq "a .py file that is on PATH alone" "path a" "$(PATH=$WORK/path:$PATH "$RUN" onpath.py a 2> err)"
+  check_eq "... is run with one line" "fsdprun: onpath.py is no file here: running the one on PATH" "$(cat err)"
+  cp x.py unreadable.py; chmod 200 unreadable.py
+  # Root may read every file, so it asks as another user, who may not be able to reach $BIN.
+  chmod 711 "$WORK"; cp "$RUN" fsdprun
+  as_other() { if [ "$(id -u)" = 0 ]; then setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; else "$@"; fi; }
+  runs "a .py file that may not be read: 126 and one line" "126 $refused unreadable.py: Permission denied" \
+    as_other env TMPDIR=/tmp PYTHON_EXEC=/bin/true ./fsdprun unreadable.py
 else
   skip "Python programs" "no python3"
 fi

@@ -53,6 +53,19 @@ check_eq "the root cause's code is the status of both" "41 41" "$(rc c0) $(rc c1
 check_match "node 0 names the rank of node 1" "rank 1 .*41" "$(tail -n 1 c0.out)"
 check_match "node 1 too" "rank 1 .*41" "$(tail -n 1 c1.out)"
 
+# A script that is not there on node 1 ends both nodes, though restarts are left.
+if command -v python3 > /dev/null; then
+  next_port
+  mkdir here there && echo 'import time; time.sleep(1000)' > here/script.py
+  (cd here && start 0 ../e0 --secret-file ../secret --max-restarts 3 script.py)
+  (cd there && start 1 ../e1 --secret-file ../secret --max-restarts 3 script.py)
+  ended e0; ended e1
+  check_eq "a script that is not there on node 1: the status of both" "127 127" "$(rc e0) $(rc e1)" || show e0 e1
+  check_match "node 0 says so" "rank 1 .*cannot start script.py: No such file" "$(tail -n 1 e0.out)"
+else
+  skip "a script that is not there on node 1" "no python3"
+fi
+
 # Strangers while the job runs: a wrong secret, silence, garbage; then the right node, and nothing was disturbed.
 next_port
 start 0 d0 --secret-file secret -- "$TOYW" touch=d.started wait=d.go

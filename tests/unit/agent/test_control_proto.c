@@ -19,6 +19,7 @@ static struct control_job whole_job(void)
     agent_config_init(&job.config);
     job.config.argv = argv;
     job.config.environment = environment;
+    job.config.script = 2;
     job.config.directory = "/home/x";
     job.config.job_json = "{}";
     job.config.total_steps = 12345678901;
@@ -72,6 +73,7 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert_null(back.config.argv[3]);
     cr_assert_str_eq(back.config.environment[1], environment[1]);
     cr_assert_null(back.config.environment[2]);
+    cr_assert(back.config.script == 2);
     cr_assert_str_eq(back.config.directory, "/home/x");
     cr_assert_str_eq(back.config.job_json, "{}");
     cr_assert(back.config.exports && back.config.total_steps == 12345678901 && back.config.n_workers == 3);

@@ -143,6 +143,35 @@ Test(os, programs_are_found_as_exec_would)
     rmdir(directory);
 }
 
+Test(os, a_script_is_checked_as_its_interpreter_will_see_it)
+{
+    char directory[] = "/tmp/fsdp-script-XXXXXX", file[64], package[64], main_file[96];
+
+    cr_assert_not_null(mkdtemp(directory));
+    snprintf(file, sizeof file, "%s/x.py", directory);
+    snprintf(package, sizeof package, "%s/package", directory);
+    snprintf(main_file, sizeof main_file, "%s/__main__.py", package);
+    close(open(file, O_WRONLY | O_CREAT, 0600));
+    mkdir(package, 0700);
+
+    cr_expect_eq(os_check_script(file, NULL), 0);
+    cr_expect_eq(os_check_script("x.py", directory), 0, "from the workers' directory");
+    cr_expect_eq(os_check_script("x.py", "/"), ENOENT);
+    cr_expect_eq(os_check_script(file, "/"), 0, "an absolute path stands for itself");
+    cr_expect_eq(os_check_script("/dev/stdin", NULL), 0, "it need not be a regular file");
+    cr_expect_eq(os_check_script(package, NULL), EISDIR);
+    close(open(main_file, O_WRONLY | O_CREAT, 0600));
+    cr_expect_eq(os_check_script("package", directory), 0, "Python runs a directory with a __main__.py");
+    if (geteuid() != 0) {
+        chmod(file, 0);
+        cr_expect_eq(os_check_script(file, NULL), EACCES);
+    }
+    unlink(main_file);
+    rmdir(package);
+    unlink(file);
+    rmdir(directory);
+}
+
 Test(os, descendants_are_ended_but_the_excepted, .timeout = 30)
 {
     pid_t spared = fork(), other;

@@ -50,8 +50,9 @@ static enum what_kind by_contract(const char *name, struct what_flags flags, str
         return WHAT_SUBCOMMAND;
     if (yaml)
         return WHAT_JOB;
-    if (strstr(name, ".py") != NULL)
-        return WHAT_SCRIPT;
+    if (strstr(name, ".py") != NULL &&
+        (world.file || world.directory || strchr(name, '/') != NULL || !world.on_path))
+        return WHAT_SCRIPT; /* not a name on PATH */
     if (world.file && world.executable)
         return WHAT_FILE;
     if (!world.file && strchr(name, '/') == NULL && world.on_path)
