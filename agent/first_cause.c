@@ -2,9 +2,16 @@
 
 #include <signal.h>
 
-static bool blames_another(const struct death *death)
+/* Only our library opens the link, and from then on the page knows the phase. */
+static bool is_ours(const struct death *death)
 {
-    return death->kind == DEATH_EXIT && (death->code == FSDP_EXIT_PEER || death->code == FSDP_EXIT_LINK);
+    return death->phase >= 0 && death->phase < PROGRAM_STARTING;
+}
+
+bool first_cause_blames_another(const struct death *death)
+{
+    return death->kind == DEATH_EXIT && is_ours(death) &&
+           (death->code == FSDP_EXIT_PEER || death->code == FSDP_EXIT_LINK);
 }
 
 static bool was_asked(const struct death *death)
@@ -14,7 +21,7 @@ static bool was_asked(const struct death *death)
 
 bool first_cause_is_consequence(const struct death *death)
 {
-    if (blames_another(death))
+    if (first_cause_blames_another(death))
         return true;
     if (death->kind == DEATH_EXIT)
         return was_asked(death);
@@ -30,7 +37,7 @@ static int order(const struct death *death)
 {
     if (!first_cause_is_consequence(death))
         return 0;
-    return !was_asked(death) ? 1 : blames_another(death) ? 2 : 3;
+    return !was_asked(death) ? 1 : first_cause_blames_another(death) ? 2 : 3;
 }
 
 /* Ties, as of two errors within the second that their files name, go to the one that was seen first. */

@@ -4,7 +4,8 @@
  * A death is a consequence, never the first cause while there is another, when
  *   - it came after we had asked the worker to stop and looks like it: killed by a signal we sent, or any
  *     exit code (a program's handler of TERM may return what it likes);
- *   - the worker says so itself: it left with 75 or 76 because a peer or its link was gone.
+ *   - the worker says so itself: it left with 75 or 76 because a peer or its link was gone. Only a worker that has
+ *     opened its link, so one that uses our library, says that by these statuses; a program may mean anything.
  * Of several causes the first in time is taken. A death is seen by its node's coordinator when it is told of it;
  * where the worker's error file says when it raised, it counts from then (age_ns, measured on its own host, so that
  * clocks of different hosts are never compared): a rank that is slow to die after it raised is still the first.
@@ -31,8 +32,8 @@ enum death_kind {
 };
 
 /*
- * What is known of the phase of a program, and of a worker of ours before its first beat. Behind those of link.h, in
- * struct death.phase.
+ * What is known of the phase of a program, and of a worker of ours before it opens its link. In struct death.phase,
+ * after those of link.h.
  */
 enum program_phase {
     PROGRAM_STARTING = 64, /* it has not come to the store where the ranks meet */
@@ -64,6 +65,9 @@ int first_cause_find(const struct death *deaths, size_t n);
 
 /** Did it die only because something else had happened? */
 bool first_cause_is_consequence(const struct death *death);
+
+/** Did it leave with the status by which a worker of ours says that a peer, or its link, was gone? */
+bool first_cause_blames_another(const struct death *death);
 
 /** fsdprun's exit status for this cause. */
 int first_cause_status(const struct death *death);

@@ -85,8 +85,7 @@ static void worker_exited(struct world *world, struct worker *worker, const sigi
     world->n_live--;
     world->listener.exited(world->listener.arg, world->plan.generation, &worker->death,
                            known ? &detail : NULL);
-    if (worker->death.kind == DEATH_EXIT &&
-        (worker->death.code == FSDP_EXIT_PEER || worker->death.code == FSDP_EXIT_LINK))
+    if (first_cause_blames_another(&worker->death))
         world_post(world, WE_PEER_LOST);
     else if (worker->death.kind != DEATH_NONE)
         world_post(world, WE_FAILED);

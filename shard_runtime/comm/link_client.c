@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_impl.h"
@@ -51,6 +52,7 @@ static enum fsdp_status map_progress(struct link *link, struct fsdp_err *err)
     }
     if (page->magic != FSDP_PROGRESS_MAGIC || page->version != FSDP_PROGRESS_VERSION)
         return link_break(link, FSDP_ERR_FORMAT, "the agent's progress page is of another version", err);
+    link_alive(link); /* from here on the agent knows that this process is one of ours */
     return FSDP_OK;
 }
 
@@ -190,6 +192,15 @@ const char *link_job(const struct link *link, size_t *length)
 struct fsdp_progress *link_progress(const struct link *link)
 {
     return link->progress;
+}
+
+void link_alive(const struct link *link)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    atomic_store_explicit(&link->progress->beat_ns, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                          memory_order_relaxed);
 }
 
 int link_fd(const struct link *link)

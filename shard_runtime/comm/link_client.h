@@ -34,6 +34,8 @@ const struct fsdp_link_hello *link_hello(const struct link *link);
 const char *link_job(const struct link *link, size_t *length);
 /** Never NULL: a private page when there is no agent. */
 struct fsdp_progress *link_progress(const struct link *link);
+/** Show the agent, on the progress page, that this process goes on. Any thread. */
+void link_alive(const struct link *link);
 /** The socket, to poll for a hang-up beside other things; -1 when alone. */
 int link_fd(const struct link *link);
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "shard_runtime/core/alloc.h"
 
@@ -192,10 +191,7 @@ static uint64_t bits_of(double value)
 
 void context_alive(const struct fsdp_context *context)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    store(&context->progress->beat_ns, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+    link_alive(context->link);
 }
 
 void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *beat)

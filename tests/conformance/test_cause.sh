@@ -149,6 +149,18 @@ for node in 0 1; do
 done
 check_eq "in the same words" "$(tail -n 5 "$WORK/far.0")" "$(tail -n 5 "$WORK/far.1")"
 check_eq "errors.json stands once, with the node that hosts" 1 "$(ls "$WORK"/far.d?/*/errors.json 2> /dev/null | wc -l)"
+# A program may exit with 75 or 76 for reasons of its own: only a worker that uses our library blames a peer by them.
+worker own <<'END'
+#!/bin/sh
+[ "$RANK" = 3 ] && exit "$1"
+sleep 30; : > "$2.own-end"
+END
+for code in 75 76; do
+  two own$code "$WORK/own" $code "$WORK/own$code"
+  check_eq "a program that exits with $code on node 1 is the cause on both" "$code $code" "$rcs"
+  check_match "node 0 names it" "rank 3 \(host .*\) exited with status $code[a-z ]*, generation 0; 3 other ranks were stopped" "$(tail -n 1 "$WORK/own$code.0")"
+  check "and no other rank runs to its own end" test ! -e "$WORK/own$code.own-end"
+done
 worker late <<'END'
 #!/bin/sh
 old() { [ -e "$1" ] && [ $(($(date +%s) - $(stat -c %Y "$1"))) -ge 3 ]; } # longer than a message takes on a busy machine

@@ -109,8 +109,9 @@ struct fsdp_link_notice {
 };
 
 /*
- * Exit statuses by which a worker tells its agent what ended it (the contract's table). A worker that ends
- * with FSDP_EXIT_PEER is a consequence of another's death, never the root cause while there is another.
+ * Exit statuses by which a worker tells its agent what ended it (the contract's table). A worker that ends with
+ * FSDP_EXIT_PEER or FSDP_EXIT_LINK after it has opened its link is a consequence of another's death, never the root
+ * cause while there is another.
  */
 enum fsdp_exit {
     FSDP_EXIT_USAGE = 2,
