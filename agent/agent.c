@@ -15,6 +15,7 @@
 #include "agent/descendants.h"
 #include "agent/guard.h"
 #include "agent/run.h"
+#include "shard_runtime/core/exit_status.h"
 
 enum {
     DEFAULT_GRACE_MS = 30000,
@@ -130,7 +131,7 @@ static int run_agent(void *arg, const struct guard_inside *inside)
     signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of a write, not the end of the job */
     if (uv_loop_init(&agent.loop) != 0) {
         dprintf(2, "fsdprun: no event loop can be made\n");
-        return FSDP_EXIT_BUG;
+        return FSDP_EXIT_IO;
     }
     for (int i = 1; i < N_SIGNALS; i++) {
         uv_signal_init(&agent.loop, &agent.signals[i]);
@@ -143,7 +144,7 @@ static int run_agent(void *arg, const struct guard_inside *inside)
     status = run_start(&agent.run, &agent.loop, agent.config, inside->baseline, on_done, &agent, &err);
     if (status != FSDP_OK) {
         dprintf(agent.config->stdio[2], "fsdprun: %s\n", err.message);
-        on_done(&agent, run_start_status(status), false);
+        on_done(&agent, exit_status_of(status), false);
     }
     if (status == FSDP_OK)
         sigprocmask(SIG_SETMASK, &inside->mask, NULL); /* what came meanwhile arrives now */

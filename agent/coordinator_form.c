@@ -7,22 +7,8 @@
 #include <unistd.h>
 
 #include "agent/coordinator_impl.h"
+#include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/shardfile/commit.h"
-
-static int status_of_checkpoint_error(enum fsdp_status status)
-{
-    switch (status) {
-    case FSDP_ERR_FORMAT:
-    case FSDP_ERR_NOT_FOUND:
-    case FSDP_ERR_MISMATCH:
-    case FSDP_ERR_UNSUPPORTED:
-        return FSDP_EXIT_INPUT;
-    case FSDP_ERR_IO:
-        return FSDP_EXIT_IO;
-    default:
-        return FSDP_EXIT_BUG;
-    }
-}
 
 /* The trainer gives an export its name when it is whole. */
 static bool lacks_export(const struct agent_config *config, int64_t step)
@@ -49,7 +35,7 @@ static enum coordinator_event weigh_resume(struct coordinator *coordinator, int6
         return CE_PREPARED;
     if (err->status != FSDP_OK) {
         snprintf(words, sizeof words, "no checkpoint to go on from: %s", err->message);
-        coordinator_end_with(coordinator, status_of_checkpoint_error(err->status), ERRORS_IO, words);
+        coordinator_end_with(coordinator, exit_status_of(err->status), ERRORS_IO, words);
         return CE_REFUSED;
     }
     if (!job || coordinator->generation > 0 || step < 0)

@@ -20,6 +20,7 @@
 
 #include "agent/control_proto.h"
 #include "agent/frame.h"
+#include "shard_runtime/core/exit_status.h"
 
 enum { ACCEPT_AT_ONCE = 16, READ_BYTES = 65536, ACCEPT_AGAIN_MS = 200 };
 
@@ -239,7 +240,11 @@ static void take_job(struct client *client, const struct frame *frame)
     }
     status = control_decode_job(&job, frame->payload, frame->size, &err);
     if (status != FSDP_OK) {
-        refuse(client, status == FSDP_ERR_MISMATCH ? FSDP_EXIT_PEER : FSDP_EXIT_USAGE, err.message);
+        refuse(client,
+               status == FSDP_ERR_MISMATCH ? FSDP_EXIT_PEER
+               : status == FSDP_ERR_FORMAT ? FSDP_EXIT_USAGE
+                                           : exit_status_of(status),
+               err.message);
         return;
     }
     client->detached = job.detach;
@@ -495,9 +500,7 @@ int daemon_run(const struct daemon_config *config)
     status = start_service(&service, &err);
     if (status != FSDP_OK) {
         log_line("%s", err.message);
-        return status == FSDP_ERR_BUSY     ? FSDP_EXIT_PEER
-               : status == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
-                                           : FSDP_EXIT_IO;
+        return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : exit_status_of(status);
     }
     log_line("serves %s (pid %d)", config->socket_path, (int)getpid());
     daemon_notify("READY=1");

@@ -13,6 +13,7 @@
 #include "agent/agent.h"
 #include "agent/control_proto.h"
 #include "agent/daemon.h"
+#include "shard_runtime/core/exit_status.h"
 
 static enum fsdp_status read_request(int fd, struct control_job *job, struct fsdp_err *err)
 {
@@ -69,7 +70,7 @@ int daemon_run_job(int fd)
 
     if (read_request(fd, &job, &err) != FSDP_OK) {
         fprintf(stderr, "fsdp-agent: %s\n", err.message);
-        return FSDP_EXIT_BUG;
+        return err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_BUG;
     }
     close(fd);
     umask((mode_t)job.umask);

@@ -8,28 +8,12 @@
 
 #include "agent/run_impl.h"
 #include "agent/sink.h"
+#include "shard_runtime/core/exit_status.h"
 
 enum {
     DISK_WAIT_MS = 5000,
     LAST_WORD_MS = 1000, /* for a reader who takes nothing, once somebody wants us to end */
 };
-
-int run_start_status(enum fsdp_status status)
-{
-    switch (status) {
-    case FSDP_OK:
-        return 0;
-    case FSDP_ERR_BUSY:
-    case FSDP_ERR_CONFIG:
-    case FSDP_ERR_UNSUPPORTED:
-        return FSDP_EXIT_CONFIG;
-    case FSDP_ERR_IO:
-    case FSDP_ERR_NOMEM:
-        return FSDP_EXIT_IO;
-    default:
-        return FSDP_EXIT_BUG;
-    }
-}
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
@@ -292,7 +276,7 @@ static void on_hosts(void *member, struct rendezvous *rendezvous, const char *wh
     run->uplink = NULL;
     status = run_open_as_coordinator(run, rendezvous, &err);
     if (status != FSDP_OK) {
-        refuse(run, run_start_status(status), err.message);
+        refuse(run, exit_status_of(status), err.message);
         return;
     }
     if (!run->config->quiet) {
@@ -329,14 +313,14 @@ static void on_placed(void *arg, const struct placement *found, enum fsdp_status
     run->fit = status;
     snprintf(run->unfit, sizeof run->unfit, "%s", why != NULL ? why : "");
     if (status != FSDP_OK && run->config->n_nodes == 1) {
-        refuse(run, run_start_status(status), why);
+        refuse(run, exit_status_of(status), why);
         return;
     }
     status = open_run(run, &err);
     if (status == FSDP_OK)
         form_alone(run);
     else
-        refuse(run, run_start_status(status), err.message);
+        refuse(run, exit_status_of(status), err.message);
 }
 
 /* Without a binding there is nothing to be waited for. */

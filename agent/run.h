@@ -18,15 +18,14 @@ struct run;
  * Begin. `config` and `baseline` are borrowed until `done`, which is called once, from the loop, when every handle
  * is closed and the last line is written; `run` is gone then. `stuck`: a thread still waits for the disk, so that
  * the process must be left by _exit().
- *   FSDP_ERR_BUSY, FSDP_ERR_CONFIG  the run directory (78);  FSDP_ERR_IO (74);  FSDP_ERR_UNSUPPORTED (78)
+ *   FSDP_ERR_BUSY, FSDP_ERR_CONFIG  the run directory
+ *   FSDP_ERR_UNSUPPORTED            a CPU binding that this machine does not have
+ *   FSDP_ERR_IO, FSDP_ERR_NOMEM     the system refuses something
  * On failure nothing is left and `done` is not called; run the loop once to its end.
  */
 enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent_config *config,
                            const struct os_baseline *baseline,
                            void (*done)(void *arg, int status, bool stuck), void *arg, struct fsdp_err *err);
-
-/** The exit status for a failed start. */
-int run_start_status(enum fsdp_status status);
 
 /** What the signal means to a run: it stops it, asks for a checkpoint first, or goes on to the workers (config). */
 void run_signal(struct run *run, int signal);

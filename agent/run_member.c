@@ -11,6 +11,7 @@
 #include "agent/error_file.h"
 #include "agent/run_impl.h"
 #include "agent/worker_env.h"
+#include "shard_runtime/core/exit_status.h"
 
 /* --- job.json ----------------------------------------------------------------------------------------------------- */
 
@@ -58,7 +59,7 @@ static void report_unfit(struct run *run, const struct world_plan *plan, enum fs
     struct death death = { .kind = DEATH_SPAWN,
                            .rank = plan->first_rank,
                            .local_rank = 0,
-                           .code = run_start_status(status),
+                           .code = exit_status_of(status),
                            .step = -1,
                            .phase = -1 };
 

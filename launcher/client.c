@@ -23,6 +23,7 @@
 #include "agent/control_proto.h"
 #include "agent/frame.h"
 #include "agent/os.h"
+#include "shard_runtime/core/exit_status.h"
 
 extern char **environ;
 
@@ -176,7 +177,7 @@ static int send_job(struct client *client, const struct agent_config *config, bo
     if (detach && (config->run_dir == NULL || config->output.no_files))
         return fail(FSDP_EXIT_USAGE, "--detach: what the program writes must go to files: give --log-dir");
     if (detach && (redirects = redirect_all(&job.config)) == NULL)
-        return fail(FSDP_EXIT_BUG, "out of memory");
+        return fail(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
     if (job.config.environment == NULL)
         job.config.environment = environ;
     if (job.config.directory == NULL)
@@ -187,7 +188,8 @@ static int send_job(struct client *client, const struct agent_config *config, bo
     }
     describe_here(&job, baseline);
     if (control_encode_job(&job, &payload, &n_bytes, &err) != FSDP_OK) {
-        status = fail(FSDP_EXIT_USAGE, "--agent: %s", err.message);
+        status = fail(err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_USAGE,
+                      "--agent: %s", err.message);
         goto done;
     }
     if (!choose_stdio(config, detach, stdio, &null_fd))
@@ -278,7 +280,7 @@ static int take_bytes(struct client *client, const struct agent_config *config, 
         return fail(FSDP_EXIT_LINK, "the agent at %s is gone%s", client->socket_path,
                     client->accepted ? "; it takes its jobs with it" : "");
     if (frame_parser_feed(&client->parser, bytes, (size_t)n, &err) != FSDP_OK)
-        return fail(FSDP_EXIT_BUG, "%s", err.message);
+        return fail(exit_status_of(err.status), "%s", err.message);
     while (status < 0) {
         if (frame_parser_next(&client->parser, &frame, &err) != FSDP_OK)
             return fail(FSDP_EXIT_LINK, "the agent at %s: %s", client->socket_path, err.message);
@@ -297,7 +299,7 @@ static int wait_for_end(struct client *client, const struct agent_config *config
         int status = -1;
 
         if (poll(fds, 2, -1) < 0 && errno != EINTR)
-            return fail(FSDP_EXIT_BUG, "poll: %s", strerror(errno));
+            return fail(FSDP_EXIT_IO, "poll: %s", strerror(errno));
         if (fds[1].revents != 0)
             status = pass_signals_on(client);
         if (status < 0 && fds[0].revents != 0)
@@ -317,7 +319,7 @@ int client_run(const char *socket_path, const struct agent_config *config, bool 
     frame_parser_init(&client.parser, FRAME_HEAD_BYTES + 4 + CONTROL_WORDS_BYTES);
     client.signals = open_signals(config, &baseline);
     status =
-        client.signals < 0 ? fail(FSDP_EXIT_BUG, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
+        client.signals < 0 ? fail(FSDP_EXIT_IO, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
     if (status == 0)
         status = send_job(&client, config, detach, &baseline);
     if (status == 0)

@@ -15,9 +15,9 @@ static void print_help(FILE *out, const char *program)
     fputs("\nKeys of a job file, with their defaults (fsdp.yaml(5), docs/config.md):\n", out);
     job_docs_help(out);
     fputs("\nExit status: that of the first cause (128 + n for signal n); 2 bad usage; 66 input missing or\n"
-          "unusable; 70 a bug; 71 a GPU failed; 74 I/O error; 75 no world could be formed; 76 a node was\n"
-          "lost; 77 stopped after saving, run again to go on; 78 a job file or setting that cannot be used;\n"
-          "126, 127 the program cannot be executed or read, is not found.\n",
+          "unusable; 70 a bug; 71 a GPU failed; 74 I/O error or no memory; 75 no world could be formed;\n"
+          "76 a node was lost; 77 stopped after saving, run again to go on; 78 a job file or setting that\n"
+          "cannot be used; 126, 127 the program cannot be executed or read, is not found.\n",
           out);
 }
 
@@ -88,7 +88,7 @@ static const char man_fsdprun_tail[] =
     ".TP\n.B 66\nAn input file (data, checkpoint) is missing or unusable.\n"
     ".TP\n.B 70\nA bug of ours.\n"
     ".TP\n.B 71\nA GPU, its driver or NCCL failed in a call.\n"
-    ".TP\n.B 74\nAn I/O error, as a full disk.\n"
+    ".TP\n.B 74\nAn I/O error, as a full disk, or no memory.\n"
     ".TP\n.B 75\nNo world could be formed.\n"
     ".TP\n.B 76\nA node, or the link to it, was lost for good.\n"
     ".TP\n.B 77\nStopped on notice after saving: run again to go on.\n"

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "launcher/exit_status.h"
 #include "launcher/job_input.h"
+#include "shard_runtime/core/exit_status.h"
 
 static const char help[] =
     "fsdprun plan: what a job needs of a rank, from its file alone: no GPU, no data, no run.\n\n"
@@ -166,7 +166,7 @@ int cmd_plan(const struct options_input *input, int place, const struct surround
     int status;
 
     if (own.rest == NULL)
-        return complain(FSDP_EXIT_IO, "out of memory");
+        return complain(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
     split(&own, input, place);
     rest.argc = own.n_rest;
     rest.argv = own.rest;
@@ -179,7 +179,8 @@ int cmd_plan(const struct options_input *input, int place, const struct surround
         status = complain(FSDP_EXIT_USAGE,
                           "--schedule prints no figures: not with --json, --memory or --evaluation");
     } else if (options_read(&options, &rest, &err) != FSDP_OK) {
-        status = complain(FSDP_EXIT_USAGE, err.message);
+        status = complain(err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
+                          err.message);
     } else {
         status = plan_job(&own, &options, around);
         options_fini(&options);

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "launcher/client.h"
-#include "launcher/exit_status.h"
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"
+#include "shard_runtime/core/exit_status.h"
 
 static int complain(const struct options *options, int status, const struct fsdp_err *err)
 {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/exit_status.h"
 #include "launcher/launch_impl.h"
+#include "shard_runtime/core/exit_status.h"
 
 const char *launch_env(const struct surroundings *around, const char *name)
 {

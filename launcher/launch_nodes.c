@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/exit_status.h"
 #include "launcher/launch_impl.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/scheduler.h"
+#include "shard_runtime/core/exit_status.h"
 
 void launch_note(struct launch *launch, const char *format, ...)
 {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/exit_status.h"
 #include "launcher/launch_impl.h"
+#include "shard_runtime/core/exit_status.h"
 
 static int no_memory(int n_workers, struct fsdp_err *err)
 {

@@ -16,6 +16,7 @@
 #include "launcher/devices.h"
 #include "launcher/options.h"
 #include "launcher/what.h"
+#include "shard_runtime/core/exit_status.h"
 
 static const char *get_env(void *arg, const char *name)
 {
@@ -23,10 +24,10 @@ static const char *get_env(void *arg, const char *name)
     return getenv(name);
 }
 
-static int bad_usage(const char *program, const char *words)
+static int complain(const char *program, int status, const char *words)
 {
     fprintf(stderr, "%s: %s\n", program, words);
-    return FSDP_EXIT_USAGE;
+    return status;
 }
 
 /* torchrun of a virtual environment runs that one's Python, whatever is on PATH; so does a link in its place. */
@@ -65,7 +66,7 @@ static int run_subcommand(const struct options *options, const struct options_in
         return cmd_version(stdout);
     snprintf(words, sizeof words,
              "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name, name);
-    return bad_usage("fsdprun", words);
+    return complain("fsdprun", FSDP_EXIT_USAGE, words);
 }
 
 static int run(const struct options *options, const struct options_input *input,
@@ -105,7 +106,9 @@ int main(int argc, char **argv)
     if (argc == 2 && strncmp(argv[1], "--docs=", 7) == 0)
         return cmd_docs(argv[1] + 7, stdout); /* `make docs` */
     if (options_read(&options, &input, &err) != FSDP_OK)
-        return bad_usage(options.program, err.message);
+        return complain(options.program,
+                        err.status == FSDP_ERR_CONFIG ? FSDP_EXIT_USAGE : exit_status_of(err.status),
+                        err.message);
     look_around(&around, own_path);
     if (options.as_torchrun)
         around.python_beside = find_python_beside(argv[0], python);

@@ -10,6 +10,7 @@
 
 #include <fsdp/fsdp.h>
 
+#include "shard_runtime/core/exit_status.h"
 #include "shard_runtime/core/version.h"
 #include "shard_runtime/job/job.h"
 #include "shard_runtime/shardfile/io.h"
@@ -21,39 +22,11 @@
 
 enum { JOB_FILE_MAX_BYTES = 1 << 20, EXIT_DIVERGED = 1 };
 
-/* What the contract calls the end of a worker; any other status is a bug of ours. */
-static int exit_status(enum fsdp_status status)
-{
-    switch (status) {
-    case FSDP_OK:
-        return 0;
-    case FSDP_ERR_NOT_FOUND:
-    case FSDP_ERR_FORMAT:
-    case FSDP_ERR_MISMATCH:
-        return FSDP_EXIT_INPUT;
-    case FSDP_ERR_CONFIG:
-    case FSDP_ERR_UNSUPPORTED:
-    case FSDP_ERR_BUSY:
-        return FSDP_EXIT_CONFIG;
-    case FSDP_ERR_IO:
-    case FSDP_ERR_NOMEM:
-        return FSDP_EXIT_IO;
-    case FSDP_ERR_PEER:
-        return FSDP_EXIT_PEER;
-    case FSDP_ERR_DEVICE:
-        return FSDP_EXIT_DEVICE;
-    case FSDP_ERR_ARG:
-    case FSDP_STATUS_COUNT:
-        break;
-    }
-    return FSDP_EXIT_BUG;
-}
-
 static int fail(enum fsdp_status status, const struct fsdp_err *err)
 {
     if (err->message[0] != '\0') /* empty: another rank has said it */
         fprintf(stderr, "fsdp-train: %s\n", err->message);
-    return exit_status(status);
+    return exit_status_of(status);
 }
 
 static void print_version(void)

@@ -88,7 +88,7 @@ static const char *const pure[] = {
 };
 static const char *const impure_headers[] = { "uv.h", "cuda", "nccl", "openssl/", "dnnl" };
 
-static int n_files, n_violations;
+static int n_files, n_violations, n_tables;
 
 static const char *folder_of(const char *path, char out[256])
 {
@@ -151,9 +151,21 @@ static void check_include(const char *path, int line, const char *header, bool q
     }
 }
 
+/* A row of a table or a case of a switch that turns a status into an exit code, on one line or two. */
+static void check_exit_code(const char *path, int line, const char *text, const char *before)
+{
+    const bool row = strstr(text, "[FSDP_ERR_") != NULL || strstr(text, "case FSDP_ERR_") != NULL ||
+                     strstr(before, "case FSDP_ERR_") != NULL;
+
+    if (!row || strstr(text, "FSDP_EXIT_") == NULL || strcmp(path, R "core/exit_status.c") == 0)
+        return;
+    n_tables++;
+    fprintf(stderr, "%s:%d: a second table of exit codes: use exit_status_of()\n", path, line);
+}
+
 static void check_file(const char *path)
 {
-    char full[4096], text[2048], header[512];
+    char full[4096], text[2048], before[2048] = "", header[512];
     FILE *file;
     int line = 0;
 
@@ -167,6 +179,8 @@ static void check_file(const char *path)
             check_include(path, line, header, true);
         else if (sscanf(text, " # include <%511[^>]>", header) == 1)
             check_include(path, line, header, false);
+        check_exit_code(path, line, text, before);
+        memcpy(before, text, sizeof before);
     }
     fclose(file);
 }
@@ -205,6 +219,20 @@ Test(house, every_include_follows_an_arrow)
 
     cr_assert(n_files > 10, "only %d files were read", n_files);
     cr_assert(n_violations == 0, "%d violations", n_violations);
+}
+
+Test(house, one_table_turns_a_status_into_an_exit_code)
+{
+    n_tables = 0;
+
+    walk("launcher");
+    walk("agent");
+    walk("shard_runtime");
+    cr_assert(n_tables == 0, "%d rows elsewhere", n_tables);
+
+    check_exit_code("agent/x.c", 1, "    [FSDP_ERR_NOMEM] = FSDP_EXIT_BUG,\n", "");
+    check_exit_code("agent/x.c", 1, "        return FSDP_EXIT_IO;\n", "    case FSDP_ERR_IO:\n");
+    cr_assert(n_tables == 2, "%d of 2 planted rows seen", n_tables);
 }
 
 Test(house, a_planted_violation_is_seen)

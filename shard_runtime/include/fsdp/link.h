@@ -118,7 +118,7 @@ enum fsdp_exit {
     FSDP_EXIT_INPUT = 66,
     FSDP_EXIT_BUG = 70,
     FSDP_EXIT_DEVICE = 71, /* a GPU or its driver failed: another try may help */
-    FSDP_EXIT_IO = 74,
+    FSDP_EXIT_IO = 74,     /* the system refuses something: a full disk, no memory */
     FSDP_EXIT_PEER = 75,
     FSDP_EXIT_LINK = 76,
     FSDP_EXIT_NOTICE = 77,

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/exit_status.h"
 #include "launcher/job_input.h"
 #include "launcher/launch.h"
 
@@ -575,14 +574,4 @@ Test(launch, problems_of_a_job_are_written_one_a_line)
     free(problems);
     options_fini(&options);
     unlink(path);
-}
-
-Test(launch, every_failure_has_an_exit_status_of_the_contract)
-{
-    cr_assert(eq(int, exit_status_of(FSDP_OK), 0));
-    cr_assert(eq(int, exit_status_of(FSDP_ERR_CONFIG), 78));
-    cr_assert(eq(int, exit_status_of(FSDP_ERR_IO), 74));
-    for (int i = 1; i < FSDP_STATUS_COUNT; i++)
-        cr_assert(gt(int, exit_status_of((enum fsdp_status)i), 2), "status %d", i);
-    cr_assert(eq(int, exit_status_of((enum fsdp_status)99), FSDP_EXIT_BUG));
 }
