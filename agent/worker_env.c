@@ -93,11 +93,19 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
         set(ours, "FSDP_LINK_FD=%d", id->link_fd);
 }
 
-/* A link or run directory of the parent's own (a launcher inside a worker) is never a worker's of ours. */
+/*
+ * A link or run directory of the parent's own (a launcher inside a worker) is never a worker's of ours. The job secret
+ * is the agents': whoever holds it can join the job as a node.
+ */
 static bool is_inherited(const char *variable)
 {
-    return strncmp(variable, "FSDP_LINK_FD=", strlen("FSDP_LINK_FD=")) != 0 &&
-           strncmp(variable, "FSDP_RUN_DIR=", strlen("FSDP_RUN_DIR=")) != 0;
+    static const char *const withheld[] = { "FSDP_LINK_FD=", "FSDP_RUN_DIR=", "FSDPRUN_SECRET=",
+                                            "FSDPRUN_SECRET_FILE=" };
+
+    for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
+        if (strncmp(variable, withheld[i], strlen(withheld[i])) == 0)
+            return false;
+    return true;
 }
 
 static bool is_ours(const struct ours *ours, const char *variable)

@@ -15,7 +15,11 @@ static enum fsdp_status check_length(const struct secret *secret, const char *wh
     return FSDP_OK;
 }
 
-/* Anyone who reads the secret is a member of the job: a file that others may read is refused, as ssh does. */
+/*
+ * Anyone who reads the secret is a member of the job, so a file that others may read is refused, as ssh does. The group
+ * may read a file of root's: Kubernetes (fsGroup) and systemd (LoadCredential=) hand out secrets as root:GROUP 0440.
+ * open() has followed symbolic links, which Kubernetes uses; only the file itself counts.
+ */
 static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *err)
 {
     struct stat info;
@@ -24,7 +28,10 @@ static enum fsdp_status check_file(int fd, const char *path, struct fsdp_err *er
         return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: not a regular file", path);
-    if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    if (info.st_uid != geteuid() && info.st_uid != 0)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: user %lu owns it, neither you nor root", path,
+                         (unsigned long)info.st_uid);
+    if ((info.st_mode & (info.st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO)) != 0)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "secret file %s: others may use it (mode %03o); chmod 600 it",
                          path, (unsigned)(info.st_mode & 0777));
     if (info.st_size > SECRET_MAX_BYTES)

@@ -20,7 +20,8 @@ struct secret {
 /**
  * `file`: the value of --secret-file, or NULL to look into the environment. One newline at the end of a file is not
  * part of the secret.
- *   FSDP_ERR_CONFIG  it cannot be read, others may read it, or it is shorter or longer than a secret may be
+ *   FSDP_ERR_CONFIG  it cannot be read; neither this user nor root owns it; others may use it (its group may read it
+ *                    only if root owns it); it is shorter or longer than a secret may be
  */
 enum fsdp_status secret_load(struct secret *secret, const char *file, struct fsdp_err *err);
 

@@ -60,6 +60,19 @@ static struct expected wanted[] = {
     { "HOME", "/home/me" },
 };
 
+Test(worker_env, the_secret_is_not_handed_on)
+{
+    char *parent[] = { "HOME=/home/me", "FSDPRUN_SECRET=0123456789abcdef", "FSDPRUN_SECRET_FILE=/key",
+                       "FSDPRUN_SECRETARY=1", NULL };
+    char **environment = worker_env_build(parent, &rank_5_of_8);
+
+    cr_assert_not_null(environment);
+    cr_expect_null(worker_env_find(environment, "FSDPRUN_SECRET"));
+    cr_expect_null(worker_env_find(environment, "FSDPRUN_SECRET_FILE"));
+    cr_expect_not_null(worker_env_find(environment, "FSDPRUN_SECRETARY"), "only whole names count");
+    free(environment);
+}
+
 ParameterizedTestParameters(worker_env, variable)
 {
     return cr_make_param_array(struct expected, wanted, sizeof wanted / sizeof *wanted);
