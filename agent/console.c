@@ -25,6 +25,17 @@ static void on_handle_closed(uv_handle_t *handle)
     free(console);
 }
 
+/*
+ * Can only we put the lines of stdout on the terminal of stderr? A pipe may lead to that terminal ("| cat", "| tee log"):
+ * its reader writes at moments of its own, into the middle of a status line.
+ */
+static bool stdout_keeps_off(const struct console *console)
+{
+    const struct sink *out = &console->of[CONSOLE_OUT]->sink;
+
+    return console->n_outlets == 1 || out->kind == SINK_FILE || out->kind == SINK_NONE;
+}
+
 enum fsdp_status console_create(struct console **out, uv_loop_t *loop, int out_fd, int err_fd,
                                 struct fsdp_err *err)
 {
@@ -51,7 +62,8 @@ enum fsdp_status console_create(struct console **out, uv_loop_t *loop, int out_f
     }
     console->of[CONSOLE_ERR] = &console->outlets[0];
     console->of[CONSOLE_OUT] = &console->outlets[console->n_outlets - 1];
-    console->can_status = console->outlets[0].sink.tty && (term == NULL || strcmp(term, "dumb") != 0);
+    console->can_status = stdout_keeps_off(console) && console->outlets[0].sink.tty &&
+                          (term == NULL || strcmp(term, "dumb") != 0);
     *out = console;
     return FSDP_OK;
 }

@@ -52,12 +52,13 @@ void console_say(struct console *console, const char *format, ...) __attribute__
 
 /**
  * Show `text` as the last line of the terminal, NULL to take it away. It is cleared before lines are written and
- * drawn again after them. Nothing happens where stderr is no terminal. `text` has no newline, no control bytes
- * but colours, fits the width, and is copied.
+ * drawn again after them. Nothing happens unless console_is_tty(). `text` has no newline, no control bytes but
+ * colours, fits the width, and is copied.
  */
 void console_status(struct console *console, const char *text);
 
-bool console_is_tty(const struct console *console); /* is stderr a terminal that can show a status line? */
+/** Can a status line be shown? Stderr must be a terminal, and stdout the same terminal, a file or closed. */
+bool console_is_tty(const struct console *console);
 int console_width(const struct console *console);   /* columns of stderr's terminal now, 80 where unknown */
 
 struct console_source_spec {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The progress line of a job: on a terminal, below the lines of the ranks; nowhere else.
+# The progress line of a job: on a terminal that only fsdprun writes to, below the lines of the ranks; nowhere else.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh
 cat "$SOURCE"/agent/*.c > "$WORK/text"
@@ -32,6 +32,10 @@ check_eq "nothing of it stands at the end" 0 "$(tr -d '\n' < "$WORK/tty" | sed -
 
 on_terminal NO_COLOR=1 > "$WORK/tty"
 check_eq "NO_COLOR: the line without colours" "yes 0" "$(grep -q '% \[' "$WORK/tty" && echo yes) $(grep -c $'\033\\[[0-9]*m' "$WORK/tty")"
+# The pipe's reader writes to the same terminal, at moments of its own.
+"$TOY/stalled_terminal" "$WORK/now" sh -c "'$BIN/fsdprun' --nproc-per-node 1 --log-dir '$WORK/tee' --set train.steps=60 '$WORK/job.yaml' | cat" > "$WORK/tty"
+check_match "| cat on a terminal runs" "step 60/60" "$(tail -n 5 "$WORK/tty")"
+check_eq "| cat on a terminal: plain lines only" 0 "$(grep -c '% \[' "$WORK/tty")"
 on_terminal TERM=dumb > "$WORK/tty"
 check_eq "TERM=dumb: no line at all" "0 0" "$(grep -c '% \[' "$WORK/tty") $(grep -c $'\033' "$WORK/tty")"
 "$BIN/fsdprun" --nproc-per-node 1 --log-dir "$WORK/piped" "$WORK/job.yaml" 2>&1 | cat > "$WORK/pipe"

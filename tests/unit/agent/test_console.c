@@ -42,8 +42,8 @@ static void start_on_pipes(void)
     start();
 }
 
-/* A terminal for both; its far end is what a person sees. */
-static void start_on_a_terminal(void)
+/* A terminal for both; its far end is what a person sees. `instead` of it for stdout where that is not -1. */
+static void start_on_a_terminal_but(int instead)
 {
     struct termios raw;
     const int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
@@ -55,7 +55,16 @@ static void start_on_a_terminal(void)
     cfmakeraw(&raw);
     tcsetattr(near_end[0], TCSANOW, &raw);
     setenv("TERM", "xterm", 1);
+    if (instead >= 0) {
+        near_end[0] = instead;
+        far_end[0] = memfd_create("nothing comes here", MFD_CLOEXEC);
+    }
     start();
+}
+
+static void start_on_a_terminal(void)
+{
+    start_on_a_terminal_but(-1);
 }
 
 static void stop(void)
@@ -493,6 +502,33 @@ Test(console, one_terminal_is_one_sink_with_the_status_line_last, .fini = stop)
     drain_reading();
 
     cr_assert_str_eq(strrchr(got[0], 'K') + 1, "incomplete\n", "the status line is gone");
+}
+
+Test(console, stdout_on_a_pipe_means_no_status_line, .fini = stop)
+{
+    int pipe_ends[2];
+
+    cr_assert(pipe2(pipe_ends, O_CLOEXEC) == 0);
+    start_on_a_terminal_but(pipe_ends[1]); /* fsdprun ... | tee log: tee writes to this terminal too */
+    console_status(console, "step 1");
+    console_say(console, "ours");
+    run_turns(10);
+    read_far_ends();
+
+    cr_assert_not(console_is_tty(console));
+    cr_assert_str_eq(got[1], "ours\n");
+    close(pipe_ends[0]);
+}
+
+Test(console, stdout_in_a_file_leaves_the_status_line, .fini = stop)
+{
+    start_on_a_terminal_but(memfd_create("log", MFD_CLOEXEC));
+    console_status(console, "step 1");
+    run_turns(10);
+    read_far_ends();
+
+    cr_assert(console_is_tty(console));
+    cr_assert_str_eq(got[1], "step 1");
 }
 
 Test(console, a_stopped_terminal_holds_nobody_up, .fini = stop)
