@@ -49,8 +49,8 @@ enum agent_numa {
 
 /* Who listens at the rendezvous endpoint. */
 enum agent_hosting {
-    AGENT_HOST_AUTO, /* whichever node can: the endpoint's address is its own, and free */
-    AGENT_HOST_YES,  /* this one, on every address of its own where the endpoint's is none of them */
+    AGENT_HOST_AUTO, /* whichever node can: the endpoint's address is its own, and the port is free */
+    AGENT_HOST_YES,  /* this one, also where the endpoint's address is none of its own */
     AGENT_HOST_NO    /* another */
 };
 

@@ -66,7 +66,10 @@ enum { COORDINATOR_SELF = 0 };
 
 /** So many nodes may be there at most, those to spare counted. */
 int coordinator_capacity(const struct coordinator *coordinator);
-/** By which address the other nodes reach this one, where it was not said (--local-addr). */
+/**
+ * By which address the other nodes reach this one, where it was not said (--local-addr). It is also the address of
+ * every node that came over loopback and said none: that node is on this host.
+ */
 void coordinator_set_address(struct coordinator *coordinator, const char *address);
 
 /**

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/coordinator_impl.h"
+#include "agent/endpoint.h"
 
 enum {
     /* Nodes that are started together come one after another: one new generation for all of them. */
@@ -215,6 +216,13 @@ void coordinator_set_address(struct coordinator *coordinator, const char *addres
     snprintf(self->from, sizeof self->from, "%.63s", address);
     if (self->who.address[0] == '\0')
         snprintf(self->address, sizeof self->address, "%s", address);
+    for (int i = 0; i < coordinator->roster.capacity; i++) {
+        struct roster_node *node = &coordinator->roster.nodes[i];
+
+        if (i != COORDINATOR_SELF && node->present && node->who.address[0] == '\0' &&
+            endpoint_is_loopback(node->from))
+            memcpy(node->address, self->address, sizeof node->address);
+    }
 }
 
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,

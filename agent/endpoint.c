@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static bool means_everyone(const char *host)
 {
@@ -38,6 +41,18 @@ const char *endpoint_text(char *out, const char *host, int port)
     return out;
 }
 
+bool endpoint_is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+
+    if (uv_inet_pton(AF_INET, host, &v4) == 0)
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (uv_inet_pton(AF_INET6, host, &v6) == 0)
+        return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
+    return strcasecmp(host, "localhost") == 0;
+}
+
 /* --- a list of addresses ------------------------------------------------------------------------------------------ */
 
 static size_t size_of(const struct sockaddr_storage *address)
@@ -68,6 +83,32 @@ void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *fou
         if (i == 0 || compare(&out->of[i], &out->of[n - 1]) != 0)
             out->of[n++] = out->of[i];
     out->n = n;
+}
+
+/* A socket can be bound to this host's own addresses only. Port 0: nothing that is in use is in the way. */
+static bool is_here(const struct sockaddr_storage *address)
+{
+    struct sockaddr_storage any_port = *address;
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool here;
+
+    if (fd < 0)
+        return false;
+    if (address->ss_family == AF_INET)
+        ((struct sockaddr_in *)&any_port)->sin_port = 0;
+    else
+        ((struct sockaddr_in6 *)&any_port)->sin6_port = 0;
+    here = bind(fd, (const struct sockaddr *)&any_port, (socklen_t)size_of(address)) == 0;
+    close(fd);
+    return here;
+}
+
+bool endpoint_is_here(const struct endpoint_addresses *addresses)
+{
+    for (int i = 0; i < addresses->n; i++)
+        if (is_here(&addresses->of[i]))
+            return true;
+    return false;
 }
 
 void endpoint_wildcard(struct endpoint_addresses *out, int port)

@@ -33,9 +33,17 @@ enum fsdp_status endpoint_init(struct endpoint *endpoint, const char *host, int 
 /** "host:29400", "[::1]:29400", in `out` (ENDPOINT_TEXT_BYTES), which is returned. */
 const char *endpoint_text(char *out, const char *host, int port);
 
+/** Is `host` "localhost", or a loopback address in digits? No other name is: its owner may know it as 127.0.1.1. */
+bool endpoint_is_loopback(const char *host);
+
 /** What was found: without what is there twice, in order. */
 void endpoint_collect(struct endpoint_addresses *out, const struct addrinfo *found);
-/** The addresses that stand for every address of this host, IPv6 (with IPv4 where the system maps it) first. */
+/** Does this host have one of these addresses? The system is asked; no port is taken. */
+bool endpoint_is_here(const struct endpoint_addresses *addresses);
+/**
+ * The addresses that stand for every address of this host: "::", which takes IPv4 connections too, and then "0.0.0.0" for
+ * a host without IPv6.
+ */
 void endpoint_wildcard(struct endpoint_addresses *out, int port);
 
 #endif

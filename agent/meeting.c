@@ -38,7 +38,7 @@ struct meeting {
     int64_t pause_ms;
     bool welcomed, bound, over, destroyed, timer_open, told;
     bool fatal; /* what answered will not be ours by waiting */
-    char address[64], host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
+    char host[PROTO_TEXT_BYTES], last_words[FSDP_ERR_MESSAGE_BYTES + 64];
 };
 
 static void begin_round(struct meeting *meeting);
@@ -179,7 +179,6 @@ static void on_opened(void *arg, struct peer *peer)
         meeting->attempts[i] = NULL;
     }
     peer_admit(peer);
-    peer_address(peer, true, meeting->address, sizeof meeting->address);
     text = proto_write_join(&meeting->self);
     if (text != NULL)
         peer_send(peer, PROTO_JOIN, 0, text, strlen(text));
@@ -288,19 +287,26 @@ static bool may_host(const struct agent_config *config)
     return config->job_json == NULL || config->node_rank <= 0;
 }
 
-static enum fsdp_status listen_here(struct meeting *meeting, struct rendezvous **out, bool *everywhere,
-                                    struct fsdp_err *err)
+/* Loopback is for this host alone; wherever else nodes may come from, they reach this host by some address of it. */
+static bool is_open_to_others(const struct meeting *meeting)
 {
-    struct endpoint_addresses all;
-    enum fsdp_status status =
-        rendezvous_listen(out, meeting->loop, &meeting->addresses, &meeting->peers, err);
+    return !endpoint_is_loopback(meeting->endpoint.host);
+}
 
-    *everywhere = status == FSDP_ERR_NOT_FOUND && meeting->config->hosting == AGENT_HOST_YES;
-    if (!*everywhere)
-        return status;
-    /* The endpoint's address is one that is translated on the way here. */
-    endpoint_wildcard(&all, meeting->endpoint.port);
-    return rendezvous_listen(out, meeting->loop, &all, &meeting->peers, err);
+/*
+ * The node that has the endpoint's address hosts. It listens on every address: its own name for itself may be 127.0.1.1
+ * (Debian's /etc/hosts), at which the other nodes, who know another address for that name, do not reach it.
+ */
+static enum fsdp_status listen_here(struct meeting *meeting, struct rendezvous **out, struct fsdp_err *err)
+{
+    struct endpoint_addresses every;
+
+    if (!is_open_to_others(meeting))
+        return rendezvous_listen(out, meeting->loop, &meeting->addresses, &meeting->peers, err);
+    if (meeting->config->hosting != AGENT_HOST_YES && !endpoint_is_here(&meeting->addresses))
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "no address of this host");
+    endpoint_wildcard(&every, meeting->endpoint.port);
+    return rendezvous_listen(out, meeting->loop, &every, &meeting->peers, err);
 }
 
 /* True: this node hosts, and the meeting is over for it. */
@@ -308,17 +314,14 @@ static bool become_host(struct meeting *meeting)
 {
     struct rendezvous *rendezvous;
     struct fsdp_err err = { 0 };
-    bool everywhere;
-    char where[ENDPOINT_TEXT_BYTES];
-    enum fsdp_status status = listen_here(meeting, &rendezvous, &everywhere, &err);
+    char name[ENDPOINT_TEXT_BYTES], where[ENDPOINT_TEXT_BYTES + 64];
+    enum fsdp_status status = listen_here(meeting, &rendezvous, &err);
 
     if (status == FSDP_OK) {
         meeting->over = true;
         uv_timer_stop(&meeting->timer);
-        if (everywhere)
-            snprintf(where, sizeof where, "every address of this node, port %d", meeting->endpoint.port);
-        else
-            endpoint_text(where, rendezvous_address(rendezvous), meeting->endpoint.port);
+        snprintf(where, sizeof where, "%s%s", endpoint_name(meeting, name),
+                 is_open_to_others(meeting) ? " (on every address of this node)" : "");
         meeting->handlers.hosts(meeting->arg, rendezvous, where);
         return true;
     }
@@ -340,7 +343,8 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     if (meeting->over)
         return;
     meeting->n_tried = 0;
-    if (meeting->addresses.n == 0) {
+    if (meeting->addresses.n == 0 &&
+        !(meeting->config->hosting == AGENT_HOST_YES && is_open_to_others(meeting))) {
         snprintf(meeting->last_words, sizeof meeting->last_words, "the name %s cannot be resolved: %s",
                  meeting->endpoint.host, why != NULL ? why : "it has no address");
         end_round(meeting, true);
@@ -406,7 +410,6 @@ enum fsdp_status meeting_create(struct meeting **out, uv_loop_t *loop, const str
     meeting->timer.data = meeting;
     uv_timer_init(loop, &meeting->timer);
     meeting->timer_open = true;
-    snprintf(meeting->address, sizeof meeting->address, "127.0.0.1");
     uv_timer_start(&meeting->timer, on_timer, 0, 0);
     *out = meeting;
     return FSDP_OK;
@@ -445,9 +448,4 @@ void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t genera
 bool meeting_is_member(const struct meeting *meeting)
 {
     return meeting->welcomed && meeting->peer != NULL;
-}
-
-const char *meeting_address(const struct meeting *meeting)
-{
-    return meeting->address;
 }

@@ -1,8 +1,9 @@
 /*
- * How this node meets the others of its job. Who hosts is decided by trying: the node that can listen on an address
- * of the endpoint is the coordinator, and the meeting is over for it; every other one connects there, as often
- * as it takes, to all the addresses that the endpoint's name stands for, says who it is and waits to be let in. Names are
- * never compared, so that it does not matter by which of its names a host is called.
+ * How this node meets the others of its job. Who hosts is decided by trying: the node that has an address of
+ * the endpoint, and can listen at its port, is the coordinator, and the meeting is over for it. It listens on every
+ * address it has, unless the endpoint is on loopback. Every other node connects to the endpoint, as often as it takes,
+ * at all the addresses that its name stands for, says who it is and waits to be let in. Names are never compared, so
+ * that it does not matter by which of its names a host is called.
  *
  *   create -> hosts()                            this node is the coordinator (agent/rendezvous.h)
  *          -> welcomed() -> message()... -> lost()   it is a member of another's
@@ -22,7 +23,7 @@
 struct meeting;
 
 struct meeting_handlers {
-    /* `rendezvous` listens and is the callee's. `where` is for a person: the address, or that it is every one. */
+    /* `rendezvous` listens and is the callee's. `where` is for a person: the endpoint, and if it is every address. */
     void (*hosts)(void *arg, struct rendezvous *rendezvous, const char *where);
     void (*welcomed)(void *arg, const struct proto_welcome *welcome, const char *address);
     void (*message)(void *arg, const struct frame *frame);
@@ -43,8 +44,6 @@ void meeting_send(struct meeting *meeting, enum proto_type type, uint32_t genera
                   size_t size_bytes);
 /** Is this node a member, with its connection standing? */
 bool meeting_is_member(const struct meeting *meeting);
-/** Our own address as the connection shows it, numeric. */
-const char *meeting_address(const struct meeting *meeting);
 
 /** Close, after what is queued has been sent; freed when the loop has run. No callback follows. NULL is a no-op. */
 void meeting_destroy(struct meeting *meeting);

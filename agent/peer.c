@@ -287,6 +287,32 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
+/* A socket that takes both families shows an IPv4 address inside an IPv6 one; other nodes know it by its own. */
+static void unmap(struct sockaddr_storage *address)
+{
+    const struct sockaddr_in6 mapped = *(const struct sockaddr_in6 *)address;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
+
+    if (mapped.sin6_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&mapped.sin6_addr))
+        return;
+    memset(address, 0, sizeof *address);
+    v4->sin_family = AF_INET;
+    v4->sin_port = mapped.sin6_port;
+    memcpy(&v4->sin_addr, mapped.sin6_addr.s6_addr + 12, sizeof v4->sin_addr);
+}
+
+void peer_find_address(const struct peer *peer, bool ours, struct sockaddr_storage *address)
+{
+    int length = sizeof *address;
+
+    memset(address, 0, sizeof *address);
+    if (ours)
+        uv_tcp_getsockname(&peer->tcp, (struct sockaddr *)address, &length);
+    else
+        uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)address, &length);
+    unmap(address);
+}
+
 void peer_format_address(const struct sockaddr_storage *address, char *host, size_t size, int *port)
 {
     *port = 0;
@@ -300,27 +326,26 @@ void peer_format_address(const struct sockaddr_storage *address, char *host, siz
     }
 }
 
-static void name_peer(struct peer *peer, const struct sockaddr_storage *address)
+static void name_peer(struct peer *peer)
 {
+    struct sockaddr_storage address;
     char host[64];
     int port;
 
-    peer_format_address(address, host, sizeof host, &port);
-    snprintf(peer->name, sizeof peer->name, address->ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
+    peer_find_address(peer, false, &address);
+    peer_format_address(&address, host, sizeof host, &port);
+    snprintf(peer->name, sizeof peer->name, address.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
 /* The connection stands: limits on silence below TCP, and the handshake above it. */
 void peer_begin(struct peer *peer)
 {
     const unsigned user_timeout_ms = (unsigned)peer->config.lost_ms;
-    struct sockaddr_storage address = { 0 };
     struct fsdp_err err = { 0 };
-    int length = sizeof address;
     uv_os_fd_t fd;
     int status;
 
-    uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)&address, &length);
-    name_peer(peer, &address);
+    name_peer(peer);
     uv_tcp_nodelay(&peer->tcp, 1);
     uv_tcp_keepalive(&peer->tcp, 1, 1);
     if (uv_fileno((uv_handle_t *)&peer->tcp, &fd) == 0)
@@ -407,13 +432,10 @@ void peer_admit(struct peer *peer)
 
 void peer_address(const struct peer *peer, bool ours, char *out, size_t size)
 {
-    struct sockaddr_storage address = { 0 };
-    int length = sizeof address, port;
+    struct sockaddr_storage address;
+    int port;
 
-    if (ours)
-        uv_tcp_getsockname(&peer->tcp, (struct sockaddr *)&address, &length);
-    else
-        uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)&address, &length);
+    peer_find_address(peer, ours, &address);
     peer_format_address(&address, out, size, &port);
 }
 

@@ -36,6 +36,8 @@ void peer_begin(struct peer *peer);
 /** peer_close() with these words. */
 void peer_fail(struct peer *peer, enum fsdp_status status, const char *words);
 
+/** The address of the other side, or of ours, as the connection shows it; AF_UNSPEC when there is none. */
+void peer_find_address(const struct peer *peer, bool ours, struct sockaddr_storage *address);
 /** The host of an address as text ("?" of a family that is none of ours), and its port or 0. */
 void peer_format_address(const struct sockaddr_storage *address, char *host, size_t size, int *port);
 

@@ -73,6 +73,16 @@ static void refuse(struct rendezvous *rendezvous, struct peer *peer, const struc
     peer_close(peer, NULL);
 }
 
+/* Where a node has reached us. Loopback leads here from this host alone: an address that others know is kept instead. */
+static void learn_address(struct rendezvous *rendezvous, const struct peer *peer)
+{
+    char address[sizeof rendezvous->address];
+
+    peer_address(peer, true, address, sizeof address);
+    if (!endpoint_is_loopback(address) || endpoint_is_loopback(rendezvous->address))
+        memcpy(rendezvous->address, address, sizeof address);
+}
+
 static void take_join(struct rendezvous *rendezvous, struct peer *peer, const struct frame *frame)
 {
     struct proto_refused refused = { 0 };
@@ -95,7 +105,7 @@ static void take_join(struct rendezvous *rendezvous, struct peer *peer, const st
     rendezvous->nodes[number].peer = peer;
     peer_set_data(peer, &rendezvous->nodes[number]);
     peer_admit(peer);
-    peer_address(peer, true, rendezvous->address, sizeof rendezvous->address);
+    learn_address(rendezvous, peer);
     rendezvous->handlers.joined(rendezvous->arg, number);
 }
 
@@ -146,7 +156,7 @@ static void on_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
 
 /* --- opening -------------------------------------------------------------------------------------------------------- */
 
-/* Where we listen on every address, none is ours to name until somebody comes by one: then a loopback stands here. */
+/* Where we listen on every address none of them can be named before a node has come by it: loopback stands for it. */
 static void keep_address(struct rendezvous *rendezvous, const struct sockaddr_storage *address)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;

@@ -53,8 +53,11 @@ void rendezvous_send(struct rendezvous *rendezvous, int node, enum proto_type ty
 /** Break with a node, and say so to nobody: lost() is not called for it. */
 void rendezvous_drop(struct rendezvous *rendezvous, int node);
 
-/** Our own address, numeric: as the last node that joined reached us; before, the first that is listened on,
- * or "127.0.0.1" where that is every one. */
+/**
+ * Our own address, numeric, for the other nodes: the one at which the last node that joined reached us. A node of this
+ * host may reach us over loopback; its way counts only while no other node has joined. Before any has: the first
+ * address that is listened on, or "127.0.0.1" where that is every one.
+ */
 const char *rendezvous_address(const struct rendezvous *rendezvous);
 
 /**

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/endpoint.h"
 #include "launcher/launch_impl.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/scheduler.h"
@@ -146,11 +147,6 @@ static int set_master(struct launch *launch, const struct options *options, stru
     return status;
 }
 
-static bool is_loopback(const char *host)
-{
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
-}
-
 /*
  * --standalone is this node alone. torchrun drops what says otherwise without a word; here what stands beside it on
  * the command line is a mistake, and what a cluster has put into the environment is set aside with a line.
@@ -184,7 +180,7 @@ static int set_standalone(struct launch *launch, const struct options *options,
     if (status != 0 || text_of(options, OPT_RDZV_ENDPOINT) == NULL)
         return status;
     status = read_endpoint(options, OPT_RDZV_ENDPOINT, host, 0, &port, err);
-    if (status == 0 && !is_loopback(host))
+    if (status == 0 && !endpoint_is_loopback(host))
         status = contradiction(launch, options, OPT_RDZV_ENDPOINT, err);
     return status;
 }

@@ -32,6 +32,21 @@ Test(endpoint, what_nobody_can_be_met_at_is_refused)
     cr_assert(eq(int, endpoint_init(&endpoint, longest, 29400, NULL), FSDP_ERR_CONFIG));
 }
 
+Test(endpoint, loopback_is_what_can_lead_nowhere_else)
+{
+    static const char *const loopback[] = { "localhost", "LocalHost", "127.0.0.1",        "127.0.1.1",
+                                            "127.9.9.9", "::1",       "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1" };
+    static const char *const open[] = {
+        "n0",        "localhost.example.org", "127.example.org", "10.0.0.1", "fd00::1",
+        "128.0.0.1", "::ffff:10.0.0.127",     "0.0.0.0"
+    };
+
+    for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
+        cr_assert(endpoint_is_loopback(loopback[i]), "%s", loopback[i]);
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        cr_assert(not(endpoint_is_loopback(open[i])), "%s", open[i]);
+}
+
 Test(endpoint, an_address_is_written_so_that_it_can_be_read)
 {
     char text[ENDPOINT_TEXT_BYTES];
@@ -84,6 +99,23 @@ Test(endpoint, any_order_of_the_resolver_gives_one_list_without_repetitions)
             cr_assert(eq(str, name, (char *)want[i]));
         }
     }
+}
+
+Test(endpoint, this_host_has_loopback_and_not_what_was_set_aside_for_documentation)
+{
+    /* RFC 5737 and RFC 3849 */
+    const char *const elsewhere[] = { "203.0.113.77", "2001:db8::77" }, *const here[] = { "203.0.113.77",
+                                                                                          "127.0.1.1" };
+    struct addrinfo list[2];
+    struct sockaddr_storage addresses[2];
+    struct endpoint_addresses found;
+
+    make_list(list, addresses, elsewhere, 2);
+    endpoint_collect(&found, list);
+    cr_assert(not(endpoint_is_here(&found)));
+    make_list(list, addresses, here, 2);
+    endpoint_collect(&found, list);
+    cr_assert(endpoint_is_here(&found));
 }
 
 Test(endpoint, no_more_addresses_than_there_is_room_for)
