@@ -29,9 +29,14 @@ enum {
     LAST_WORD_MS = 1000,
 };
 
+/* What the agent was told by TSTP (Ctrl-Z) and CONT (fg), as far as it has not answered by a stop. */
+enum suspension { NOT_TOLD, TOLD_TO_STOP, TOLD_TO_GO_ON };
+
 struct guard {
     pid_t agent;
     int agent_pidfd, signals;
+    enum suspension suspension;
+    bool agent_stands; /* it is stopped, by itself or from outside */
     int n_interrupts;
     const struct guard_config *config;
     int64_t deadline_ms; /* 0: nothing is to end yet */
@@ -60,17 +65,40 @@ static void relay(const struct guard *guard, int signal)
     syscall(SYS_pidfd_send_signal, guard->agent_pidfd, signal, NULL, 0);
 }
 
-/* The agent has ended, or stopped itself after Ctrl-Z once its workers stood still: then so do we. */
+/*
+ * Ctrl-Z: the agent is told, and stops itself once its workers are stopped; then the guard stops. Two other things can
+ * happen:
+ *   - The agent was stopped from outside (kill -STOP), without Ctrl-Z: that is not the guard's business. Only the
+ *     agent gets the SIGCONT that ends such a stop, so a guard that stopped too would stay so for ever.
+ *   - fg came before the agent had stopped: it is woken again.
+ */
+static void follow_suspension(struct guard *guard)
+{
+    const enum suspension suspension = guard->suspension;
+
+    if (!guard->agent_stands || suspension == NOT_TOLD)
+        return;
+    guard->suspension = NOT_TOLD;
+    if (suspension == TOLD_TO_GO_ON) {
+        guard->agent_stands = false;
+        relay(guard, SIGCONT);
+    } else {
+        raise(SIGSTOP);
+        /* Running again: the SIGCONT that woke us is in the signal descriptor, and will be relayed. */
+    }
+}
+
+/* Has the agent ended, stopped or gone on? */
 static void look_at_agent(struct guard *guard)
 {
     siginfo_t info = { 0 };
 
-    if (waitid(P_PIDFD, (id_t)guard->agent_pidfd, &info, WEXITED | WSTOPPED | WNOHANG) < 0 ||
+    if (waitid(P_PIDFD, (id_t)guard->agent_pidfd, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) < 0 ||
         info.si_pid == 0)
         return;
-    if (info.si_code == CLD_STOPPED) {
-        raise(SIGSTOP);
-        /* Here again: SIGCONT woke us, and waits in the signal descriptor to be relayed. */
+    if (info.si_code == CLD_STOPPED || info.si_code == CLD_CONTINUED) {
+        guard->agent_stands = info.si_code == CLD_STOPPED;
+        follow_suspension(guard);
         return;
     }
     guard->over = true;
@@ -82,6 +110,19 @@ static void look_at_agent(struct guard *guard)
     guard->status = 128 + info.si_status;
     say("fsdprun: the agent (pid %d) was killed by SIG%s; its workers are being ended\n", (int)guard->agent,
         sigabbrev_np(info.si_status) != NULL ? sigabbrev_np(info.si_status) : "?");
+}
+
+static void relay_job_control(struct guard *guard, int signal)
+{
+    if ((guard->config->relayed >> SIGTSTP & 1) != 0)
+        return; /* TSTP goes on to the workers, and stops nothing here */
+    if (signal == SIGTSTP)
+        guard->suspension = TOLD_TO_STOP;
+    else if (guard->suspension == TOLD_TO_STOP)
+        guard->suspension = TOLD_TO_GO_ON;
+    if (signal == SIGCONT)
+        guard->agent_stands = false;
+    follow_suspension(guard);
 }
 
 static void take_signal(struct guard *guard)
@@ -96,6 +137,8 @@ static void take_signal(struct guard *guard)
             continue;
         }
         relay(guard, signal);
+        if (signal == SIGTSTP || signal == SIGCONT)
+            relay_job_control(guard, signal);
         if ((guard->config->ending >> signal & 1) == 0)
             continue;
         if (signal == SIGINT && ++guard->n_interrupts >= INTERRUPTS_THAT_KILL)
@@ -157,6 +200,8 @@ static _Noreturn void be_agent(int (*inner)(void *, const struct guard_inside *)
     /* A session of its own: the terminal's signals reach the guard alone, and come relayed, once each. */
     setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    /* Stopped, after Ctrl-Z or from outside, it could not act on the guard's end: the end itself wakes it. */
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
     if (getppid() != guard)
         _exit(128 + SIGKILL);
     exit(inner(arg, inside));

@@ -6,6 +6,9 @@
  * kills and reaps every descendant, sessions and double forks included, and ends. Killed both at once (one
  * SIGKILL to each before either has acted), the workers die by their parent-death signal; what those had
  * started themselves is then nobody's: that is the limit.
+ *
+ * Nothing stays stopped: the agent is woken by the guard's end (its parent-death signal is SIGCONT), and the guard stops
+ * itself only as the answer to Ctrl-Z, never because the agent was stopped from outside.
  */
 #ifndef AGENT_GUARD_H
 #define AGENT_GUARD_H

@@ -96,7 +96,9 @@ wait_until 20 in_state $client T && wait_until 20 in_state $worker T; stopped=$?
 kill -CONT $client
 wait_until 20 in_state $client S && wait_until 20 in_state $worker S
 check_eq "Ctrl-Z stops it all, fg lets it go on" "0 0" "$stopped $?"
-kill -TERM $client; wait $client
+kill -TSTP $client; wait_until 20 in_state $worker T
+kill -KILL $client; wait $client 2> "$WORK/err"
+check "SIGKILL of fsdprun after Ctrl-Z ends its job" wait_until 10 none_left
 
 begin_hanging
 kill -KILL "$(pgrep -P $agent)"; wait $client

@@ -16,6 +16,7 @@ start() { # workers, options until --, actions
 pid_of() { awk -v r="$1" '$1 == r {print $2}' "$WORK/pids"; }
 state_of() { awk '/^State:/ {print $2}' "/proc/$1/status" 2>/dev/null; }
 is_state() { [ "$(state_of "$1")" = "$2" ]; }
+gone() { [ -z "$(state_of "$1")" ] || is_state "$1" Z; }
 
 for pair in TERM:143 INT:130 HUP:129 QUIT:131; do
   start 2 -- "$toy"
@@ -75,6 +76,30 @@ kill -TSTP "$guard"; wait_until 30 is_state "$guard" T
 kill -CONT "$guard"; wait_until 30 is_state "$(pid_of 1)" S && ok "and once more" || not_ok "and once more"
 kill -TERM "$guard"; wait "$guard"
 check_eq "it can be stopped afterwards: 143" 143 $?
+
+# Nothing stays stopped for ever.
+start 2 -- "$toy" child
+agent=$(tr -d ' ' < "/proc/$guard/task/$guard/children")
+kill -STOP "$agent"; wait_until 30 is_state "$agent" T
+kill -CONT "$agent"; wait_until 30 is_state "$agent" S
+kill -STOP "$agent"; wait_until 30 is_state "$agent" T
+is_state "$guard" S && ok "SIGSTOP of the agent does not stop what the user sees" || not_ok "SIGSTOP of the agent does not stop what the user sees"
+kill -TSTP "$guard"
+wait_until 30 is_state "$guard" T && ok "Ctrl-Z stops it while the agent stands still" || not_ok "Ctrl-Z stops it while the agent stands still"
+kill -CONT "$guard"
+wait_until 30 is_state "$agent" S && ok "fg lets both go on" || not_ok "fg lets both go on"
+kill -TSTP "$guard"; kill -CONT "$guard" # at once
+kill -TERM "$guard"; ended=0; wait_until 20 gone "$guard" || { ended=1; kill -KILL "$guard"; }
+wait "$guard"
+check_eq "fg right after Ctrl-Z: it goes on, and ends when it is told to" "0 143" "$ended $?"
+for victim in guard agent; do
+  start 2 -- "$toy" child
+  agent=$(tr -d ' ' < "/proc/$guard/task/$guard/children")
+  kill -TSTP "$guard"; wait_until 30 is_state "$guard" T
+  kill -KILL "${!victim}"; kill -CONT "$guard" 2> /dev/null
+  wait_until 10 none_alive "$mark" && ok "Ctrl-Z, then SIGKILL of the $victim: nothing is left" || not_ok "Ctrl-Z, then SIGKILL of the $victim: nothing is left"
+  pkill -KILL -f -- "$mark"; wait "$guard"
+done 2> /dev/null
 
 # Time spent stopped is not time of the grace.
 start 1 --shutdown-timeout 8 -- "$toy" "catch=15:$WORK/grace"
