@@ -1,5 +1,6 @@
 #include "agent/coordinator.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +18,17 @@ void coordinator_post(struct coordinator *coordinator, enum coordinator_event ev
 
 void coordinator_note(struct coordinator *coordinator, const char *event, const struct events_field *fields)
 {
+    coordinator_write_event(coordinator, coordinator->generation, event, fields);
+}
+
+void coordinator_write_event(struct coordinator *coordinator, int generation, const char *event,
+                             const struct events_field *fields)
+{
     struct fsdp_err err = { 0 };
 
-    if (coordinator->services.events != NULL)
-        events_emit(coordinator->services.events, coordinator->generation, event, fields, &err);
+    if (coordinator->services.events != NULL &&
+        events_emit(coordinator->services.events, generation, event, fields, &err) != FSDP_OK)
+        console_say(coordinator->services.console, "fsdprun: %s; the job goes on", err.message);
 }
 
 void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,
@@ -177,6 +185,9 @@ static void end(struct coordinator *coordinator)
     } else if (coordinator->services.rundir != NULL) {
         write_errors(coordinator);
     }
+    if (events_lost(coordinator->services.events) > 0)
+        console_say(coordinator->services.console, "fsdprun: %" PRIu64 " lines of events.jsonl were not written",
+                    events_lost(coordinator->services.events));
     how = (struct coordinator_end){ .status = coordinator->status, .line = coordinator->line, .node = -1 };
     if (coordinator->status != 0 && coordinator->end_class == 0 && coordinator->cause >= 0) {
         const struct death *cause = &coordinator->deaths[coordinator->cause];

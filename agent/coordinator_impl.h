@@ -81,6 +81,9 @@ void coordinator_run(struct coordinator *coordinator);
 
 /** A line of the run itself for events.jsonl. */
 void coordinator_note(struct coordinator *coordinator, const char *event, const struct events_field *fields);
+/** The same in a generation that may have passed. A disk that refuses a line is said once; the job goes on. */
+void coordinator_write_event(struct coordinator *coordinator, int generation, const char *event,
+                             const struct events_field *fields);
 
 /** What the run ends with where it is no death: `words` are copied, and cut to COORDINATOR_LINE_BYTES. */
 void coordinator_end_with(struct coordinator *coordinator, int status, enum errors_class class,

@@ -86,11 +86,8 @@ void coordinator_event(struct coordinator *coordinator, int node, int generation
 void coordinator_record(struct coordinator *coordinator, int node, int generation, const char *event,
                         const struct events_field *fields)
 {
-    struct fsdp_err err = { 0 };
-
     (void)node;
-    if (coordinator->services.events != NULL)
-        events_emit(coordinator->services.events, generation, event, fields, &err);
+    coordinator_write_event(coordinator, generation, event, fields);
 }
 
 void coordinator_put(struct coordinator *coordinator, int node, int generation, const char *key,

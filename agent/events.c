@@ -18,8 +18,9 @@
 
 struct events {
     int fd;
-    bool torn;   /* the last write was cut short: the next line must begin on a line of its own */
+    bool torn;   /* half a line may stand at its end */
     bool failed; /* said once; forgotten when a line is written again */
+    uint64_t n_lost;
     bool owed;   /* the last line is one that is to be on the disk when this is closed */
     char name[64];
 };
@@ -119,39 +120,48 @@ size_t events_format(char *out, size_t size, int64_t time_us, int generation, co
     return put(out, size, &end, "}\n") ? end : 0;
 }
 
-/* One write: line[0] is a spare byte in front, used to close a torn line. */
-static enum fsdp_status append(struct events *events, char *line, size_t length, struct fsdp_err *err)
+/* One write; of a line that did not fit nothing stays in the file. */
+static enum fsdp_status append(struct events *events, const char *line, size_t length, struct fsdp_err *err)
 {
-    const char *from = events->torn ? line : line + 1;
-    const size_t n = events->torn ? length + 1 : length;
-    ssize_t written;
+    int error = ENOSPC; /* of a line that was cut short */
+    ssize_t written = -1;
 
-    line[0] = '\n';
-    do
-        written = write(events->fd, from, n);
-    while (written < 0 && errno == EINTR);
-    if (written == (ssize_t)n) {
-        events->torn = events->failed = false;
+    if (events->torn)
+        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
+    if (!events->torn) {
+        do
+            written = write(events->fd, line, length);
+        while (written < 0 && errno == EINTR);
+        if (written < 0)
+            error = errno;
+    }
+    if (written == (ssize_t)length) {
+        events->failed = false;
         return FSDP_OK;
     }
     if (written > 0)
-        events->torn = from[written - 1] != '\n';
+        events->torn = !lines_drop_half(events->fd, EVENTS_LINE_BYTES);
+    events->n_lost++;
     if (events->failed)
         return FSDP_OK;
     events->failed = true;
-    return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", events->name,
-                     written >= 0 && written < (ssize_t)n ? "No space left on device" : strerror(errno));
+    return fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", events->name, strerror(error));
+}
+
+uint64_t events_lost(const struct events *events)
+{
+    return events == NULL ? 0 : events->n_lost;
 }
 
 enum fsdp_status events_emit(struct events *events, int generation, const char *event,
                              const struct events_field *fields, struct fsdp_err *err)
 {
-    char line[1 + EVENTS_LINE_BYTES];
+    char line[EVENTS_LINE_BYTES];
     size_t length;
 
     if (events == NULL)
         return FSDP_OK;
-    length = events_format(line + 1, sizeof line - 1, os_epoch_us(), generation, event, fields);
+    length = events_format(line, sizeof line, os_epoch_us(), generation, event, fields);
     if (length == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "the event %s is longer than %d bytes", event, EVENTS_LINE_BYTES);
     events->owed = strcmp(event, "failure") == 0 || strcmp(event, "complete") == 0;
@@ -188,7 +198,7 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
                               size_t length, struct fsdp_err *err)
 {
     enum fsdp_status status;
-    char line[1 + EVENTS_LINE_BYTES];
+    char line[EVENTS_LINE_BYTES];
     size_t clean_length = 0, end;
     char *clean = json_clean_copy(json, length, &clean_length);
     cJSON *object = NULL;
@@ -208,12 +218,12 @@ enum fsdp_status events_relay(struct events *events, int generation, int rank, c
         status = FSDP_OK;
         goto done;
     }
-    end = events_format(line + 1, sizeof line - 1, os_epoch_us(), generation, event->valuestring,
+    end = events_format(line, sizeof line, os_epoch_us(), generation, event->valuestring,
                         rank < 0 ? NULL : fields);
     if (end > 0) {
         end -= 2; /* "}\n" comes back behind the members */
-        if (!put_members(line + 1, sizeof line - 1, &end, object, rank < 0 ? 3 : 4) ||
-            !put(line + 1, sizeof line - 1, &end, "}\n"))
+        if (!put_members(line, sizeof line, &end, object, rank < 0 ? 3 : 4) ||
+            !put(line, sizeof line, &end, "}\n"))
             end = 0;
     }
     status = end == 0 ? fsdp_fail(err, FSDP_ERR_FORMAT, "an event of rank %d is longer than %d bytes", rank,

@@ -6,7 +6,7 @@
  * EVENTS_LINE_BYTES, so that a reader never sees half of one. Nothing is synced while the job goes on: a sync waits for
  * what others have left dirty on that file system (behind a PyTorch checkpoint 1.2 s were seen), and a restart waits for
  * no disk. events_close() syncs a last line that says the end.
- * A line that cannot be written is reported once and costs nothing else: events are a record, not a condition.
+ * A line that cannot be written is reported once, counted, and costs nothing else: events are a record, not a condition.
  *
  *   events_emit(events, generation, "spawn",
  *               (struct events_field[]){ EVENT_INT("rank", 3), EVENT_INT("pid", pid), EVENT_END }, &err);
@@ -46,6 +46,9 @@ struct events_field {
  * line at its end is dropped. */
 enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err);
 void events_close(struct events *events); /* NULL is a no-op */
+
+/** How many lines the disk did not take; 0 for NULL. */
+uint64_t events_lost(const struct events *events);
 
 /** Append one line. `fields` ends with EVENT_END; NULL for none. events == NULL: nothing, FSDP_OK. */
 enum fsdp_status events_emit(struct events *events, int generation, const char *event,

@@ -141,6 +141,22 @@ static void say_lost(struct stream *stream, const struct log_file_result *result
                 stream->path, strerror(result->error));
 }
 
+/*
+ * No file has these bytes, so that the console cannot copy them from there. They are shown as lines of our own: on stderr,
+ * and as far as its queue has room.
+ */
+static void show_lost(const struct stream *stream, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const char *newline = memchr(bytes, '\n', n);
+        const size_t length = newline != NULL ? (size_t)(newline - bytes) : n;
+
+        console_say(stream->logs->console, "%s%.*s", stream->prefix, (int)length, bytes);
+        bytes += length + (newline != NULL);
+        n -= length + (newline != NULL);
+    }
+}
+
 static void say_unrotated(struct stream *stream, int error)
 {
     if (stream->said_unrotated)
@@ -182,10 +198,13 @@ static void store(struct stream *stream, const char *bytes, size_t n)
 
     stream->logs->captured += n;
     result = log_file_append(stream->file, bytes, n);
-    if (result.lost > 0)
+    if (result.lost > 0) {
         say_lost(stream, &result);
-    else if (result.gap_ended)
+        if (stream->source != NULL)
+            show_lost(stream, bytes + n - result.lost, (size_t)result.lost);
+    } else if (result.gap_ended) {
         stream->logs->said_full = false;
+    }
     if (result.lost == 0 && result.error != 0)
         say_unrotated(stream, result.error);
     if (stream->source != NULL)

@@ -16,7 +16,7 @@ enum { NO_STOP = -1 };
 struct loop {
     struct trainer *trainer;
     struct batch batch;
-    int metrics_fd;        /* rank 0's; -1 elsewhere */
+    struct metrics metrics; /* rank 0's; not open elsewhere */
     uint64_t memory_bytes; /* rank 0: the largest seen */
     uint64_t first_step;   /* steps done when this process began */
     uint64_t logged_step;  /* the last logged one; first_step before there is any */
@@ -121,7 +121,24 @@ static bool is_logged(const struct trainer *t)
     return t->step % t->job->run.log_every == 0 || t->step == 1 || t->step == t->job->train.steps;
 }
 
-static enum fsdp_status log_step(struct loop *loop, struct fsdp_err *err)
+/* As with logs, a disk that refuses a line is said once, the lines are counted, and training goes on. */
+static void write_metrics(struct loop *loop, const struct metrics_record *record)
+{
+    struct fsdp_err why = { 0 };
+
+    if (metrics_write(&loop->metrics, record, &why) != FSDP_OK && loop->metrics.n_lost == 1)
+        fprintf(stderr, "fsdp-train: step %" PRIu64 ": %s; training goes on\n", record->step, why.message);
+}
+
+static void close_metrics(struct loop *loop)
+{
+    if (loop->metrics.n_lost > 0)
+        fprintf(stderr, "fsdp-train: %" PRIu64 " lines of metrics.jsonl were not written\n",
+                loop->metrics.n_lost);
+    metrics_close(&loop->metrics);
+}
+
+static void log_step(struct loop *loop)
 {
     const struct trainer *t = loop->trainer;
     const double now = clock_s(CLOCK_MONOTONIC);
@@ -144,22 +161,22 @@ static enum fsdp_status log_step(struct loop *loop, struct fsdp_err *err)
 
     loop->tokens_per_s = record.tokens_per_s;
     if (!is_logged(t) && loop->loss.n_targets > 0)
-        return FSDP_OK;
+        return;
     loop->logged_s = now;
     loop->logged_wait_s = waited_s;
     loop->logged_step = t->step;
     if (t->rank != 0)
-        return FSDP_OK;
+        return;
     print_step(loop);
-    return metrics_write(loop->metrics_fd, &record, err);
+    write_metrics(loop, &record);
 }
 
 static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
 {
     const struct trainer *t = loop->trainer;
-    const enum fsdp_status status = log_step(loop, err);
     char words[128];
 
+    log_step(loop);
     fsdp_context_beat(t->context, &(struct fsdp_beat){
                                       .step = t->step,
                                       .total_steps = t->job->train.steps,
@@ -169,8 +186,8 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
                                       .tokens_per_s = loop->tokens_per_s,
                                       .memory_bytes = loop->memory_bytes,
                                   });
-    if (status != FSDP_OK || t->rank != 0 || t->step != loop->first_step + 1)
-        return status;
+    if (t->rank != 0 || t->step != loop->first_step + 1)
+        return FSDP_OK;
     snprintf(words, sizeof words, "{\"event\": \"first_step\", \"step\": %" PRIu64 "}", t->step);
     return fsdp_context_event(t->context, words, err);
 }
@@ -264,7 +281,7 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
 {
     struct loop loop = {
         .trainer = trainer,
-        .metrics_fd = -1,
+        .metrics = { .fd = -1 },
         .first_step = trainer->step,
         .logged_step = trainer->step,
         .wanted_stop = NO_STOP,
@@ -276,7 +293,7 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
         return trainer->resumed || trainer->job->checkpoint.every == 0 ? FSDP_OK : trainer_save(trainer, err);
     status = batch_init(&loop.batch, trainer->batch, trainer->job->model.seq, trainer->n_micro, err);
     if (status == FSDP_OK && trainer->rank == 0)
-        status = metrics_open(&loop.metrics_fd, trainer->run_dir, err);
+        status = metrics_open(&loop.metrics, trainer->run_dir, err);
     status = trainer_agree(trainer, status, err);
     if (status == FSDP_OK) {
         sample_memory(&loop);
@@ -286,8 +303,7 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
         status = run_steps(&loop, end, err);
         fsdp_context_on_phase(trainer->context, NULL, NULL);
     }
-    if (loop.metrics_fd >= 0)
-        (void)close(loop.metrics_fd);
+    close_metrics(&loop);
     batch_fini(&loop.batch);
     return status;
 }

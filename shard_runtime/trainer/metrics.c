@@ -90,36 +90,53 @@ size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record 
     return (size_t)length; /* sixteen numbers of bounded length: it always fits */
 }
 
-enum fsdp_status metrics_open(int *fd, const char *run_dir, struct fsdp_err *err)
+enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, struct fsdp_err *err)
 {
     char path[4096 + sizeof "/metrics.jsonl"];
 
+    *metrics = (struct metrics){ .fd = -1 };
     snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    *fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
-    if (!lines_drop_half(*fd, METRICS_LINE_BYTES)) {
+    metrics->fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (metrics->fd < 0)
+        return errno == ENOSPC || errno == EDQUOT
+                   ? FSDP_OK
+                   : fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!lines_drop_half(metrics->fd, METRICS_LINE_BYTES)) {
         (void)fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
-        (void)close(*fd);
-        *fd = -1;
+        metrics_close(metrics);
         return FSDP_ERR_IO;
     }
     return FSDP_OK;
 }
 
-enum fsdp_status metrics_write(int fd, const struct metrics_record *record, struct fsdp_err *err)
+enum fsdp_status metrics_write(struct metrics *metrics, const struct metrics_record *record,
+                               struct fsdp_err *err)
 {
     char line[METRICS_LINE_BYTES];
     const size_t length = metrics_format(line, record);
-    ssize_t n;
+    int error = ENOSPC; /* of a file that could not be created, and of a line that was cut short */
+    ssize_t n = -1;
 
-    do
-        n = write(fd, line, length);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: %s", strerror(errno));
-    if ((size_t)n < length)
-        return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: only %zd of %zu bytes were taken", n,
-                         length);
-    return FSDP_OK;
+    if (metrics->torn)
+        metrics->torn = !lines_drop_half(metrics->fd, METRICS_LINE_BYTES);
+    if (metrics->fd >= 0 && !metrics->torn) {
+        do
+            n = write(metrics->fd, line, length);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+            error = errno;
+    }
+    if (n == (ssize_t)length)
+        return FSDP_OK;
+    metrics->n_lost++;
+    if (n > 0)
+        metrics->torn = !lines_drop_half(metrics->fd, METRICS_LINE_BYTES);
+    return fsdp_fail(err, FSDP_ERR_IO, "writing metrics.jsonl: %s", strerror(error));
+}
+
+void metrics_close(struct metrics *metrics)
+{
+    if (metrics->fd >= 0)
+        (void)close(metrics->fd);
+    metrics->fd = -1;
 }

@@ -1,7 +1,9 @@
 /*
  * metrics.jsonl: one JSON object a logged step, appended by rank 0. A line is one write(2) on an O_APPEND
- * descriptor: half of one is left only by a kill or a full disk, until the next run drops it. Floats have 9
- * significant digits: equal text means equal fp32 bits.
+ * descriptor: half of one is left only by a kill, until the next run drops it. Floats have 9 significant digits:
+ * equal text means equal fp32 bits.
+ *
+ * Metrics are a record, not a condition: a line that the disk does not take is counted, and training goes on.
  */
 #ifndef TRAINER_METRICS_H
 #define TRAINER_METRICS_H
@@ -43,13 +45,27 @@ struct metrics_gpu metrics_read_gpu(const struct fsdp_progress *page);
  * null. */
 size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record *record);
 
-/**
- * Open RUN/metrics.jsonl for appending, creating it; *fd is the caller's. Half a line at its end, which a
- * writer that was killed or had no room left behind, is dropped. FSDP_ERR_IO.
- */
-enum fsdp_status metrics_open(int *fd, const char *run_dir, struct fsdp_err *err);
+/* The open file. Zero-initialised with fd = -1: no file, and metrics_close() does nothing. */
+struct metrics {
+    int fd;
+    bool torn;       /* half a line may stand at its end */
+    uint64_t n_lost; /* lines that were not written */
+};
 
-/** Append one line. FSDP_ERR_IO: the disk is full, or worse; a part of the line may have been written. */
-enum fsdp_status metrics_write(int fd, const struct metrics_record *record, struct fsdp_err *err);
+/**
+ * Open RUN/metrics.jsonl for appending, creating it. Half a line at its end, which a writer that was killed left
+ * behind, is dropped.
+ *   FSDP_ERR_IO  it cannot be opened. Where the disk is full this is FSDP_OK, and metrics_write() says so
+ */
+enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, struct fsdp_err *err);
+
+/**
+ * Append one line. FSDP_ERR_IO: the disk is full, or worse; the line is counted in n_lost, and nothing of it stays
+ * in the file.
+ */
+enum fsdp_status metrics_write(struct metrics *metrics, const struct metrics_record *record,
+                               struct fsdp_err *err);
+
+void metrics_close(struct metrics *metrics);
 
 #endif

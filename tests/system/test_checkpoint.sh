@@ -69,6 +69,22 @@ if unshare -rm true 2> /dev/null; then
   check_match "what was saved before stands" 'step-00000003' "$out"
   check_eq "and nothing half-written is left" 0 "$(grep -c '^\.step\|^\.trash' <<< "$out")"
   check_eq "all steps were trained" 11 "$(figures "$WORK/runs/full" | wc -l)"
+  # The whole run directory on a disk that is full from the start; the files are there, from a run of one step.
+  full_records() {
+    unshare -rm bash -c '
+      mkdir -p "$1" && mount -t tmpfs -o size=192k tmpfs "$1" || exit 99
+      run() { "$BIN/fsdprun" "$2" --set run.name=records --set run.dir="$WORK/runs" --set checkpoint.every=0 "${@:3}" < /dev/null; }
+      run "$@" --set train.steps=1 > "$WORK/first.log" 2>&1 && head -c 1000000 /dev/zero > "$1/zero" 2> /dev/null
+      run "$@" --set train.steps=60 > "$WORK/records.log" 2>&1; echo "status $?"
+      "$BUILD/test/json_check" -l "$1/metrics.jsonl" && "$BUILD/test/json_check" -l "$1/events.jsonl" && echo "lines are whole"' \
+      bash "$WORK/runs/records" "$WORK/job.yaml" 2>&1
+  }
+  out=$(full_records)
+  check_match "a disk that takes no metrics and no events ends no training" 'status 0' "$out"
+  check_eq "it is said once" 1 "$(grep -c 'writing metrics.jsonl: No space left on device; training goes on' "$WORK/records.log")"
+  check_match "and counted" 'fsdp-train: [0-9]+ lines of metrics.jsonl were not written' "$(cat "$WORK/records.log")"
+  check_match "all steps were trained, with the console to see it" 'step 60/60' "$(cat "$WORK/records.log")"
+  check_match "no half line stays" 'lines are whole' "$out"
 else
   skip "a full disk" "no user and mount namespaces here"
 fi

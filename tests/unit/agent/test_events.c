@@ -167,7 +167,7 @@ Test(events, what_is_no_event_is_refused, .init = set_up, .fini = tear_down)
     cr_assert_str_eq(slurp("events.jsonl"), "", "nothing may have been written");
 }
 
-Test(events, a_full_disk_is_said_once_and_the_next_line_stands_alone, .init = set_up, .fini = tear_down)
+Test(events, a_full_disk_is_said_once_and_costs_whole_lines, .init = set_up, .fini = tear_down)
 {
     struct rlimit limit = { 100, RLIM_INFINITY }, none = { RLIM_INFINITY, RLIM_INFINITY };
     struct events *events;

@@ -274,6 +274,23 @@ Test(logs, a_file_that_may_not_grow_loses_output_but_no_worker)
     cr_assert_not_null(strstr(seen, "350000 bytes of output were lost"));
 }
 
+Test(logs, what_no_file_takes_is_still_shown)
+{
+    struct rlimit limit = { 6, RLIM_INFINITY };
+    int out = open_stream(0, 0, RUNDIR_STDOUT, LOGS_TEE);
+
+    setrlimit(RLIMIT_FSIZE, &limit);
+    write_text(out, "first\n");
+    run_turns(3);
+    write_text(out, "why it fails\nand more\n");
+    close(out);
+    drain();
+
+    cr_assert_str_eq(slurp(0, 0, "stdout"), "first\n");
+    cr_assert_not_null(strstr(seen, "[rank 0]: first\n"), "%s", seen);
+    cr_assert_not_null(strstr(seen, "[rank 0]: why it fails\n[rank 0]: and more\n"), "%s", seen);
+}
+
 Test(logs, many_megabytes_pass_while_nobody_reads_the_console)
 {
     enum { MEGABYTES = 24 };

@@ -161,12 +161,12 @@ Test(metrics, what_is_no_number_is_null)
 Test(metrics, lines_are_appended_to_what_is_there)
 {
     char text[2048];
-    int fd = -1;
+    struct metrics metrics;
 
     put("{\"step\": 1}\n");
-    cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
-    cr_assert(eq(int, metrics_write(fd, &sample, NULL), FSDP_OK));
-    close(fd);
+    cr_assert(eq(int, metrics_open(&metrics, folder, NULL), FSDP_OK));
+    cr_assert(eq(int, metrics_write(&metrics, &sample, NULL), FSDP_OK));
+    metrics_close(&metrics);
 
     (void)get(text, sizeof text);
     cr_assert_str_eq(strtok(text, "\n"), "{\"step\": 1}");
@@ -178,12 +178,12 @@ static void reopened(const char *before, const char *want)
 {
     char text[4096];
     size_t length;
-    int fd = -1;
+    struct metrics metrics;
 
     put(before);
-    cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
-    cr_assert(eq(int, metrics_write(fd, &sample, NULL), FSDP_OK));
-    close(fd);
+    cr_assert(eq(int, metrics_open(&metrics, folder, NULL), FSDP_OK));
+    cr_assert(eq(int, metrics_write(&metrics, &sample, NULL), FSDP_OK));
+    metrics_close(&metrics);
 
     length = get(text, sizeof text);
     cr_assert_not_null(strstr(text, "{\"step\": 10"), "%s", text);
@@ -227,23 +227,32 @@ Test(metrics, what_is_no_line_of_ours_is_ended_and_kept)
 Test(metrics, missing_directory_is_an_io_error)
 {
     struct fsdp_err err = { 0 };
-    int fd = -1;
+    struct metrics metrics;
 
-    cr_assert(eq(int, metrics_open(&fd, "/nonexistent/run", &err), FSDP_ERR_IO));
+    cr_assert(eq(int, metrics_open(&metrics, "/nonexistent/run", &err), FSDP_ERR_IO));
     cr_assert_not_null(strstr(err.message, "/nonexistent/run"));
 }
 
-Test(metrics, full_disk_is_an_io_error)
+Test(metrics, a_full_disk_costs_whole_lines_which_are_counted)
 {
-    const struct rlimit limit = { 100, 100 };
+    const struct rlimit room = { 100, RLIM_INFINITY }, more = { RLIM_INFINITY, RLIM_INFINITY };
     struct fsdp_err err = { 0 };
-    int fd = -1;
+    char text[2 * METRICS_LINE_BYTES];
+    struct metrics metrics;
 
-    cr_assert(eq(int, metrics_open(&fd, folder, NULL), FSDP_OK));
+    put("{\"step\": 1}\n");
+    cr_assert(eq(int, metrics_open(&metrics, folder, NULL), FSDP_OK));
     signal(SIGXFSZ, SIG_IGN);
-    cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &limit), 0));
+    cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &room), 0));
+    cr_assert(eq(int, metrics_write(&metrics, &sample, &err), FSDP_ERR_IO)); /* 88 bytes fit */
+    cr_assert(eq(int, metrics_write(&metrics, &sample, &err), FSDP_ERR_IO));
+    cr_assert(eq(ulong, metrics.n_lost, 2));
+    (void)get(text, sizeof text);
+    cr_assert_str_eq(text, "{\"step\": 1}\n");
+    cr_assert(eq(int, setrlimit(RLIMIT_FSIZE, &more), 0));
+    cr_assert(eq(int, metrics_write(&metrics, &sample, &err), FSDP_OK));
+    metrics_close(&metrics);
 
-    cr_assert(eq(int, metrics_write(fd, &sample, &err), FSDP_ERR_IO)); /* 100 bytes fit */
-    cr_assert(eq(int, metrics_write(fd, &sample, &err), FSDP_ERR_IO)); /* none */
-    close(fd);
+    (void)get(text, sizeof text);
+    cr_assert_not_null(strstr(text, "1}\n{\"step\": 10"), "%s", text);
 }
