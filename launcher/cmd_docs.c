@@ -1,15 +1,29 @@
 #include "launcher/cmd_docs.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include <fsdp/link.h>
 
 #include "launcher/completion.h"
 #include "launcher/options.h"
+#include "launcher/what.h"
 #include "shard_runtime/core/version.h"
 #include "shard_runtime/job/docs.h"
 
 static void print_help(FILE *out, const char *program)
+{
+    options_print_brief(out, program);
+    if (strcmp(program, "torchrun") != 0) {
+        fputc('\n', out);
+        for (size_t i = 0; i < what_subcommands_size; i++)
+            if (what_subcommands[i].brief != NULL)
+                fprintf(out, "  fsdprun %-20s %s\n", what_subcommands[i].name, what_subcommands[i].brief);
+    }
+    fprintf(out, "\n%s --help-all: every option, every key of a job file, the exit statuses.\n", program);
+}
+
+static void print_help_all(FILE *out, const char *program)
 {
     options_print_help(out, program);
     fputs("\nKeys of a job file, with their defaults (fsdp.yaml(5), docs/config.md):\n", out);
@@ -46,12 +60,12 @@ static const char man_fsdprun_head[] =
     "Options may follow a job file. A\n.I .py\n"
     "file, or with\n.B \\-m\na module, runs as\n.BR \"python \\-u\" .\n"
     "Another file with execute permission is executed. A bare name that is no file and is found on PATH is\n"
-    "executed too, with one line saying so. Anything else that is there is given to Python.\n"
-    "What follows a program is the program's.\n"
-    ".PP\n"
-    "The first words plan, status, ps, logs, stop, restart, top, events, doctor, ckpt, data, trace, plot and "
-    "version\n"
-    "are reserved for subcommands; of them plan and version are built. A program of such a name is run by\n"
+    "executed too, with one line saying so unless\n.B \\-\\-\ncomes before it. Anything else that is there "
+    "is given to Python.\n"
+    "What follows a program is the program's.\n";
+
+static const char man_fsdprun_subcommands[] =
+    "A program of such a name is run by\n"
     ".I ./plan\nor\n.IR \"\\-\\- plan\" .\n"
     ".B fsdprun plan\nprints what a job needs of a rank and sends in a step, and with\n.B \\-\\-memory\n"
     "whether that fits and what would change it;\n.BI \\-\\-evaluation \" BATCH\"\n"
@@ -154,6 +168,30 @@ static const char man_yaml_tail[] = ".SH EXAMPLES\n"
                                     ".SH SEE ALSO\n"
                                     ".BR fsdprun (1)\n";
 
+/* "a, b and c": the subcommands that are built, or all that are reserved. */
+static void put_subcommands(FILE *out, bool built)
+{
+    size_t n = 0, left = 0;
+
+    for (size_t i = 0; i < what_subcommands_size; i++)
+        left += !built || what_subcommands[i].brief != NULL;
+    for (size_t i = 0; i < what_subcommands_size; i++) {
+        if (built && what_subcommands[i].brief == NULL)
+            continue;
+        left--;
+        fprintf(out, "%s%s", n++ == 0 ? "" : left == 0 ? " and " : ", ", what_subcommands[i].name);
+    }
+}
+
+static void print_man_reserved(FILE *out)
+{
+    fputs(".PP\nThese first words are reserved for subcommands:\n", out);
+    put_subcommands(out, false);
+    fputs(".\nOf them ", out);
+    put_subcommands(out, true);
+    fputs(" are built.\n", out);
+}
+
 static void print_man_fsdprun(FILE *out)
 {
     fprintf(out,
@@ -161,6 +199,8 @@ static void print_man_fsdprun(FILE *out)
             ".TH FSDPRUN 1 \"\" \"fsdprun %s\" \"User Commands\"\n",
             version_number());
     fputs(man_fsdprun_head, out);
+    print_man_reserved(out);
+    fputs(man_fsdprun_subcommands, out);
     options_print_man(out);
     fputs(man_fsdprun_tail, out);
 }
@@ -190,6 +230,12 @@ int cmd_completion(const char *shell, const char *program, FILE *out)
 int cmd_help(const char *program, FILE *out)
 {
     print_help(out, program);
+    return written(out);
+}
+
+int cmd_help_all(const char *program, FILE *out)
+{
+    print_help_all(out, program);
     return written(out);
 }
 

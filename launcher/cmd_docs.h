@@ -9,6 +9,9 @@
 /** The page of --help, by the name fsdprun was called by. Returns the exit status. */
 int cmd_help(const char *program, FILE *out);
 
+/** The page of --help-all. */
+int cmd_help_all(const char *program, FILE *out);
+
 /** The completion script for `shell`, one of the choices of --print-completion. Returns the exit status. */
 int cmd_completion(const char *shell, const char *program, FILE *out);
 

@@ -28,6 +28,9 @@ static const char help[] =
     "                  step computes, gathers, frees and reduces, in order\n\n"
     "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n";
 
+/* The options of plan itself, as "did you mean" offers them. */
+static const char *const own_names[] = { "memory", "evaluation", "json", "schedule", NULL };
+
 /* What is ours of the command line; the rest of it, "plan" taken out, is a job's. */
 struct own {
     char *memory, *evaluation;
@@ -157,6 +160,12 @@ static int plan_job(const struct own *own, const struct options *options, const 
     return status;
 }
 
+int cmd_plan_help(FILE *out)
+{
+    fputs(help, out);
+    return fflush(out) == 0 && !ferror(out) ? 0 : FSDP_EXIT_IO;
+}
+
 int cmd_plan(const struct options_input *input, int place, const struct surroundings *around)
 {
     struct own own = { .rest = calloc((size_t)input->argc + 1, sizeof *own.rest) };
@@ -168,11 +177,11 @@ int cmd_plan(const struct options_input *input, int place, const struct surround
     if (own.rest == NULL)
         return complain(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
     split(&own, input, place);
+    rest.own = own_names;
     rest.argc = own.n_rest;
     rest.argv = own.rest;
     if (own.help) {
-        fputs(help, stdout);
-        status = 0;
+        status = cmd_plan_help(stdout);
     } else if (own.missing != NULL) {
         status = complain(FSDP_EXIT_USAGE, own.missing);
     } else if (own.schedule && (own.json || own.memory != NULL || own.evaluation != NULL)) {

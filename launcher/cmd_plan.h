@@ -5,6 +5,8 @@
 #ifndef LAUNCHER_CMD_PLAN_H
 #define LAUNCHER_CMD_PLAN_H
 
+#include <stdio.h>
+
 #include "launcher/launch.h"
 #include "launcher/options.h"
 
@@ -13,5 +15,8 @@
  * returns, with an exit status, only when that could not be started or nothing is to be planned.
  */
 int cmd_plan(const struct options_input *input, int place, const struct surroundings *around);
+
+/** The page of plan --help. Returns the exit status. */
+int cmd_plan_help(FILE *out);
 
 #endif

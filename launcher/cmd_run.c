@@ -67,7 +67,7 @@ int cmd_run_program(const struct options *options, enum what_kind kind, const st
     if (status == 0 && options_has(options, OPT_DRY_RUN)) {
         status = print_launch(&launch, options, stdout);
     } else if (status == 0) {
-        if (kind == WHAT_ON_PATH && !launch.config.quiet)
+        if (kind == WHAT_ON_PATH && !options->dashes && !launch.config.quiet)
             fprintf(stderr, "%s: %s is no file here: running the one on PATH\n", options->program,
                     options->rest[0]);
         status = run(&launch, options);

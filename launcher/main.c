@@ -54,6 +54,22 @@ static void look_around(struct surroundings *around, char own_path[PATH_MAX])
                                      .err_is_terminal = isatty(2) };
 }
 
+/* fsdprun help [plan | all] */
+static int run_help(const struct options *options)
+{
+    const char *topic = options->n_rest > 1 ? options->rest[1] : NULL;
+    char words[128];
+
+    if (topic == NULL)
+        return cmd_help(options->program, stdout);
+    if (strcmp(topic, "plan") == 0)
+        return cmd_plan_help(stdout);
+    if (strcmp(topic, "all") == 0)
+        return cmd_help_all(options->program, stdout);
+    snprintf(words, sizeof words, "help takes plan or all, not %.60s", topic);
+    return complain(options->program, FSDP_EXIT_USAGE, words);
+}
+
 static int run_subcommand(const struct options *options, const struct options_input *input,
                           const struct surroundings *around)
 {
@@ -64,6 +80,8 @@ static int run_subcommand(const struct options *options, const struct options_in
         return cmd_plan(input, input->argc - options->n_rest, around);
     if (strcmp(name, "version") == 0)
         return cmd_version(stdout);
+    if (strcmp(name, "help") == 0)
+        return run_help(options);
     snprintf(words, sizeof words,
              "the subcommand %s is not built yet (a program of that name: ./%s or -- %s)", name, name, name);
     return complain("fsdprun", FSDP_EXIT_USAGE, words);
@@ -78,6 +96,7 @@ static int run(const struct options *options, const struct options_input *input,
                                 .dashes = options->dashes,
                                 .as_torchrun = options->as_torchrun };
     enum what_kind kind = what_is_run(options->rest[0], flags, around->files);
+    const char *meant;
 
     switch (kind) {
     case WHAT_SUBCOMMAND:
@@ -85,6 +104,15 @@ static int run(const struct options *options, const struct options_input *input,
     case WHAT_JOB:
         return cmd_run_job(options, around);
     default:
+        /* A word that is nothing here: 127, as of any program that is not there. */
+        meant = kind == WHAT_DIRECT && !flags.no_python && !flags.dashes
+                    ? what_subcommand_meant(options->rest[0])
+                    : NULL;
+        if (meant != NULL) {
+            fprintf(stderr, "%s: %s is no file and not on PATH; did you mean the subcommand %s?\n",
+                    options->program, options->rest[0], meant);
+            return 127;
+        }
         return cmd_run_program(options, kind, around);
     }
 }
@@ -114,6 +142,8 @@ int main(int argc, char **argv)
         around.python_beside = find_python_beside(argv[0], python);
     if (options_has(&options, OPT_HELP))
         status = cmd_help(options.program, stdout);
+    else if (options_has(&options, OPT_HELP_ALL))
+        status = cmd_help_all(options.program, stdout);
     else if (options_has(&options, OPT_PRINT_COMPLETION))
         status = cmd_completion(options.of[OPT_PRINT_COMPLETION].text, options.program, stdout);
     else if (options_has(&options, OPT_VERSION))

@@ -144,6 +144,18 @@ static void name_candidates(const struct parsing *parsing, const char *written, 
     fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s may be %s", (int)length, written, names);
 }
 
+static void no_option(const struct parsing *parsing, const char *dashes, const char *written, size_t length)
+{
+    char meant[OPTION_MEANT_BYTES];
+
+    if (options_meant(parsing->options, parsing->input, written, length, meant))
+        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s%.*s is no option; did you mean %s?", dashes, (int)length,
+                  written, meant);
+    else
+        fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "%s%.*s is no option (see %s --help)", dashes, (int)length,
+                  written, parsing->options->program);
+}
+
 /*
  * The option that `written` names, or is the beginning of. One of torchrun's thirty that alone of them begins so is
  * meant whatever else of ours does; then one of what it has got since; then one of ours.
@@ -172,8 +184,7 @@ static const struct option *find_long(const struct parsing *parsing, const char 
             return NULL;
         }
     }
-    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "--%.*s is no option (see %s --help)", (int)length, written,
-              parsing->options->program);
+    no_option(parsing, "--", written, length);
     return NULL;
 }
 
@@ -182,8 +193,7 @@ static const struct option *find_letter(const struct parsing *parsing, char lett
     for (size_t i = 0; i < option_table_size; i++)
         if (option_table[i].letter != 0 && option_table[i].letter == letter)
             return &option_table[i];
-    fsdp_fail(parsing->err, FSDP_ERR_CONFIG, "-%c is no option (see %s --help)", letter,
-              parsing->options->program);
+    no_option(parsing, "-", &letter, 1);
     return NULL;
 }
 
@@ -270,8 +280,8 @@ static bool rest_is_job(const struct options *options, const char *name)
 /* Something to print: nothing is run, and nothing else is read. */
 static bool is_page(const struct options *options)
 {
-    return options_has(options, OPT_HELP) || options_has(options, OPT_VERSION) ||
-           options_has(options, OPT_PRINT_COMPLETION);
+    return options_has(options, OPT_HELP) || options_has(options, OPT_HELP_ALL) ||
+           options_has(options, OPT_VERSION) || options_has(options, OPT_PRINT_COMPLETION);
 }
 
 static enum fsdp_status read_arguments(struct parsing *parsing)

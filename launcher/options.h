@@ -66,6 +66,7 @@ enum option_id {
     OPT_LOGS_SPECS,
     OPT_PRINT_COMPLETION,
     OPT_HELP,
+    OPT_HELP_ALL,
     OPT_VERSION,
     OPT_COUNT
 };
@@ -108,6 +109,8 @@ struct option {
     bool pet;             /* PET_<NAME> is read */
     bool no_env;          /* not even FSDPRUN_<NAME> is */
     const char *also;     /* another variable, read last */
+    const char *called;   /* what other launchers call it, parted by '|': only to point here */
+    const char *brief;    /* its line on the short page; NULL: it is on the long one alone */
     const char *fallback; /* the default, as shown */
     const char *group, *help;
 };
@@ -115,7 +118,7 @@ struct option {
 extern const struct option option_table[];
 extern const size_t option_table_size;
 
-enum { OPTION_ORIGIN_BYTES = 64 };
+enum { OPTION_ORIGIN_BYTES = 64, OPTION_MEANT_BYTES = 128 };
 
 struct option_value {
     const char *text;                 /* NULL: not given. Borrowed from argv or the environment */
@@ -141,6 +144,7 @@ struct options_input {
     const char *(*get_env)(void *arg, const char *name);
     void *arg;
     int n_cpus; /* that may be used here */
+    const char *const *own; /* NULL, or long options that the caller reads itself, NULL at the end: may be meant */
     /**
      * How many devices a worker of this node would see: `word` is gpu, xpu or auto (any kind). `one_each`: each
      * worker is shown one of them. 0 leaves a clause in `why`. Asked only for these words; NULL: there are none.
@@ -149,7 +153,7 @@ struct options_input {
 };
 
 /**
- * Parse. --help and --version end the parsing where they stand. On failure `err` has one line that names the
+ * Parse. --help, --help-all and --version end the parsing where they stand. On failure `err` has one line that names the
  * option as it was written, and nothing is left to free but options->program is there.
  */
 enum fsdp_status options_read(struct options *options, const struct options_input *input,
@@ -192,11 +196,20 @@ enum fsdp_status options_signals(const char *text, uint64_t *set, struct fsdp_er
 enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int fallback, int *port,
                                   struct fsdp_err *err);
 
+/**
+ * What is meant by the long option `written` (`length` bytes, without dashes, no beginning of any), as the words behind
+ * "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE" where it is a key of job files. False: nothing is close.
+ */
+bool options_meant(const struct options *options, const struct options_input *input, const char *written,
+                   size_t length, char out[OPTION_MEANT_BYTES]);
+
 /** Is it a job file by its name: *.yaml or *.yml? */
 bool options_names_job(const char *name);
 
-/** By `program` as it was called: fsdprun, torchrun. */
+/** Usage and every option, by `program` as it was called: fsdprun, torchrun. */
 void options_print_help(FILE *out, const char *program);
+/** Usage and the options that most runs need; they fit a screen of 24 lines with what cmd_help() adds. */
+void options_print_brief(FILE *out, const char *program);
 /** The options as the manual page writes them. */
 void options_print_man(FILE *out);
 

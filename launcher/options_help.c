@@ -2,7 +2,7 @@
 
 #include "launcher/options.h"
 
-enum { HELP_INDENT = 30, HELP_WIDTH = 100 };
+enum { HELP_INDENT = 30, HELP_WIDTH = 100, BRIEF_INDENT = 31 };
 
 /* Words of `text` from column `column` on, wrapped at HELP_WIDTH with every further line indented. */
 static void put_wrapped(FILE *out, const char *text, int column)
@@ -58,23 +58,36 @@ static void put_option(FILE *out, const struct option *option)
     put_wrapped(out, text, HELP_INDENT);
 }
 
+static bool is_torchrun(const char *program)
+{
+    return strcmp(program, "torchrun") == 0;
+}
+
 static void put_usage(FILE *out, const char *program)
 {
-    if (strcmp(program, "torchrun") == 0)
-        fputs(
-            "Usage: torchrun [OPTIONS] [--] SCRIPT.py [ARGUMENTS]\n"
-            "       torchrun [OPTIONS] -m MODULE [ARGUMENTS]\n"
-            "       torchrun [OPTIONS] --no-python PROGRAM [ARGUMENTS]\n"
-            "\n"
-            "This is fsdprun, called by the name torchrun: what is run is Python's unless --no-python says\n"
-            "otherwise, and there are neither job files nor subcommands.\n",
-            out);
+    if (is_torchrun(program))
+        fputs("Usage: torchrun [OPTIONS] [--] SCRIPT.py [ARGUMENTS]\n"
+              "       torchrun [OPTIONS] -m MODULE [ARGUMENTS]\n"
+              "       torchrun [OPTIONS] --no-python PROGRAM [ARGUMENTS]\n"
+              "\n",
+              out);
     else
         fputs("Usage: fsdprun [OPTIONS] JOB.yaml [OPTIONS]\n"
               "       fsdprun [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
               "       fsdprun [OPTIONS] -m MODULE [ARGUMENTS]\n"
-              "\n"
-              "Launches a world of workers, supervises it, forms it again when a worker dies, and ends with\n"
+              "\n",
+              out);
+}
+
+static void put_description(FILE *out, const char *program)
+{
+    if (is_torchrun(program))
+        fputs(
+            "This is fsdprun, called by the name torchrun: what is run is Python's unless --no-python says\n"
+            "otherwise, and there are neither job files nor subcommands.\n",
+            out);
+    else
+        fputs("Launches a world of workers, supervises it, forms it again when a worker dies, and ends with\n"
               "the status of the first cause. A job file trains a sharded model (fsdp-train); a program is\n"
               "anything else: a .py file runs as python -u, an executable as it is. Workers get torchrun's\n"
               "environment, and torchrun's options mean here what they mean there.\n"
@@ -88,11 +101,36 @@ static void put_usage(FILE *out, const char *program)
               out);
 }
 
+/* Job files are fsdprun's alone, and so are the options that change them. */
+static bool is_for_jobs(const struct option *option)
+{
+    return option->id == OPT_SET || option->id == OPT_SAVE_ON_SIGNAL;
+}
+
+void options_print_brief(FILE *out, const char *program)
+{
+    put_usage(out, program);
+    fputs("Starts workers with torchrun's environment and watches them. When one fails, all\n"
+          "are stopped, and started again if restarts are left. torchrun's options work.\n\n",
+          out);
+    for (size_t i = 0; i < option_table_size; i++) {
+        const struct option *option = &option_table[i];
+        char name[64];
+
+        if (option->brief == NULL || (is_torchrun(program) && is_for_jobs(option)))
+            continue;
+        snprintf(name, sizeof name, "--%s%s%s", option->name, option->argument == NULL ? "" : " ",
+                 option->argument == NULL ? "" : option->argument);
+        fprintf(out, "  %-*s %s\n", BRIEF_INDENT - 3, name, option->brief);
+    }
+}
+
 void options_print_help(FILE *out, const char *program)
 {
     const char *group = "";
 
     put_usage(out, program);
+    put_description(out, program);
     for (size_t i = 0; i < option_table_size; i++) {
         const struct option *option = &option_table[i];
 

@@ -10,16 +10,44 @@
 #include <unistd.h>
 
 #include "launcher/options.h"
+#include "shard_runtime/core/spelling.h"
 
-static const char *const reserved[] = { "plan",   "status", "ps",   "logs", "stop",  "restart", "top",
-                                        "events", "doctor", "ckpt", "data", "trace", "plot",    "version" };
+const struct subcommand what_subcommands[] = {
+    { "plan", "memory and traffic of a job, without running it" },
+    { "version", "version, commit, compiler and features" },
+    { "help", "this page; help plan: that of plan" },
+    { "status", NULL },
+    { "ps", NULL },
+    { "logs", NULL },
+    { "stop", NULL },
+    { "restart", NULL },
+    { "top", NULL },
+    { "events", NULL },
+    { "doctor", NULL },
+    { "ckpt", NULL },
+    { "data", NULL },
+    { "trace", NULL },
+    { "plot", NULL },
+};
+const size_t what_subcommands_size = sizeof what_subcommands / sizeof *what_subcommands;
 
 bool what_is_reserved(const char *name)
 {
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-        if (strcmp(reserved[i], name) == 0)
+    for (size_t i = 0; i < what_subcommands_size; i++)
+        if (strcmp(what_subcommands[i].name, name) == 0)
             return true;
     return false;
+}
+
+const char *what_subcommand_meant(const char *name)
+{
+    const char *found = NULL;
+    size_t best = (size_t)-1;
+
+    for (size_t i = 0; i < what_subcommands_size; i++)
+        if (what_subcommands[i].brief != NULL && spelling_is_close(name, what_subcommands[i].name, &best))
+            found = what_subcommands[i].name;
+    return found;
 }
 
 static bool ends_in(const char *name, const char *suffix)

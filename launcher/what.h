@@ -6,6 +6,7 @@
 #define LAUNCHER_WHAT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum what_kind {
     WHAT_UNSET,
@@ -36,8 +37,18 @@ struct what_flags {
 
 enum what_kind what_is_run(const char *name, struct what_flags flags, const struct what_files *files);
 
-/** Is it one of the words that name subcommands? */
+/** The words that name subcommands when they come first. */
+struct subcommand {
+    const char *name;
+    const char *brief; /* its line in --help; NULL: not built yet */
+};
+extern const struct subcommand what_subcommands[];
+extern const size_t what_subcommands_size;
+
 bool what_is_reserved(const char *name);
+
+/** The subcommand that is there and meant by `name`, a misspelling of it; NULL: none. */
+const char *what_subcommand_meant(const char *name);
 
 /** The file system as it is. */
 extern const struct what_files what_real_files;

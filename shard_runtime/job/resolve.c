@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/job/check.h"
+#include "shard_runtime/job/nearest.h"
 #include "shard_runtime/job/preset.h"
 #include "shard_runtime/job/rules.h"
 #include "shard_runtime/job/tree.h"

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/spelling.h"
+#include "shard_runtime/job/nearest.h"
 #include "shard_runtime/job/rules.h"
 
 enum { PATH_BYTES = 3 * JOB_KEY_PATH_BYTES };
@@ -102,16 +104,16 @@ static void read_setting(struct reading *reading, const struct job_key *key, con
 static const struct job_key *find_field(const char *rules, const char *name, const char **near)
 {
     const struct job_key *field;
-    size_t best = 3;
+    size_t best = (size_t)-1;
 
     *near = NULL;
     for (size_t i = 0; (field = job_rule_field(rules, i)) != NULL; i++) {
-        const size_t distance = job_distance(field->name, name);
-
-        if (distance == 0)
+        if (strcmp(field->name, name) == 0)
             return field;
-        if (distance < best) {
-            best = distance;
+        if (job_key_is_called(field, name)) {
+            best = 0;
+            *near = field->name;
+        } else if (spelling_is_close(name, field->name, &best)) {
             *near = field->name;
         }
     }

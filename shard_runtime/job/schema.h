@@ -66,19 +66,9 @@ size_t job_key_index(const struct job_key *key);
 const char *job_key_path(const struct job_key *key, char out[JOB_KEY_PATH_BYTES]);
 bool job_section_exists(const char *name);
 
-/**
- * The known name that is meant, when `name` is close to one: a key of `section`, "section.key" when the key
- * stands in another section, or (section NULL) a section. NULL when nothing is close. Written to `out` if
- * need be.
- */
-const char *job_nearest(const char *section, const char *name, char out[JOB_KEY_PATH_BYTES]);
-
 /** Word `index` of a list parted by '|', copied to `out`; false past the end. */
 bool job_list_word(const char *list, int index, char out[JOB_KEY_PATH_BYTES]);
 /** Index of `word` in such a list, or -1. */
 int job_list_index(const char *list, const char *word);
-
-/** Edit distance of two names, adjacent swaps counted once. */
-size_t job_distance(const char *a, const char *b);
 
 #endif

@@ -186,10 +186,11 @@ check_match "... in its name" '^Usage: torchrun ' "$(head -n 1 out)"
 
 # --- the pages
 for name in "$FSDPRUN" "$TORCHRUN"; do
-  check_eq "${name##*/} --help fits 100 columns" "" "$("$name" --help | awk 'length > 100')"
+  check_eq "${name##*/} --help-all fits 100 columns" "" "$("$name" --help-all | awk 'length > 100')"
+  check_eq "${name##*/} --help fits a screen" "" "$("$name" --help | awk 'length > 80 { print } END { if (NR > 24) print NR " lines" }')"
 done
-"$FSDPRUN" --help > help
-check_eq "--help has every option of the table, once, at the start of a line" "$(grep -c 'OPTION_[A-Z]*, *["0-9.]\|OPTION_FLAG,' "$SOURCE/launcher/options_table.c")" \
+"$FSDPRUN" --help-all > help
+check_eq "--help-all has every option of the table, once, at the start of a line" "$(grep -c 'OPTION_[A-Z]*, *["0-9.]\|OPTION_FLAG,' "$SOURCE/launcher/options_table.c")" \
   "$(grep -cE '^  (    |-[a-z], )--[a-z-]+' help)"
 if command -v mandoc > /dev/null; then
   check_eq "the manual page is sound" "" "$(mandoc -T lint -W warning "$SOURCE/docs/man/fsdprun.1" 2>&1 | grep -v -i 'date\|cross reference')"

@@ -15,6 +15,13 @@ bad() {
 }
 bad "an unknown key names the nearest" 'data: {path: d}\nmodel:\n  dimm: 4\n' \
   'bad.yaml:3:3: model.dimm: is no key of a job file; did you mean dim?'
+bad "other programs' names for keys point to ours" 'data: {path: d}\noptimizer: {learning_rate: 1, wd: 0}\ntrain: {bs: 4, max_steps: 9}\nhidden_size: 8\noptim: {lr: 1}\n' \
+  'bad.yaml:2:13: optimizer.learning_rate: is no key of a job file; did you mean lr?
+bad.yaml:2:31: optimizer.wd: is no key of a job file; did you mean weight_decay?
+bad.yaml:3:9: train.bs: is no key of a job file; did you mean batch?
+bad.yaml:3:16: train.max_steps: is no key of a job file; did you mean steps?
+bad.yaml:4:1: hidden_size: is no section of a job file; did you mean model.dim?
+bad.yaml:5:1: optim: is no section of a job file; did you mean optimizer?'
 bad "a key twice" 'data: {path: d}\ntrain:\n  steps: 1\n  steps: 2\n' \
   'bad.yaml:4:3: train.steps: is there twice (first in line 3)'
 bad "heads that do not divide dim" 'data: {path: d}\nmodel: {dim: 10, heads: 3}\n' \
@@ -36,6 +43,10 @@ check_eq "... and one line" "nowhere.yaml: cannot read the job file: No such fil
 check_status "a wrong setting is 78" 78 "$RUN" good.yaml --set run.seed=1 --set model.dim=x
 check_eq "... and names itself" "--set 2: model.dim: must be a whole number from 1 to 1048576, not x" "$(cat err)"
 
+check_status "another program's name in a setting is 78" 78 "$RUN" good.yaml --set train.learning_rate=1 --set bs=4
+check_eq "... and points to ours" "--set 1: train.learning_rate: is no key of a job file; did you mean optimizer.lr?
+--set 2: bs is not section.key; did you mean train.batch?" "$(cat err)"
+
 # Where the values came from, and that the result is a job file again.
 check_status "--dry-run" 0 env PET_NNODES=1 FSDPRUN_MAX_RESTARTS=9 "$RUN" --nproc-per-node 3 good.yaml --dry-run --set optimizer.lr=0.5 --set optimizer.lr=0.25
 cp out resolved.yaml
@@ -55,18 +66,35 @@ check_match "... names its command" '^command: \[".*python.*", "-u", "x.py", "a"
 [ ! -e runs ] && ok "nothing was run" || not_ok "nothing was run"
 
 # Usage.
-usage() { check_status "$1" 2 "$RUN" "${@:3}"; check_eq "$1: one line" "fsdprun: $2" "$(cat err)"; }
+usage() { check_status "$1" 2 "$RUN" "${@:3}"; check_eq "$1: one line" "fsdprun: $2" "$(sed 's/^fsdprun plan:/fsdprun:/' err)"; }
 usage "--nproc-per-node 0" "--nproc-per-node: must be a whole number from 1 to 4096, cpu, gpu, xpu or auto, not 0" --nproc-per-node 0 good.yaml
 usage "nothing to run" "nothing to run: give a job file or a program (see fsdprun --help)"
 usage "an unknown option" "--zebra is no option (see fsdprun --help)" --zebra x
+usage "an option spelled wrong" "--max_restrats is no option; did you mean --max-restarts?" --max_restrats=3 x.py
+usage "an option of other launchers" "--num-processes is no option; did you mean --nproc-per-node?" --num-processes 2 x.py
+usage "... with one dash" "-n is no option; did you mean --nproc-per-node?" -np 2 x.py
+usage "a key of the job file as an option" "--lr is no option; did you mean --set optimizer.lr=VALUE?" good.yaml --lr 0.1
+usage "... by its path" "--train.steps is no option; did you mean --set train.steps=VALUE?" good.yaml --train.steps=9
+usage "... by another program's name" "--batch-size is no option; did you mean --set train.batch=VALUE?" good.yaml --batch-size 9
+usage "an option of a subcommand spelled wrong" "--memroy is no option; did you mean --memory?" plan --memroy 80G good.yaml
 usage "an option of torchrun that is Python's" "--logs-specs: x is an entry point of Python, of which there are none here: use --log-dir, --redirects and --tee" --logs-specs x x.py
 usage "a later subcommand" "the subcommand status is not built yet (a program of that name: ./status or -- status)" status
 usage "two nodes without a secret" \
   "more than one node needs --secret-file FILE (or --insecure, on a network you trust)" --nnodes 2 --rdzv-endpoint h:1 good.yaml
 
 check_status "--help" 0 "$RUN" --help
+check_eq "... fits a screen of 24 lines and 80 columns" "" "$(awk 'length > 80 { print } END { if (NR > 24) print NR " lines" }' out)"
+check_match "... and says where the rest is" '--help-all' "$(cat out)"
+cp out help
+check_status "help, as a first word" 0 "$RUN" help
+check_eq "... is the same page" "$(cat help)" "$(cat out)"
+check_status "help plan" 0 "$RUN" help plan
+check_eq "... is the page of plan" "$("$RUN" plan --help)" "$(cat out)"
+usage "help with anything else" "help takes plan or all, not zebra" help zebra
+check_status "--help-all" 0 "$RUN" --help-all
 check_match "... has both tables" 'nproc-per-node N.*' "$(tr '\n' ' ' < out)"
 check_match "... and the keys" 'optimizer.warmup_steps' "$(cat out)"
+check_eq "help all is the same" "$(cat out)" "$("$RUN" help all)"
 check_status "--version" 0 "$RUN" --version
 check_eq "version is --version" "$(cat out)" "$("$RUN" version)"
 check_match "... names the commit" '^commit ' "$(cat out)"
@@ -81,6 +109,11 @@ check_eq "a program with a reserved name" "file x" "$("$RUN" ./plan x)"
 check_eq "... or behind dashes" "file x" "$("$RUN" -- plan x)"
 check_eq "a name on PATH" "path a" "$(PATH=$WORK/path:$PATH "$RUN" onpath a 2> err)"
 check_eq "... with one line" "fsdprun: onpath is no file here: running the one on PATH" "$(cat err)"
+check_eq "... behind dashes, which ask for a program, without a word" "path a " "$(PATH=$WORK/path:$PATH "$RUN" -- onpath a 2> err) $(cat err)"
+check_status "a subcommand spelled wrong" 127 "$RUN" plna good.yaml
+check_eq "... names the one that is meant" "fsdprun: plna is no file and not on PATH; did you mean the subcommand plan?" "$(cat err)"
+check_status "... but not behind dashes" 127 "$RUN" -- plna
+check_match "... where it is a program that is not there" 'cannot start plna' "$(cat err)"
 check_status "a program that is not there" 127 "$RUN" --no-python ./nowhere
 check_status "... nor anything that Python could run" 127 "$RUN" -- ./nowhere a
 check_match "... with its reason, in one line" '^fsdprun: .*cannot start ./nowhere: No such file or directory$' "$(cat "$WORK/err")"

@@ -86,15 +86,6 @@ Test(job_schema, every_feature_that_is_not_built_says_so)
     }
 }
 
-Test(job_schema, distance_counts_edits_and_swaps)
-{
-    cr_assert(eq(sz, job_distance("dim", "dim"), 0));
-    cr_assert(eq(sz, job_distance("dim", "dimm"), 1));
-    cr_assert(eq(sz, job_distance("steps", "setps"), 1));
-    cr_assert(eq(sz, job_distance("", "abc"), 3));
-    cr_assert(eq(sz, job_distance("kitten", "sitting"), 3));
-}
-
 Test(job_schema, what_a_key_takes_is_never_empty)
 {
     char takes[512];

@@ -7,14 +7,14 @@
 #include "launcher/cmd_version.h"
 #include "shard_runtime/job/schema.h"
 
-/* NULL: the page of --help. */
+/* NULL: the page of --help-all. */
 static char *printed(const char *page)
 {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
-    cr_assert(eq(int, page == NULL ? cmd_help("fsdprun", out) : cmd_docs(page, out), 0));
+    cr_assert(eq(int, page == NULL ? cmd_help_all("fsdprun", out) : cmd_docs(page, out), 0));
     fclose(out);
     return text;
 }

@@ -89,11 +89,19 @@ Test(what, every_name_flag_and_file_system_follows_the_contract)
 Test(what, all_reserved_words_are)
 {
     static const char *const words[] = { "plan",   "status", "ps",   "logs", "stop",  "restart", "top",
-                                         "events", "doctor", "ckpt", "data", "trace", "plot",    "version" };
+                                         "events", "doctor", "ckpt", "data", "trace", "plot",    "version", "help" };
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         cr_expect(what_is_reserved(words[i]), "%s", words[i]);
     cr_expect(what_is_reserved("planner") == false && !what_is_reserved("./plan") && !what_is_reserved(""));
+}
+
+Test(what, a_subcommand_spelled_wrong_is_known_and_none_that_is_not_built_is_meant)
+{
+    cr_expect(eq(str, (char *)what_subcommand_meant("plna"), "plan"));
+    cr_expect(eq(str, (char *)what_subcommand_meant("versoin"), "version"));
+    cr_expect(what_subcommand_meant("train") == NULL && what_subcommand_meant("") == NULL);
+    cr_expect(what_subcommand_meant("./plan") == NULL && what_subcommand_meant("doctro") == NULL);
 }
 
 Test(what, the_real_file_system_is_asked)

@@ -1,0 +1,71 @@
+/*
+ * "Did you mean": the option, or the key of a job file, that a name is meant for which is no option.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/options.h"
+#include "shard_runtime/core/spelling.h"
+#include "shard_runtime/job/nearest.h"
+
+/* An option of ours, or of the caller's own, that is spelled nearly so. */
+static const char *spelled_like(const struct options_input *input, const char *name)
+{
+    const char *found = NULL;
+    size_t best = (size_t)-1;
+
+    for (size_t i = 0; i < option_table_size; i++)
+        if (spelling_is_close(name, option_table[i].name, &best))
+            found = option_table[i].name;
+    for (size_t i = 0; input->own != NULL && input->own[i] != NULL; i++)
+        if (spelling_is_close(name, input->own[i], &best))
+            found = input->own[i];
+    return found;
+}
+
+static const char *called_so(const char *name)
+{
+    for (size_t i = 0; i < option_table_size; i++)
+        if (option_table[i].called != NULL && job_list_index(option_table[i].called, name) >= 0)
+            return option_table[i].name;
+    return NULL;
+}
+
+/* "section.key" of a key that is written as an option: by its path, its name or another program's name for it. */
+static const char *key_written_so(char *name, char path[JOB_KEY_PATH_BYTES])
+{
+    const char *meant;
+
+    for (char *c = name; *c != '\0'; c++)
+        if (*c == '-')
+            *c = '_';
+    if (job_key_find_path(name) != NULL)
+        return name;
+    meant = job_nearest(NULL, name, path);
+    return meant != NULL && strchr(meant, '.') != NULL ? meant : NULL;
+}
+
+bool options_meant(const struct options *options, const struct options_input *input, const char *written,
+                   size_t length, char out[OPTION_MEANT_BYTES])
+{
+    char name[JOB_KEY_PATH_BYTES], path[JOB_KEY_PATH_BYTES];
+    const char *meant;
+
+    if (length == 0 || length >= sizeof name)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)length, written);
+    for (char *c = name; *c != '\0'; c++)
+        if (*c == '_')
+            *c = '-';
+    meant = called_so(name);
+    if (meant == NULL && length > 1)
+        meant = spelled_like(input, name);
+    if (meant != NULL) {
+        snprintf(out, OPTION_MEANT_BYTES, "--%s", meant);
+        return true;
+    }
+    meant = options->as_torchrun || length == 1 ? NULL : key_written_so(name, path);
+    if (meant != NULL)
+        snprintf(out, OPTION_MEANT_BYTES, "--set %s=VALUE", meant);
+    return meant != NULL;
+}
