@@ -26,7 +26,8 @@ static const char help[] =
     "  --json          for programs: bytes by class, bytes sent a step, fits\n"
     "  --schedule      instead of figures: how each parameter is cut, a line each, and what a\n"
     "                  step computes, gathers, frees and reduces, in order\n\n"
-    "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n";
+    "--nproc-per-node, --nnodes and --set mean what they mean when the job is run.\n"
+    "A model of more than 256 blocks is not planned.\n";
 
 /* The options of plan itself, as "did you mean" offers them. */
 static const char *const own_names[] = { "memory", "evaluation", "json", "schedule", NULL };

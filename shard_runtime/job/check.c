@@ -66,6 +66,10 @@ static void check_batch(const struct job *job, struct checking *checking)
     uint64_t batch, n_micro;
     struct fsdp_err err = { 0 };
 
+    if (job->train.batch > JOB_MAX_TOKENS / job->model.seq)
+        misfit(checking, "train.batch|model.seq",
+               "%" PRIu64 " sequences of %" PRIu64 " tokens: a micro-step has at most %" PRIu64 " tokens",
+               job->train.batch, job->model.seq, (uint64_t)JOB_MAX_TOKENS);
     if (job->train.global_batch != 0 && job->train.grad_accumulation != 1)
         misfit(checking, "train.global_batch|train.grad_accumulation",
                "stands in place of train.grad_accumulation: give one of them");

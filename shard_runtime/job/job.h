@@ -32,6 +32,7 @@ enum job_matmul_precision { JOB_MATMUL_HIGHEST, JOB_MATMUL_HIGH };
 enum job_recompute { JOB_RECOMPUTE_CHEAP, JOB_RECOMPUTE_NONE };
 enum job_overlap { JOB_OVERLAP_AUTO, JOB_OVERLAP_ON, JOB_OVERLAP_OFF };
 enum { JOB_NORM_INF = 0 };
+enum { JOB_MAX_TOKENS = 2147483647 }; /* of a micro-step on a rank: rows of a product, which oneDNN counts in ints */
 enum job_norm { JOB_LAYERNORM, JOB_RMSNORM };
 enum job_preset { JOB_PRESET_NONE, JOB_PRESET_124M, JOB_PRESET_355M, JOB_PRESET_774M, JOB_PRESET_1558M };
 enum job_export { JOB_EXPORT_NONE, JOB_EXPORT_HUGGINGFACE };

@@ -9,6 +9,7 @@
  * others. Both orders are tried with that as well.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
@@ -47,11 +48,6 @@ static void find_intervals(struct plan *plan)
             plan->buffers[b].last = plan->n_entries;
 }
 
-static bool meet(const struct plan_buffer *a, const struct plan_buffer *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
-
 static int larger_first(const void *left, const void *right)
 {
     const struct plan_buffer *a = *(const struct plan_buffer *const *)left;
@@ -74,59 +70,68 @@ static int earlier_first(const void *left, const void *right)
     return larger_first(left, right);
 }
 
-static int lower_first(const void *left, const void *right)
-{
-    const struct plan_buffer *a = *(const struct plan_buffer *const *)left;
-    const struct plan_buffer *b = *(const struct plan_buffer *const *)right;
+/* A buffer that has its place: bytes from `offset` to before `end`, taken from entry `first` to `last`. */
+struct placed {
+    size_t offset, end;
+    int first, last;
+};
 
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
+static bool meets(const struct placed *placed, const struct plan_buffer *buffer)
+{
+    return placed->first <= buffer->last && buffer->first <= placed->last;
 }
 
-/* Those among the first `n_placed` that live while `buffer` does, by place, into `met`. */
-static int list_met(const struct plan_buffer *buffer, struct plan_buffer *const *placed, int n_placed,
-                    const struct plan_buffer **met)
-{
-    int n_met = 0;
-
-    for (int i = 0; i < n_placed; i++)
-        if (meet(buffer, placed[i]))
-            met[n_met++] = placed[i];
-    qsort(met, (size_t)n_met, sizeof(void *), lower_first);
-    return n_met;
-}
-
-/* The lowest free place for `room` bytes beside those. */
-static size_t lowest_place(size_t room, const struct plan_buffer *const *met, int n_met)
+/* The lowest free place for `room` bytes over the life of `buffer`. `placed`: by offset, the lowest first. */
+static size_t lowest_place(const struct plan_buffer *buffer, size_t room, const struct placed *placed, int n)
 {
     size_t place = 0;
 
-    for (int i = 0; i < n_met; i++) {
-        if (met[i]->offset >= place + room)
-            break;
-        if (met[i]->offset + room_of(met[i]) > place)
-            place = met[i]->offset + room_of(met[i]);
-    }
+    for (int i = 0; i < n && placed[i].offset < place + room; i++)
+        if (placed[i].end > place && meets(&placed[i], buffer))
+            place = placed[i].end;
     return place;
 }
 
 /* The highest that ends at `limit` or before; false: there is none. */
-static bool highest_place(size_t room, const struct plan_buffer *const *met, int n_met, size_t limit,
-                          size_t *place)
+static bool highest_place(const struct plan_buffer *buffer, size_t room, const struct placed *placed, int n,
+                          size_t limit, size_t *place)
 {
     size_t free_from = 0;
     bool found = false;
 
-    for (int i = 0; i <= n_met && free_from < limit; i++) {
-        const size_t until = i < n_met && met[i]->offset < limit ? met[i]->offset : limit;
+    for (int i = 0; i <= n && free_from < limit; i++) {
+        const size_t until = i < n && placed[i].offset < limit ? placed[i].offset : limit;
 
+        if (i < n && !meets(&placed[i], buffer))
+            continue;
         if (until >= free_from && until - free_from >= room) {
             *place = until - room;
             found = true;
         }
-        if (i < n_met && met[i]->offset + room_of(met[i]) > free_from)
-            free_from = met[i]->offset + room_of(met[i]);
+        if (i < n && placed[i].end > free_from)
+            free_from = placed[i].end;
     }
     return found;
+}
+
+/* Keep the order by offset. */
+static void add_placed(struct placed *placed, int n, const struct plan_buffer *buffer)
+{
+    int low = 0, high = n;
+
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+
+        if (placed[middle].offset <= buffer->offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(&placed[low + 1], &placed[low], (size_t)(n - low) * sizeof *placed);
+    placed[low] = (struct placed){ .offset = buffer->offset,
+                                   .end = buffer->offset + room_of(buffer),
+                                   .first = buffer->first,
+                                   .last = buffer->last };
 }
 
 /* One way to place: in an order, and where each goes of the places that are free. */
@@ -143,7 +148,7 @@ enum { N_WAYS = sizeof ways / sizeof *ways };
 /* What is being placed: those of fixed places stand first. */
 struct placing {
     struct plan_buffer **order;
-    const struct plan_buffer **met; /* room for as many */
+    struct placed *placed; /* room for as many */
     int n_fixed, n;
     size_t gradient_bytes;
 };
@@ -153,16 +158,19 @@ static bool place_in(const struct placing *p, const struct way *way, size_t *are
 {
     *arena = p->gradient_bytes;
     qsort(p->order + p->n_fixed, (size_t)(p->n - p->n_fixed), sizeof(void *), way->before);
+    for (int i = 0; i < p->n_fixed; i++)
+        add_placed(p->placed, i, p->order[i]);
     for (int i = p->n_fixed; i < p->n; i++) {
         struct plan_buffer *buffer = p->order[i];
-        const int n_met = list_met(buffer, p->order, i, p->met);
         const size_t room = room_of(buffer);
         size_t end;
 
-        if (!way->among_gradients || !highest_place(room, p->met, n_met, p->gradient_bytes, &buffer->offset))
-            buffer->offset = lowest_place(room, p->met, n_met);
+        if (!way->among_gradients ||
+            !highest_place(buffer, room, p->placed, i, p->gradient_bytes, &buffer->offset))
+            buffer->offset = lowest_place(buffer, room, p->placed, i);
         if (!checked_add(buffer->offset, room, &end) || end > (size_t)1 << 62)
             return false;
+        add_placed(p->placed, i, buffer);
         if (end > *arena)
             *arena = end;
     }
@@ -188,20 +196,28 @@ static bool place_best(const struct placing *p, size_t *arena)
     return best + 1 == n_ways || place_in(p, &ways[best], arena);
 }
 
-static void measure_classes(struct plan *plan)
+/* The most that each class holds in any one entry. `change`: n_entries numbers, to work in. */
+static void measure_classes(struct plan *plan, size_t *change)
 {
-    for (int entry = 0; entry < plan->n_entries; entry++) {
-        size_t live[PLAN_N_CLASSES] = { 0 };
+    for (int c = 0; c < PLAN_N_CLASSES; c++) {
+        size_t live = 0;
 
+        memset(change, 0, (size_t)plan->n_entries * sizeof *change);
         for (int b = 0; b < plan->n_buffers; b++) {
             const struct plan_buffer *buffer = &plan->buffers[b];
 
-            if (buffer->storage == b && buffer->first <= entry && entry <= buffer->last)
-                live[buffer->class] += room_of(buffer);
+            if ((int)buffer->class != c || buffer->storage != b || buffer->last < buffer->first)
+                continue;
+            if (buffer->first < plan->n_entries)
+                change[buffer->first] += room_of(buffer);
+            if (buffer->last + 1 < plan->n_entries)
+                change[buffer->last + 1] -= room_of(buffer);
         }
-        for (int c = 0; c < PLAN_N_CLASSES; c++)
-            if (live[c] > plan->class_bytes[c])
-                plan->class_bytes[c] = live[c];
+        for (int entry = 0; entry < plan->n_entries; entry++) {
+            live += change[entry];
+            if (live > plan->class_bytes[c])
+                plan->class_bytes[c] = live;
+        }
     }
 }
 
@@ -221,11 +237,12 @@ static void list_places(struct plan *plan, struct placing *p)
 enum fsdp_status plan_place_buffers(struct plan *plan, struct fsdp_err *err)
 {
     struct placing p = { .order = alloc_array((size_t)plan->n_buffers, sizeof(void *)),
-                         .met = alloc_array((size_t)plan->n_buffers, sizeof(void *)),
+                         .placed = alloc_array((size_t)plan->n_buffers, sizeof *p.placed),
                          .gradient_bytes = plan->gradient_bytes };
+    size_t *change = alloc_array((size_t)plan->n_entries, sizeof *change);
     enum fsdp_status status = FSDP_OK;
 
-    if (p.order == NULL || p.met == NULL) {
+    if (p.order == NULL || p.placed == NULL || change == NULL) {
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
         goto done;
     }
@@ -243,9 +260,10 @@ enum fsdp_status plan_place_buffers(struct plan *plan, struct fsdp_err *err)
         plan->buffers[b].first = storage->first;
         plan->buffers[b].last = storage->last;
     }
-    measure_classes(plan);
+    measure_classes(plan, change);
 done:
     free(p.order);
-    free(p.met);
+    free(p.placed);
+    free(change);
     return status;
 }

@@ -8,8 +8,17 @@
  * 1981, with the test on values instead of live ranges, since equal contents may overlap.
  */
 #include <limits.h>
+#include <stdlib.h>
 
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/plan/plan.h"
+
+/* The accesses of each class, as a list: -1 ends it, and is the first of a buffer that nothing touches. */
+struct sharing {
+    struct plan *plan;
+    int *first, *last; /* by storage */
+    int *next;         /* by access */
+};
 
 static int storage_of(const struct plan *plan, int buffer)
 {
@@ -22,15 +31,13 @@ struct uses {
     int first, last, first_write_after; /* entries; INT_MAX: no write behind the entry asked about */
 };
 
-static struct uses find_uses(const struct plan *plan, int storage, int entry)
+static struct uses find_uses(const struct sharing *sharing, int storage, int entry)
 {
     struct uses uses = { .first = INT_MAX, .last = -1, .first_write_after = INT_MAX };
 
-    for (int a = 0; a < plan->n_accesses; a++) {
-        const struct plan_access *access = &plan->accesses[a];
+    for (int a = sharing->first[storage]; a >= 0; a = sharing->next[a]) {
+        const struct plan_access *access = &sharing->plan->accesses[a];
 
-        if (storage_of(plan, access->buffer) != storage)
-            continue;
         if (access->entry < uses.first)
             uses.first = access->entry;
         if (access->entry > uses.last)
@@ -41,9 +48,23 @@ static struct uses find_uses(const struct plan *plan, int storage, int entry)
     return uses;
 }
 
-/* Let `to`, first written by `entry` from `from`, lie where `from` lies, if that changes nothing. */
-static bool try_share(struct plan *plan, int entry, int from, int to, bool same_value)
+/* The class of `to` becomes part of that of `from`. */
+static void join(struct sharing *sharing, int from, int to)
 {
+    sharing->plan->buffers[to].storage = from;
+    if (sharing->first[to] < 0)
+        return;
+    if (sharing->first[from] < 0)
+        sharing->first[from] = sharing->first[to];
+    else
+        sharing->next[sharing->last[from]] = sharing->first[to];
+    sharing->last[from] = sharing->last[to];
+}
+
+/* Let `to`, first written by `entry` from `from`, lie where `from` lies, if that changes nothing. */
+static bool try_share(struct sharing *sharing, int entry, int from, int to, bool same_value)
+{
+    struct plan *plan = sharing->plan;
     struct uses a, b;
 
     if (from < 0 || to < 0)
@@ -53,8 +74,8 @@ static bool try_share(struct plan *plan, int entry, int from, int to, bool same_
     if (from == to || plan->buffers[from].size_bytes != plan->buffers[to].size_bytes ||
         plan->buffers[from].step_long || plan->buffers[to].step_long)
         return false;
-    a = find_uses(plan, from, entry);
-    b = find_uses(plan, to, entry);
+    a = find_uses(sharing, from, entry);
+    b = find_uses(sharing, to, entry);
     if (b.first != entry)
         return false;
     if (!same_value && a.last > entry)
@@ -62,19 +83,20 @@ static bool try_share(struct plan *plan, int entry, int from, int to, bool same_
     /* Equal until one of them is written again; by then the other must be of no interest. */
     if (same_value && (a.first_write_after <= b.last || b.first_write_after <= a.last))
         return false;
-    plan->buffers[to].storage = from;
+    join(sharing, from, to);
     return true;
 }
 
-static void share_forward(struct plan *plan, int entry)
+static void share_forward(struct sharing *sharing, int entry)
 {
+    const struct plan *plan = sharing->plan;
     const struct plan_entry *e = &plan->entries[entry];
     const struct graph_op *op = plan->graph->ops[e->index];
 
-    if (op->kind->output_is_input && try_share(plan, entry, e->input[0], e->output, true))
+    if (op->kind->output_is_input && try_share(sharing, entry, e->input[0], e->output, true))
         return;
     for (int i = op->n_inputs - 1; i >= 0; i--)
-        if (op->kind->forward_in_place[i] && try_share(plan, entry, e->input[i], e->output, false))
+        if (op->kind->forward_in_place[i] && try_share(sharing, entry, e->input[i], e->output, false))
             return;
 }
 
@@ -87,38 +109,71 @@ static bool written_once(const struct plan_entry *e, int n_inputs, int i)
     return true;
 }
 
-static void share_backward(struct plan *plan, int entry)
+static void share_backward(struct sharing *sharing, int entry)
 {
+    const struct plan *plan = sharing->plan;
     const struct plan_entry *e = &plan->entries[entry];
     const struct graph_op *op = plan->graph->ops[e->index];
 
     if (e->with_before) { /* all of it happens in the entry before */
         if (op->kind->grad_in_place)
-            try_share(plan, entry - 1, e->d_output, e->d_input[0], false);
+            try_share(sharing, entry - 1, e->d_output, e->d_input[0], false);
         return;
     }
     for (int i = 0; i < op->n_inputs; i++)
         if (e->wants_d_input[i] && !e->add_d_input[i] && op->kind->grad[i] == GRAPH_GRAD_COPY &&
             written_once(e, op->n_inputs, i))
-            try_share(plan, entry, e->d_output, e->d_input[i], true);
+            try_share(sharing, entry, e->d_output, e->d_input[i], true);
     if (op->kind->grad_in_place && e->wants_d_input[0] && !e->add_d_input[0])
-        try_share(plan, entry, e->d_output, e->d_input[0], false);
+        try_share(sharing, entry, e->d_output, e->d_input[0], false);
+}
+
+static void list_accesses(struct sharing *sharing)
+{
+    const struct plan *plan = sharing->plan;
+
+    for (int b = 0; b < plan->n_buffers; b++)
+        sharing->first[b] = sharing->last[b] = -1;
+    for (int a = 0; a < plan->n_accesses; a++) {
+        const int storage = storage_of(plan, plan->accesses[a].buffer);
+
+        sharing->next[a] = -1;
+        if (sharing->first[storage] < 0)
+            sharing->first[storage] = a;
+        else
+            sharing->next[sharing->last[storage]] = a;
+        sharing->last[storage] = a;
+    }
 }
 
 enum fsdp_status plan_share_buffers(struct plan *plan, struct fsdp_err *err)
 {
-    (void)err;
+    struct sharing sharing = { .plan = plan,
+                               .first = alloc_array((size_t)plan->n_buffers, sizeof(int)),
+                               .last = alloc_array((size_t)plan->n_buffers, sizeof(int)),
+                               .next = alloc_array((size_t)plan->n_accesses, sizeof(int)) };
+    enum fsdp_status status = FSDP_OK;
+
+    if (sharing.first == NULL || sharing.last == NULL || sharing.next == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "planning: out of memory");
+        goto done;
+    }
+    list_accesses(&sharing);
     for (int entry = 0; entry < plan->n_entries; entry++) {
         const struct plan_entry *e = &plan->entries[entry];
 
         if (e->kind == PLAN_FORWARD)
-            share_forward(plan, entry);
+            share_forward(&sharing, entry);
         else if (e->kind == PLAN_BACKWARD)
-            share_backward(plan, entry);
+            share_backward(&sharing, entry);
         else if (e->kind == PLAN_LOSS)
-            try_share(plan, entry, e->input[0], e->d_output, false);
+            try_share(&sharing, entry, e->input[0], e->d_output, false);
     }
     for (int b = 0; b < plan->n_buffers; b++)
         plan->buffers[b].storage = storage_of(plan, b);
-    return FSDP_OK;
+done:
+    free(sharing.first);
+    free(sharing.last);
+    free(sharing.next);
+    return status;
 }

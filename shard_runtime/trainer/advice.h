@@ -26,6 +26,7 @@ struct advice_list {
         [ADVICE_MAX]; /* one after the other until it fits or nothing helps (then the last does not fit);
                                            empty when one alone does */
     int n_together;
+    bool left_out; /* a model of many blocks: not all changes were tried */
 };
 
 /** `job_json` as `now` was made from; `limit` in bytes of a rank. */

@@ -9,7 +9,8 @@
 #include "shard_runtime/trainer/sharding.h"
 #include "shard_runtime/trainer/trainer.h"
 
-enum { MAX_RANKS = 1 << 20 };
+/* Planning takes a time that grows with the square of the blocks: under a second for so many, on one core. */
+enum { MAX_RANKS = 1 << 20, MAX_BLOCKS = 256 };
 
 /* As the agent of a node like this one would give them. */
 static int threads_of(const struct job *job)
@@ -81,6 +82,14 @@ static enum fsdp_status plan_job(struct forecast *forecast, const struct job *jo
     if (job->launch.nproc_per_node > MAX_RANKS || job->launch.nnodes > MAX_RANKS / job->launch.nproc_per_node)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "a world of %" PRIu64 " ranks on each of %" PRIu64 " nodes",
                          job->launch.nproc_per_node, job->launch.nnodes);
+    if (job->model.layers > MAX_BLOCKS)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "model.layers: %" PRIu64 " blocks: at most %d are planned",
+                         job->model.layers, (int)MAX_BLOCKS);
+    if (evaluation > JOB_MAX_TOKENS / job->model.seq)
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "an evaluation of %" PRIu64 " sequences of %" PRIu64 " tokens: at most %" PRIu64
+                         " tokens",
+                         evaluation, job->model.seq, (uint64_t)JOB_MAX_TOKENS);
     forecast->ranks_per_host = (int)job->launch.nproc_per_node;
     forecast->W = forecast->ranks_per_host * (int)job->launch.nnodes;
     status = job_split_batch(job, sharding_data_ranks(job, forecast->W), &forecast->batch, &forecast->n_micro,

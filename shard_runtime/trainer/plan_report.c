@@ -161,16 +161,19 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
             human(size, limit), 100.0 * (double)f->total / (double)limit);
     if (advice == NULL)
         return;
-    if (advice->n_alone == 0)
+    if (advice->n_alone == 0 && !advice->left_out)
         fputs("no key that this version supports would save memory: more nodes, or a smaller model\n", out);
-    else
+    else if (advice->n_alone > 0)
         fputs("\nwhat would save memory, each alone\n", out);
     put_advice(out, advice->alone, advice->n_alone, forecast_sent_bytes(f));
     if (advice->n_together > 1) {
         fputs("\nand one after the other\n", out);
         put_advice(out, advice->together, advice->n_together, forecast_sent_bytes(f));
     }
-    if (advice->n_together > 0 && !advice->together[advice->n_together - 1].fits)
+    if (advice->left_out)
+        fprintf(out, "\nnot all changes were tried: a plan of %" PRIu64 " blocks takes long\n",
+                job->model.layers);
+    else if (advice->n_together > 0 && !advice->together[advice->n_together - 1].fits)
         fputs("\neven with all of that it does not fit: a smaller model\n", out);
 }
 
@@ -241,6 +244,7 @@ void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const s
     if (advice != NULL) {
         put_advice_json(out, "change", advice->alone, advice->n_alone);
         put_advice_json(out, "change_together", advice->together, advice->n_together);
+        fprintf(out, ", \"changes_left_out\": %s", advice->left_out ? "true" : "false");
     }
     fputs("}\n", out);
 }

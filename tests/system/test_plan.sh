@@ -101,6 +101,26 @@ check_match "and says so" 'not with --json' "$(cat "$WORK/err")"
 check_status "nor is it held against a size" 2 schedule --memory 80G
 check_status "a key that cannot be used is refused here too" 78 schedule --set model.heads=7
 
+# Sizes that are legal and absurd: an answer or a refusal, and never more planning than takes a moment. (What bounds it is
+# counted, in blocks and in plans: no clock is read.)
+absurd() { # NAME STATUS WORD...
+  check_status "$1" "$2" timeout 300 "$BIN/fsdprun" plan "$WORK/job.yaml" "${@:3}"
+}
+absurd "the most blocks that are planned" 0 --set model.layers=256
+absurd "more are refused" 78 --set model.layers=257
+check_eq "... by their key" "fsdp-train: model.layers: 257 blocks: at most 256 are planned" "$(cat "$WORK/err")"
+absurd "ten thousand of the widest" 78 --set model.layers=10000 --set model.dim=1048576
+absurd "... nor is their schedule printed" 78 --schedule --set model.layers=10000
+absurd "a micro-step of 2^40 tokens" 78 --set train.batch=1048576 --set model.seq=1048576
+check_match "... is refused by its keys" 'train.batch: 1048576 sequences of 1048576 tokens: a micro-step has at most 2147483647 tokens' "$(cat "$WORK/err")"
+absurd "an evaluation of 2^50 tokens" 78 --set model.seq=1048576 --evaluation 1073741824
+absurd "the widest model of all words" 0 --set model.dim=1048576 --set model.vocab=16777216 --memory 80G
+absurd "a million ranks" 0 --nproc-per-node 4096 --nnodes 256 --insecure
+absurd "changes for many blocks" 0 --set model.layers=200 --memory 1M --json
+check_match "... are tried up to a bound, and that is said" '"changes_left_out": true' "$(cat "$WORK/out")"
+check_match "... to people too" 'not all changes were tried' "$("$BIN/fsdprun" plan "$WORK/job.yaml" --set model.layers=200 --memory 1M)"
+check_match "of few blocks all are" '"changes_left_out": false' "$(plan --memory 1M)"
+
 check_status "no size after --memory" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory
 check_status "a size that is none" 2 "$BIN/fsdprun" plan "$WORK/job.yaml" --memory 80X
 check_status "no job" 2 "$BIN/fsdprun" plan
