@@ -179,8 +179,8 @@ $(BUILD)/test/fsdp_train_mutant: tests/support/fsdp_train_mutant.c $(call obj,$(
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) -Wl,--wrap=numerics_open $(filter %.c %.o %.a,$^) -o $@ \
 	  $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
 # NVIDIA's management library, as far as agent/nvml.c asks it, for machines without one.
-# And a resolver that never answers, to be preloaded.
-$(BUILD)/test/fake_nvml $(BUILD)/test/blocked_lookup: $(BUILD)/test/%: tests/support/%.c
+# And to be preloaded: a resolver that never answers, and a rank that stops where it is told to.
+$(BUILD)/test/fake_nvml $(BUILD)/test/blocked_lookup $(BUILD)/test/stop_at: $(BUILD)/test/%: tests/support/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -MMD -MP $< -o $@ $(LDFLAGS)
 $(BUILD)/test/unit: | $(BUILD)/test/fake_nvml

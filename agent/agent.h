@@ -101,7 +101,7 @@ struct agent_config {
     int threads;                  /* compute threads a worker; 0: cores really available / workers */
     int max_restarts;
     int64_t grace_ms;        /* between TERM and KILL */
-    int64_t hang_timeout_ms; /* a rank that beat and then makes no progress for so long; 0: never */
+    int64_t hang_timeout_ms; /* a rank that makes no progress for so long is stopped; 0: never */
     unsigned
         save_on_signal; /* set of enum agent_save_signal: these ask for a checkpoint, then stop with 77 */
     bool virtual_local_rank; /* LOCAL_RANK 0 for all, one device each */

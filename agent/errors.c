@@ -250,7 +250,8 @@ const char *errors_line(const struct errors_report *report, char *out, size_t si
     else if (report->phase != NULL)
         add(out, size, &end, " in %s", report->phase);
     if (report->step >= 0)
-        add(out, size, &end, "%s step %" PRId64, report->phase != NULL ? " of" : " in", report->step);
+        add(out, size, &end, "%s step %" PRId64,
+            report->phase != NULL && report->where == NULL ? " of" : " in", report->step);
     if (report->cause.rank >= 0)
         add(out, size, &end, ", generation %d", report->generation);
     if (report->message != NULL && report->message[0] != '\0')

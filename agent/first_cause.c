@@ -110,6 +110,8 @@ const char *first_cause_phase_name(int phase)
         return "save";
     case FSDP_PHASE_DONE:
         return "done";
+    case FSDP_PHASE_WAIT:
+        return "wait";
     case PROGRAM_STARTING:
         return "starting";
     case PROGRAM_RENDEZVOUS:
@@ -126,6 +128,8 @@ const char *first_cause_phase_name(int phase)
 const char *first_cause_phase_words(int phase)
 {
     switch (phase) {
+    case FSDP_PHASE_WAIT:
+        return "while waiting for other ranks";
     case PROGRAM_STARTING:
         return "before rendezvous"; /* as is, all its life, a program that meets nowhere */
     case PROGRAM_RENDEZVOUS:

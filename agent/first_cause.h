@@ -80,7 +80,7 @@ bool first_cause_is_final(const struct death *death, bool job);
 
 /** "forward", ... for enum fsdp_phase, "starting", ... for enum program_phase; NULL when out of range. */
 const char *first_cause_phase_name(int phase);
-/** The latter in words for the line, "before rendezvous", ...; NULL for all others. */
+/** In words for the line, "before rendezvous", ..., where the name alone would not do; NULL for all others. */
 const char *first_cause_phase_words(int phase);
 
 #endif

@@ -54,6 +54,8 @@ static const char *phase_word(enum fsdp_phase phase)
         return "saving";
     case FSDP_PHASE_DONE:
         return "done";
+    case FSDP_PHASE_WAIT:
+        return "waiting";
     case FSDP_PHASE_DATA:
     case FSDP_PHASE_FORWARD:
     case FSDP_PHASE_BACKWARD:

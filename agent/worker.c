@@ -273,6 +273,19 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
     return worker->live;
 }
 
+void worker_read_place(struct death *death, const struct fsdp_progress *page)
+{
+    int64_t step;
+
+    if (page == NULL || atomic_load_explicit(&page->beat_ns, memory_order_relaxed) == 0)
+        return; /* a program that does not use our library, or a worker that has not opened its link */
+    step = (int64_t)atomic_load_explicit(&page->step, memory_order_relaxed);
+    death->phase = (int)atomic_load_explicit(&page->phase, memory_order_relaxed);
+    if (step > 0 || (death->phase != FSDP_PHASE_START && death->phase != FSDP_PHASE_LOAD &&
+                     death->phase != FSDP_PHASE_WAIT))
+        death->step = step;
+}
+
 void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                   const struct fsdp_progress *page, int64_t now_ns)
 {
@@ -290,11 +303,7 @@ void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
         death->kind = DEATH_SIGNAL;
     /* Whether a program has met the others is the coordinator's to say: its store is there. */
     death->phase = worker->sent_signal != 0 || worker->killed ? PROGRAM_STOPPING : PROGRAM_STARTING;
-    /* A program that never touches its page has no step to name. */
-    if (page != NULL && atomic_load_explicit(&page->beat_ns, memory_order_relaxed) != 0) {
-        death->step = (int64_t)atomic_load_explicit(&page->step, memory_order_relaxed);
-        death->phase = (int)atomic_load_explicit(&page->phase, memory_order_relaxed);
-    }
+    worker_read_place(death, page);
 }
 
 void worker_end(struct worker *worker, const struct agent_os *os, int signal)

@@ -76,6 +76,9 @@ bool worker_start(struct worker *worker, const struct worker_context *context, i
 void worker_ended(struct worker *worker, const siginfo_t *info, bool noticed,
                   const struct fsdp_progress *page, int64_t now_ns);
 
+/** Phase and step from its page; they stay as they are where the page does not know. No step before there is one. */
+void worker_read_place(struct death *death, const struct fsdp_progress *page);
+
 /** Ask it to end by `signal` (its group), if it lives and was not asked before; KILL is sent always. */
 void worker_end(struct worker *worker, const struct agent_os *os, int signal);
 

@@ -67,7 +67,7 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
         snprintf(death->words, sizeof death->words, "%s", worker->timer);
     else if (!death->killed)
         ask_about_oom(world, death);
-    if (!first_cause_is_consequence(death))
+    if (!first_cause_is_consequence(death) || first_cause_blames_another(death)) /* it may be all there is */
         take_last_words(world, death, detail);
     return !errors_detail_is_empty(detail);
 }

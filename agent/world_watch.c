@@ -6,6 +6,9 @@
 #include "agent/hang.h"
 #include "agent/world_impl.h"
 
+/* How much later a rank is reported that only waits, in a world of several nodes. */
+static const int64_t WAITING_NS = 2000000000;
+
 static uint64_t read64(const _Atomic uint64_t *at)
 {
     return atomic_load_explicit(at, memory_order_relaxed);
@@ -49,73 +52,90 @@ void world_progress(const struct world *world, struct agent_progress *progress)
     }
 }
 
-/* Every rank stands still; who holds the others up? (agent/hang.h) */
+/* A worker of a job shows its progress from its start on. A program that uses our library may do other work first. */
+static bool is_watched(const struct world *world, const struct fsdp_progress *page)
+{
+    return world->config->job_json != NULL || (read64(&page->beat_ns) != 0 && read64(&page->step) > 0);
+}
+
+static struct hang_rank read_rank(const struct worker *worker, const struct fsdp_progress *page)
+{
+    const uint32_t phase = atomic_load_explicit(&page->phase, memory_order_relaxed);
+
+    return (struct hang_rank){ .n_collectives = read64(&page->collective_seq),
+                               .waits = phase == FSDP_PHASE_COLLECTIVE || phase == FSDP_PHASE_WAIT,
+                               .still_since_ns = worker->changed_ns };
+}
+
+/*
+ * The rank that holds the others up (agent/hang.h), once it has shown no sign of life for the time allowed; NULL: all is
+ * well. A rank that waits is never reported while another one of this node goes on, and a little later where a rank
+ * of another node may be the one it waits for: that node reports first.
+ */
 static struct worker *find_culprit(const struct world *world)
 {
-    struct worker *best = NULL;
+    const int64_t limit_ns = world->config->hang_timeout_ms * 1000000, now = world_now_ns(world);
     struct hang_rank best_rank = { 0 };
+    struct worker *best = NULL;
+    bool all_wait = true, others_go_on = false;
 
     for (int i = 0; i < world->config->n_workers; i++) {
         struct worker *worker = &world->workers[i];
         const struct fsdp_progress *page = link_server_page(world->links, i);
         struct hang_rank rank;
 
-        if (!worker->live || page == NULL)
+        if (!worker->live || page == NULL || !is_watched(world, page))
             continue;
-        rank = (struct hang_rank){ .n_collectives = read64(&page->collective_seq),
-                                   .waits = atomic_load_explicit(&page->phase, memory_order_relaxed) ==
-                                            FSDP_PHASE_COLLECTIVE,
-                                   .still_since_ns = worker->changed_ns };
+        rank = read_rank(worker, page);
+        if (now - worker->changed_ns <= limit_ns + (rank.waits && world->plan.n_nodes > 1 ? WAITING_NS : 0)) {
+            others_go_on = true;
+            continue;
+        }
+        all_wait = all_wait && rank.waits;
         if (best == NULL || hang_is_blamed_before(&rank, &best_rank)) {
             best = worker;
             best_rank = rank;
         }
     }
-    return best;
+    return all_wait && others_go_on ? NULL : best;
 }
 
 static void report_hang(struct world *world, struct worker *worker)
 {
-    const struct fsdp_progress *page = link_server_page(world->links, worker->local_rank);
     struct death hang = worker->death;
 
     hang.kind = DEATH_HANG;
     hang.code = SIGKILL;
     hang.when_ns = world_now_ns(world);
-    hang.step = (int64_t)read64(&page->step);
-    hang.phase = (int)atomic_load_explicit(&page->phase, memory_order_relaxed);
+    hang.phase = FSDP_PHASE_START; /* of a process that has not opened its link yet, too */
+    worker_read_place(&hang, link_server_page(world->links, worker->local_rank));
     snprintf(hang.words, sizeof hang.words, "no progress for %lld s",
              (long long)(world->config->hang_timeout_ms / 1000));
     world->listener.exited(world->listener.arg, world->plan.generation, &hang, NULL);
     world_post(world, WE_FAILED);
 }
 
-/* The two signals of a hang: a rank that has made a step, and then neither beat nor exit for too long. */
+/* Neither a beat nor an exit for too long, in any phase from the start of the process to its end. */
 static void look_for_hang(struct world *world)
 {
     const int64_t now = world_now_ns(world);
-    bool hangs = false;
+    struct worker *culprit;
 
     if (world->config->hang_timeout_ms <= 0 || (world->state != WS_RUNNING && world->state != WS_LEAVING))
         return;
     for (int i = 0; i < world->config->n_workers; i++) {
         struct worker *worker = &world->workers[i];
         const struct fsdp_progress *page = link_server_page(world->links, i);
-        uint64_t beat;
+        const uint64_t beat = page != NULL ? read64(&page->beat_ns) : 0;
 
-        if (!worker->live || page == NULL)
-            continue;
-        beat = read64(&page->beat_ns);
         if (beat != worker->seen_beat) {
             worker->seen_beat = beat;
             worker->changed_ns = now;
-        } else if (beat != 0 && read64(&page->step) > 0 &&
-                   now - worker->changed_ns > world->config->hang_timeout_ms * 1000000) {
-            hangs = true;
         }
     }
-    if (hangs)
-        report_hang(world, find_culprit(world));
+    culprit = find_culprit(world);
+    if (culprit != NULL)
+        report_hang(world, culprit);
 }
 
 static void draw_progress(struct world *world)

@@ -199,8 +199,23 @@ void link_alive(const struct link *link)
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    atomic_store_explicit(&link->progress->beat_ns, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
-                          memory_order_relaxed);
+    atomic_store_explicit(&link->progress->beat_ns,
+                          (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, memory_order_relaxed);
+}
+
+uint32_t link_begin_wait(const struct link *link)
+{
+    const uint32_t phase = atomic_load_explicit(&link->progress->phase, memory_order_relaxed);
+
+    atomic_store_explicit(&link->progress->phase, FSDP_PHASE_WAIT, memory_order_relaxed);
+    link_alive(link);
+    return phase;
+}
+
+void link_end_wait(const struct link *link, uint32_t phase)
+{
+    atomic_store_explicit(&link->progress->phase, phase, memory_order_relaxed);
+    link_alive(link);
 }
 
 int link_fd(const struct link *link)
@@ -252,18 +267,23 @@ enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_lin
                                 struct fsdp_err *err)
 {
     enum fsdp_status status;
+    uint32_t phase;
+    bool there;
 
     if (link->fd < 0)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "there is no agent to publish a checkpoint: the caller does it itself");
+    phase = link_begin_wait(link);
     for (;;) {
         status = link_check(link, err);
-        if (take_verdict(link, step, published))
-            return FSDP_OK; /* it came, whatever came after it */
-        if (status != FSDP_OK)
+        there = take_verdict(link, step, published); /* it came, whatever came after it */
+        if (there || status != FSDP_OK)
             break;
         link_wait_briefly(link);
     }
+    link_end_wait(link, phase);
+    if (there)
+        return FSDP_OK;
     fsdp_wrap(err, "waiting for the checkpoint of step %lld to be published", (long long)step);
     return status;
 }

@@ -69,6 +69,10 @@ enum fsdp_status link_absorb(struct link *link, struct fsdp_err *err);
 /** Take in everything that has arrived. */
 enum fsdp_status link_drain(struct link *link, struct fsdp_err *err);
 
+/** Show on the progress page that this process waits, and again what it did before. Each is a sign of life. */
+uint32_t link_begin_wait(const struct link *link);
+void link_end_wait(const struct link *link, uint32_t phase);
+
 enum fsdp_status link_check_abort_word(struct link *link, struct fsdp_err *err);
 /** Wait until a packet may be there, a moment at most: the abort word is looked at between two of these. */
 void link_wait_briefly(const struct link *link);

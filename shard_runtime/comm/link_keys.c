@@ -126,7 +126,7 @@ enum fsdp_status link_get(struct link *link, const char *key, void *value, size_
 {
     struct fsdp_link_get get = { .key = "" };
     enum fsdp_status status = check_key(key, err);
-    uint32_t tag;
+    uint32_t tag, phase;
 
     if (fd != NULL)
         *fd = -1;
@@ -136,9 +136,11 @@ enum fsdp_status link_get(struct link *link, const char *key, void *value, size_
         return get_alone(link, key, value, size_bytes, fd, err);
     tag = ++link->next_tag != 0 ? link->next_tag : ++link->next_tag;
     snprintf(get.key, sizeof get.key, "%s", key);
+    phase = link_begin_wait(link);
     status = link_send(link, FSDP_LINK_GET, tag, &get, sizeof get, NULL, 0, -1, err);
     if (status == FSDP_OK)
         status = await_value(link, tag, err);
+    link_end_wait(link, phase);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "waiting for %s", key);
         return status;

@@ -25,6 +25,13 @@ enum { STRANGERS = 64, STRANGER_MS = 10000 };
 /* A refusal may be a full queue at the other end: tried again so often before it is believed. */
 enum { ATTEMPTS = 5, RETRY_MS = 100 };
 
+/*
+ * Once every address is known all ranks are here, and the connections take this long at most. The accepting end gives
+ * up later, as the connecting end can say more. A turn of the loop counts for at most TURN_MS: a process that was
+ * stopped for longer, by Ctrl-Z, has not waited in vain.
+ */
+enum { CONNECT_MS = 20000, ACCEPT_MS = 22000, TURN_MS = 1000 };
+
 struct opening {
     uint32_t from, to;
     unsigned char nonce[NONCE_BYTES];
@@ -45,9 +52,9 @@ enum stage { VACANT, CONNECTING, AWAIT_CHALLENGE, AWAIT_PROOF, AWAIT_OPENING };
 struct door {
     int fd;
     enum stage stage;
-    int node; /* connecting end: to which */
-    int attempts;
-    int64_t since_ms; /* accepting end: when it came; connecting end, vacant: when to try again */
+    int node;            /* connecting end: to which */
+    int attempts, error; /* connecting end: how often tried, and the errno of the last try; 0: none */
+    int64_t since_ms;    /* accepting end: when it came; connecting end, vacant: when to try again */
     size_t got;
     union {
         unsigned char bytes[sizeof(struct opening)];
@@ -65,7 +72,7 @@ struct opener {
     int *fds;
     int n_open; /* of fds */
     int listener;
-    struct sockaddr_storage *addresses; /* (self) of the nodes before this one */
+    struct sockaddr_storage *addresses; /* (n) where each node listens */
     socklen_t *address_bytes;
     struct door *doors; /* (self) outgoing, then STRANGERS incoming */
     int n_doors;
@@ -126,16 +133,17 @@ static enum fsdp_status listen_here(struct opener *o, struct fsdp_err *err)
     return status;
 }
 
-static enum fsdp_status publish_address(const struct opener *o, struct fsdp_err *err)
+static enum fsdp_status publish_address(struct opener *o, struct fsdp_err *err)
 {
     char key[FSDP_LINK_KEY_BYTES], text[ADDRESS_BYTES], host[256], port[32];
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
+    struct sockaddr_storage *address = &o->addresses[o->config->self];
+    socklen_t length = sizeof *address;
     int code;
 
-    if (getsockname(o->listener, (struct sockaddr *)&address, &length) < 0)
+    if (getsockname(o->listener, (struct sockaddr *)address, &length) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "the port listened on: %s", strerror(errno));
-    code = getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
+    o->address_bytes[o->config->self] = length;
+    code = getnameinfo((struct sockaddr *)address, length, host, sizeof host, port, sizeof port,
                        NI_NUMERICHOST | NI_NUMERICSERV);
     if (code != 0)
         return fsdp_fail(err, FSDP_ERR_IO, "the port listened on: %s", gai_strerror(code));
@@ -167,6 +175,17 @@ static enum fsdp_status learn_address(struct opener *o, int node, struct fsdp_er
     o->address_bytes[node] = found->ai_addrlen;
     freeaddrinfo(found);
     return FSDP_OK;
+}
+
+/* "10.0.0.2:4321", "[::1]:4321" */
+static const char *address_words(const struct opener *o, int node, char out[ADDRESS_BYTES])
+{
+    char host[256] = "?", port[32] = "?";
+
+    (void)getnameinfo((const struct sockaddr *)&o->addresses[node], o->address_bytes[node], host, sizeof host,
+                      port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(out, ADDRESS_BYTES, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+    return out;
 }
 
 /* --- doors ----------------------------------------------------------------------------------------------- */
@@ -217,8 +236,10 @@ static enum fsdp_status start_connecting(struct opener *o, struct door *door, st
     door->stage = CONNECTING;
     door->got = 0;
     if (connect(door->fd, address, o->address_bytes[door->node]) < 0 && errno != EINPROGRESS &&
-        errno != EINTR)
+        errno != EINTR) {
+        door->error = errno;
         shut(door); /* counted as an attempt, tried again below */
+    }
     door->since_ms = now_ms() + RETRY_MS;
     return FSDP_OK;
 }
@@ -309,6 +330,7 @@ static void serve(struct opener *o, struct door *door)
         socklen_t length = sizeof error;
 
         getsockopt(door->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+        door->error = error;
         if (error != 0)
             shut(door);
         else
@@ -337,6 +359,48 @@ static void serve(struct opener *o, struct door *door)
     }
 }
 
+static enum fsdp_status refused(const struct opener *o, const struct door *door, struct fsdp_err *err)
+{
+    char where[ADDRESS_BYTES];
+
+    return fsdp_fail(err, FSDP_ERR_PEER,
+                     "rank %u cannot connect to rank %u at %s: %s; it is gone, or of another job",
+                     rank_of(o->config, o->config->self), rank_of(o->config, door->node),
+                     address_words(o, door->node, where),
+                     door->error != 0 ? strerror(door->error) : "the connection was closed");
+}
+
+/* The time is up: name the first connection that is not open. */
+static enum fsdp_status too_late(const struct opener *o, struct fsdp_err *err)
+{
+    const uint32_t self = rank_of(o->config, o->config->self);
+    char theirs[ADDRESS_BYTES], ours[ADDRESS_BYTES];
+    int node = 0;
+
+    while (node == o->config->self || o->fds[node] >= 0)
+        node++;
+    if (node < o->config->self)
+        return fsdp_fail(err, FSDP_ERR_PEER, "rank %u cannot connect to rank %u at %s within %d s: %s", self,
+                         rank_of(o->config, node), address_words(o, node, theirs), CONNECT_MS / 1000,
+                         o->doors[node].stage == CONNECTING
+                             ? "no answer; a firewall between nodes must let all ports through"
+                             : "it took the connection and says nothing");
+    return fsdp_fail(
+        err, FSDP_ERR_PEER,
+        "rank %u, at %s, did not connect to rank %u, at %s, within %d s; a firewall between nodes "
+        "must let all ports through",
+        rank_of(o->config, node), address_words(o, node, theirs), self,
+        address_words(o, o->config->self, ours), ACCEPT_MS / 1000);
+}
+
+static int limit_ms(const struct opener *o)
+{
+    for (int node = 0; node < o->config->self; node++)
+        if (o->fds[node] < 0)
+            return CONNECT_MS;
+    return ACCEPT_MS;
+}
+
 /* Try again what was refused; send away who stands at the door too long. */
 static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
 {
@@ -352,9 +416,7 @@ static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
             enum fsdp_status status = FSDP_OK;
 
             if (door->attempts == ATTEMPTS)
-                return fsdp_fail(err, FSDP_ERR_PEER,
-                                 "rank %u does not take the connection: it is gone, or of another job",
-                                 rank_of(o->config, door->node));
+                return refused(o, door, err);
             if (now >= door->since_ms)
                 status = start_connecting(o, door, err);
             if (status != FSDP_OK)
@@ -367,12 +429,18 @@ static enum fsdp_status tend(struct opener *o, struct fsdp_err *err)
 static enum fsdp_status open_doors(struct opener *o, struct fsdp_err *err)
 {
     struct pollfd *polls = calloc((size_t)o->n_doors + 1, sizeof *polls);
+    int64_t before = now_ms(), waited_ms = 0;
     enum fsdp_status status = FSDP_OK;
 
     if (polls == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "opening %d connections", o->config->n);
     while (status == FSDP_OK && o->n_open < o->config->n - 1) {
-        status = tend(o, err);
+        const int64_t now = now_ms();
+
+        waited_ms += now - before < TURN_MS ? now - before : TURN_MS;
+        before = now;
+        link_alive(o->config->link); /* this wait has its own limit */
+        status = waited_ms > limit_ms(o) ? too_late(o, err) : tend(o, err);
         if (status != FSDP_OK)
             break;
         for (int i = 0; i < o->n_doors; i++)
@@ -403,8 +471,8 @@ enum fsdp_status tcp_open_all(int *fds, const struct tcp_mesh_config *config, st
     for (int i = 0; i < config->n; i++)
         fds[i] = -1;
     o.doors = calloc((size_t)o.n_doors, sizeof *o.doors);
-    o.addresses = calloc((size_t)config->self + 1, sizeof *o.addresses);
-    o.address_bytes = calloc((size_t)config->self + 1, sizeof *o.address_bytes);
+    o.addresses = calloc((size_t)config->n, sizeof *o.addresses);
+    o.address_bytes = calloc((size_t)config->n, sizeof *o.address_bytes);
     if (o.doors == NULL || o.addresses == NULL || o.address_bytes == NULL) {
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "opening %d connections", config->n);
         goto done;
@@ -414,8 +482,9 @@ enum fsdp_status tcp_open_all(int *fds, const struct tcp_mesh_config *config, st
     status = listen_here(&o, err);
     if (status == FSDP_OK)
         status = publish_address(&o, err);
-    for (int node = 0; node < config->self && status == FSDP_OK; node++)
-        status = learn_address(&o, node, err);
+    for (int node = 0; node < config->n && status == FSDP_OK; node++)
+        if (node != config->self)
+            status = learn_address(&o, node, err);
     if (status == FSDP_OK)
         status = open_doors(&o, err);
 done:

@@ -87,7 +87,11 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
 {
     struct fsdp_context *context = model->context;
     const struct checkpoint_save_options options = {
-        .link = context->link, .directory = directory, .keep = keep, .loaded_step = model->loaded_step
+        .link = context->link,
+        .directory = directory,
+        .keep = keep,
+        .loaded_step = model->loaded_step,
+        .io = context_files(context),
     };
     struct checkpoint_state saved = { .step = (int64_t)state->step,
                                       .cursor = state->cursor,
@@ -193,6 +197,7 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     const unsigned flags = (optimizer == NULL ? CHECKPOINT_SUBSET : 0u) |
                            (step >= 0 && fsdp_context_alone(context) ? CHECKPOINT_VERIFY : 0u);
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
+    struct fsdp_io *io = context_files(context);
     struct checkpoint_tensor *tensors = NULL;
     enum fsdp_status status = FSDP_OK;
     struct device_rows rows = { 0 };
@@ -203,8 +208,8 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK && directory == NULL)
         status = io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err);
     if (status == FSDP_OK && step < 0)
-        status = directory != NULL ? verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, err)
-                                   : checkpoint_find(&io_posix, context->link, NULL, &step, NULL, err);
+        status = directory != NULL ? verify_newest(io, directory, VERIFY_CHECKSUMS, &step, NULL, err)
+                                   : checkpoint_find(io, context->link, NULL, &step, NULL, err);
     if (status == FSDP_OK && step < 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s",
                            directory != NULL ? directory : default_directory);
@@ -218,8 +223,8 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
         return fsdp_fail(err, FSDP_ERR_NOMEM, "loading %s: out of memory", step_directory);
     status = device_rows_use(&rows, context, tensors, n_tensors, err);
     if (status == FSDP_OK)
-        status = checkpoint_load(&io_posix, step_directory, context->W, context->rank, tensors, n_tensors,
-                                 flags, manifest, &loaded, err);
+        status = checkpoint_load(io, step_directory, context->W, context->rank, tensors, n_tensors, flags,
+                                 manifest, &loaded, err);
     device_rows_fini(&rows);
     free(tensors);
     return status;

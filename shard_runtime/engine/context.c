@@ -55,6 +55,7 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
     }
     context->threads = choose_threads(&chosen, link);
     context->loaded_step = -1;
+    context_io_init(&context->io, link);
     status = context_open_device(context, &chosen, err);
     if (status != FSDP_OK) {
         fsdp_context_destroy(context);

@@ -12,6 +12,13 @@
 #include "shard_runtime/engine/device_comm.h"
 #include "shard_runtime/numerics/numerics.h"
 #include "shard_runtime/plan/plan.h"
+#include "shard_runtime/shardfile/io.h"
+
+/* Files, as io_posix has them. Every read, write and sync is a sign of life on the progress page. */
+struct context_io {
+    struct fsdp_io base;
+    const struct link *link;
+};
 
 struct fsdp_context {
     struct link *link;
@@ -33,6 +40,7 @@ struct fsdp_context {
     fsdp_phase_fn on_phase; /* NULL: nobody wants to know */
     void *on_phase_user;
     struct fsdp_opening opening;
+    struct context_io io;
     int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */
 };
 
@@ -60,5 +68,9 @@ bool context_leaves_idle_time(unsigned n_nodes, int n_ranks, int threads, int n_
 
 /** Store that this process is alive. */
 void context_alive(const struct fsdp_context *context);
+
+void context_io_init(struct context_io *io, const struct link *link);
+/** Where checkpoints and weights are read and written: a large one takes longer than a rank may be silent. */
+struct fsdp_io *context_files(struct fsdp_context *context);
 
 #endif

@@ -80,7 +80,7 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
     status = tensors == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
                              : device_rows_use(&rows, context, tensors, n_tensors, err);
     if (status == FSDP_OK)
-        status = weights_load(&io_posix, path, context->W, context->rank, tensors, n_tensors, strict, &theirs,
+        status = weights_load(context_files(context), path, context->W, context->rank, tensors, n_tensors, strict, &theirs,
                               &found, err);
     device_rows_fini(&rows);
     free(tensors);

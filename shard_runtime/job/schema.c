@@ -51,7 +51,7 @@ const struct job_key job_schema[] = {
     { "launch", "threads", JOB_COUNT, AT(launch.threads), 1, 1024, .zero = "auto", .fallback = "auto",
       .example = "2", .help = "Compute threads of a rank; auto: the node's CPUs divided by its ranks." },
     { "launch", "hang_timeout_s", JOB_NUMBER, AT(launch.hang_timeout_s), 0, 1e6, .fallback = "600.0",
-      .example = "600.0", .help = "A rank without progress for so long is reported and the world restarted; 0: never." },
+      .example = "600.0", .help = "A rank without progress for so long, from the start of its process to its end, is reported and the world restarted; 0: never." },
 
     { "data", "path", JOB_TEXT, AT(data.path), .is_path = true, .example = "data/bible.txt",
       .help = "The file to read. In a job file relative to that file; in --set to the working directory." },

@@ -114,6 +114,8 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     trainer->resumed = true;
     trainer->step = state.step;
     trainer->cursor = state.cursor;
+    fsdp_context_beat(trainer->context,
+                      &(struct fsdp_beat){ .step = trainer->step, .total_steps = trainer->job->train.steps });
     warn_of_other_bits(trainer, &state);
     return tell(trainer, directory, now_s() - began_s, err);
 }

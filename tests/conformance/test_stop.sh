@@ -138,7 +138,7 @@ within "a node comes: who was there has the grace" 1 60
 # A rank that hangs, and a save that does not come: workers of ours that ignore TERM, as fsdprun was started with it ignored.
 tiny_job "$WORK/job.yaml"
 for grace in 2 0; do
-  env --ignore-signal=TERM "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout $grace --max-restarts 0 "$WORK/job.yaml" --set run.name=hang$grace --set launch.hang_timeout_s=2 --set train.steps=1000000 --set checkpoint.every=0 > "$WORK/out" 2> "$WORK/err" < /dev/null &
+  env --ignore-signal=TERM "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout $grace --max-restarts 0 "$WORK/job.yaml" --set run.name=hang$grace --set launch.hang_timeout_s=5 --set train.steps=1000000 --set checkpoint.every=0 > "$WORK/out" 2> "$WORK/err" < /dev/null &
   guard=$!
   wait_until 60 has_logged "$WORK/runs/hang$grace" 0 3
   kill -STOP "$(pid_of "$WORK/runs/hang$grace" 0 1)"

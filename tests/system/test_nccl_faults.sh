@@ -58,7 +58,7 @@ check_match "and says why it ended" '"code": 75' "$(grep '"event": "exit", "gene
 
 # A collective that never ends, of ranks that live: the recorder tells which it is and of what size, though it was only queued.
 touch hangs.hold
-NCCL_STANDIN_HOLD=1:13:$WORK/hangs.hold train hangs --set launch.hang_timeout_s=1
+NCCL_STANDIN_HOLD=1:13:$WORK/hangs.hold train hangs --set launch.hang_timeout_s=5
 check_match "a collective that never ends is a hang" '"class": *"hang"' "$(cat hangs/run/errors.json)"
 read -r call _ _ elems _ type _ <<< "$(grep '#13 ' hangs/calls.0)"
 case $call in AllGather) kind=all_gather ;; ReduceScatter) kind=reduce_scatter ;; *) kind="what is $call?" ;; esac

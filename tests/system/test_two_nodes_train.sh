@@ -68,6 +68,24 @@ ended saved
 check_eq "USR1 to node 1 saves and stops both with 77" "77 77" "$(statuses saved)" || show saved
 check "a checkpoint is there" sh -c "ls $RUN/checkpoints/step-*/manifest.json"
 
+# A firewall that lets only the rendezvous port through: the ranks cannot reach each other, and say so.
+wall_up() {
+  on_node 0 nft -f - << RULES
+table ip wall {
+  chain in { type filter hook input priority 0; iifname != "lo" tcp dport != $((port + 1)) drop; }
+}
+RULES
+}
+wall_up
+both wall --max-restarts 0 --nproc-per-node 1
+ended wall
+on_node 0 nft delete table ip wall
+check_eq "a firewall between the ranks ends the job with 75 on both" "75 75" "$(statuses wall)" || show wall
+unreached="rank 1 cannot connect to rank 0 at 10\.77\.77\.1:[0-9]+ within [0-9]+ s|rank 1, at 10\.77\.77\.2:[0-9]+, did not connect to rank 0, at 10\.77\.77\.1:[0-9]+, within [0-9]+ s"
+for node in 0 1; do
+  check_match "node $node names both ranks, address and port above its last line" "  fsdp-train: .*($unreached).*fsdprun: rank [01] .*exited with status 75 in start, generation 0; 1 other" "$(tail -n 3 "$WORK/wall-$node.out" | tr '\n' ' ')"
+done
+
 # The link is cut while it trains, and no other node is waited for.
 both cut --max-restarts 0 --nproc-per-node 1 --set train.steps=100000
 wait_until 120 has_logged "$WORK/runs/cut" 0 3

@@ -135,6 +135,7 @@ enum fsdp_phase {
     FSDP_PHASE_COLLECTIVE, /* waiting in one: `collective_seq` says which */
     FSDP_PHASE_SAVE,
     FSDP_PHASE_DONE,
+    FSDP_PHASE_WAIT, /* waiting through the agent: for another rank's address, or for a checkpoint to be published */
 };
 
 enum { FSDP_GPU_ID_BYTES = 32 };

@@ -36,6 +36,7 @@ struct fake_os {
     bool exec_refuses; /* ... because the program cannot be executed */
     bool deaf;         /* children end by KILL only */
     bool immortal;     /* nor by that */
+    int64_t later_ns;  /* the clock is so far ahead of the real one */
 };
 
 static void end_child(struct fake_os *os, int i, int code, int status)
@@ -103,11 +104,11 @@ static bool fake_reap(void *arg, const struct os_child *child, siginfo_t *info)
 
 static int64_t fake_now_ns(void *arg)
 {
+    const struct fake_os *os = arg;
     struct timespec now;
 
-    (void)arg;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec + os->later_ns;
 }
 
 /* --- a world, and what it tells ----------------------------------------------------------------------------------- */
@@ -235,11 +236,29 @@ static void run_until(const int *flag, int want)
         uv_run(&loop, UV_RUN_ONCE);
 }
 
+static void count_tick(uv_timer_t *timer)
+{
+    ++*(int *)timer->data;
+}
+
 /* What is ready now, and what follows from it. */
 static void run_ready(void)
 {
     for (int i = 0; i < 4; i++)
         uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+/* The pages have been looked at `n` times more. */
+static void run_looks(int n)
+{
+    uv_timer_t timer;
+    int n_looks = 0;
+
+    uv_timer_init(&loop, &timer);
+    timer.data = &n_looks;
+    uv_timer_start(&timer, count_tick, 250, 250);
+    run_until(&n_looks, n);
+    uv_close((uv_handle_t *)&timer, NULL);
 }
 
 static void finish(void)
@@ -425,12 +444,12 @@ Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 60)
     os = (struct fake_os){ .deaf = true, .immortal = true };
     begin(2, 0);
     form(0);
-    began = fake_now_ns(NULL);
+    began = fake_now_ns(&os);
 
     world_stop(world, SIGTERM, false);
     run_until(&told.n_stopped, 1);
 
-    cr_expect_geq(fake_now_ns(NULL) - began, INT64_C(4900000000), "5 s after KILL");
+    cr_expect_geq(fake_now_ns(&os) - began, INT64_C(4900000000), "5 s after KILL");
     cr_expect_eq(told.n_left_behind, 2);
     cr_expect_eq(told.n_deaths, 0, "they have not died");
 
@@ -443,6 +462,41 @@ Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 60)
     cr_expect_eq(told.n_deaths, 2);
     finish();
     cr_expect_eq(count_descriptors(), before);
+}
+
+/* It was never heard of: stopped, or stuck in a library, before it opened its link. */
+Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_generation, .timeout = 30)
+{
+    os = (struct fake_os){ 0 };
+    begin(2, 30000);
+    config.job_json = "{}";
+    config.hang_timeout_ms = 5000;
+    for (int generation = 0; generation < 2; generation++) {
+        form(generation);
+        os.later_ns += 6000 * 1000000LL;
+        run_until(&told.n_stopped, generation + 1);
+
+        cr_assert_eq(told.deaths[3 * generation].kind, DEATH_HANG);
+        cr_expect_eq(told.deaths[3 * generation].phase, FSDP_PHASE_START);
+        cr_expect_eq(told.deaths[3 * generation].step, -1);
+        cr_expect_eq(first_cause_find(&told.deaths[3 * generation], 3), 0);
+    }
+    finish();
+}
+
+Test(world_fake_os, a_program_that_shows_no_progress_is_no_hang, .timeout = 30)
+{
+    os = (struct fake_os){ 0 };
+    begin(1, 30000);
+    config.hang_timeout_ms = 5000;
+    form(0);
+    os.later_ns = 3600 * 1000000000LL;
+    run_looks(4);
+    cr_expect_eq(told.n_deaths, 0);
+    end_child(&os, 0, CLD_EXITED, 0);
+    run_until(&told.n_stopped, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_NONE);
+    finish();
 }
 
 Test(world_fake_os, a_wake_up_without_an_end_is_no_end, .timeout = 30)
