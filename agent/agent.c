@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 #include <uv.h>
@@ -24,14 +26,18 @@ enum {
     DEFAULT_LAST_CALL_MS = 30000
 };
 
-enum { N_SIGNALS = 64 }; /* handle s is of signal s; the first is unused */
+enum { N_SIGNALS = 64 };
+
+enum sender { SENDER_NONE, SENDER_GUARD, SENDER_OTHER };
 
 struct agent {
     const struct agent_config *config;
     uv_loop_t loop;
     struct run *run;
-    uv_signal_t signals[N_SIGNALS];
-    uv_poll_t guard;
+    pid_t guard_pid;
+    int signal_fd;
+    enum sender unpaired[N_SIGNALS]; /* of signal s, who sent the last one; SENDER_NONE: both have */
+    uv_poll_t signals, guard;
     int status;
 };
 
@@ -78,10 +84,8 @@ static void suspend(struct agent *agent)
     run_suspended(agent->run, clock_now_ns() - began);
 }
 
-static void on_signal(uv_signal_t *handle, int signal)
+static void take_signal(struct agent *agent, int signal)
 {
-    struct agent *agent = handle->data;
-
     if (agent->run == NULL)
         return; /* the end has begun already */
     if (signal == SIGWINCH)
@@ -90,6 +94,33 @@ static void on_signal(uv_signal_t *handle, int signal)
         suspend(agent);
     else
         run_signal(agent->run, signal);
+}
+
+/*
+ * A scheduler or service manager may signal every process of the run. Then one signal arrives twice: from there, and
+ * from the guard that passes its own on. The second of two from different senders is a copy: two interrupts would
+ * take the grace away, and a second stop would follow fg.
+ */
+static bool is_copy(struct agent *agent, int signal, pid_t from)
+{
+    const enum sender sender = from == agent->guard_pid ? SENDER_GUARD : SENDER_OTHER;
+    enum sender *unpaired = &agent->unpaired[signal];
+    const bool copy = *unpaired != SENDER_NONE && *unpaired != sender;
+
+    *unpaired = copy ? SENDER_NONE : sender;
+    return copy;
+}
+
+static void on_signals(uv_poll_t *poll, int status, int events)
+{
+    struct agent *agent = poll->data;
+    struct signalfd_siginfo info;
+
+    (void)status;
+    (void)events;
+    while (read(agent->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (!is_copy(agent, (int)info.ssi_signo, (pid_t)info.ssi_pid))
+            take_signal(agent, (int)info.ssi_signo);
 }
 
 /* The guard was killed: nobody is left to answer to. */
@@ -105,18 +136,39 @@ static void on_guard_gone(uv_poll_t *poll, int status, int events)
 static void on_done(void *arg, int status, bool stuck)
 {
     struct agent *agent = arg;
-    sigset_t all;
 
     agent->run = NULL;
     agent->status = status;
     if (stuck)
         _exit(status);
-    /* With its watcher closed a signal has its default action again: one that comes now must not end us by it. */
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, NULL);
-    for (int i = 1; i < N_SIGNALS; i++)
-        uv_close((uv_handle_t *)&agent->signals[i], NULL);
+    uv_close((uv_handle_t *)&agent->signals, NULL);
     uv_close((uv_handle_t *)&agent->guard, NULL);
+}
+
+/*
+ * The signals that a run takes are read from a descriptor, which says who sent them; so they stay blocked to the end.
+ * `mask` is what to set once the run has begun.
+ */
+static bool open_signals(struct agent *agent, const struct guard_inside *inside, sigset_t *mask)
+{
+    const uint64_t taken = agent_signals(agent->config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGWINCH;
+    sigset_t set;
+
+    *mask = inside->mask;
+    sigemptyset(&set);
+    for (int i = 1; i < N_SIGNALS; i++)
+        if ((taken >> i & 1) != 0 && sigismember(&inside->baseline->ignored, i) != 1 &&
+            sigaddset(&set, i) == 0)
+            sigaddset(mask, i);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    agent->guard_pid = getppid();
+    agent->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (agent->signal_fd < 0)
+        return false;
+    uv_poll_init(&agent->loop, &agent->signals, agent->signal_fd);
+    agent->signals.data = agent;
+    uv_poll_start(&agent->signals, UV_READABLE, on_signals);
+    return true;
 }
 
 static int run_agent(void *arg, const struct guard_inside *inside)
@@ -124,7 +176,7 @@ static int run_agent(void *arg, const struct guard_inside *inside)
     struct agent agent = { .config = arg };
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
-    const uint64_t taken = agent_signals(agent.config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGWINCH;
+    sigset_t mask;
 
     prctl(PR_SET_NAME, "fsdprun-agent");
     os_raise_nofile();
@@ -133,11 +185,9 @@ static int run_agent(void *arg, const struct guard_inside *inside)
         dprintf(2, "fsdprun: no event loop can be made\n");
         return FSDP_EXIT_IO;
     }
-    for (int i = 1; i < N_SIGNALS; i++) {
-        uv_signal_init(&agent.loop, &agent.signals[i]);
-        agent.signals[i].data = &agent;
-        if ((taken >> i & 1) != 0 && sigismember(&inside->baseline->ignored, i) != 1)
-            uv_signal_start(&agent.signals[i], on_signal, i);
+    if (!open_signals(&agent, inside, &mask)) {
+        dprintf(2, "fsdprun: signalfd: %s\n", strerror(errno));
+        return FSDP_EXIT_IO;
     }
     uv_poll_init(&agent.loop, &agent.guard, inside->guard_pidfd);
     uv_poll_start(&agent.guard, UV_READABLE, on_guard_gone);
@@ -147,9 +197,10 @@ static int run_agent(void *arg, const struct guard_inside *inside)
         on_done(&agent, exit_status_of(status), false);
     }
     if (status == FSDP_OK)
-        sigprocmask(SIG_SETMASK, &inside->mask, NULL); /* what came meanwhile arrives now */
+        sigprocmask(SIG_SETMASK, &mask, NULL); /* SIGCHLD of what has ended meanwhile arrives now */
     uv_run(&agent.loop, UV_RUN_DEFAULT);
     uv_loop_close(&agent.loop);
+    close(agent.signal_fd);
     return agent.status;
 }
 

@@ -100,7 +100,7 @@ struct agent_config {
     int64_t last_call_timeout_ms; /* with min_nodes there, how much longer others are */
     int threads;                  /* compute threads a worker; 0: cores really available / workers */
     int max_restarts;
-    int64_t grace_ms;        /* between TERM and KILL */
+    int64_t grace_ms;        /* of a program: between TERM and KILL; of a job: for a save on a signal */
     int64_t hang_timeout_ms; /* a rank that makes no progress for so long is stopped; 0: never */
     unsigned
         save_on_signal; /* set of enum agent_save_signal: these ask for a checkpoint, then stop with 77 */

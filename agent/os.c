@@ -104,14 +104,17 @@ static _Noreturn void give_up(int report_fd, int stage)
     _exit(127);
 }
 
-static void restore_signals(const struct os_baseline *baseline)
+static void restore_signals(const struct os_spawn *spawn)
 {
     struct sigaction action = { 0 };
 
     for (int i = 1; i <= LAST_SIGNAL; i++) {
         if (i == SIGKILL || i == SIGSTOP || i == 32 || i == 33) /* 32 and 33 are the C library's */
             continue;
-        action.sa_handler = sigismember(&baseline->ignored, i) == 1 ? SIG_IGN : SIG_DFL;
+        action.sa_handler =
+            sigismember(&spawn->baseline->ignored, i) == 1 || (i < 64 && (spawn->ignored >> i & 1) != 0)
+                ? SIG_IGN
+                : SIG_DFL;
         sigaction(i, &action, NULL);
     }
 }
@@ -157,7 +160,7 @@ static int child_main(void *arg)
     syscall(SYS_close_range, 3, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */);
     if (spawn->keep_fd >= 0 && fcntl(spawn->keep_fd, F_SETFD, 0) < 0)
         give_up(job->report_fd, STAGE_STDIO);
-    restore_signals(spawn->baseline);
+    restore_signals(spawn);
     sigprocmask(SIG_SETMASK, &spawn->baseline->mask, NULL);
     execve(spawn->path, spawn->argv, spawn->envp);
     give_up(job->report_fd, STAGE_EXEC);

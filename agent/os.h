@@ -43,6 +43,7 @@ struct os_spawn {
     int keep_fd; /* the one further descriptor the child keeps, under its own number; -1: none */
     const struct cpu_mask *cpus; /* where it may run; NULL: where we may */
     const struct os_baseline *baseline;
+    uint64_t ignored; /* bit s: the child ignores signal s, in addition to those of the baseline */
 };
 
 struct os_child {

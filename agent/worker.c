@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,13 @@ bool worker_error_file(const struct agent_config *config, struct rundir *rundir,
            (size_t)snprintf(out, size, "%s/error.json", folder) < size;
 }
 
+/*
+ * A scheduler or service manager may signal every process of the run, and the agent alone decides what that means: a
+ * worker of ours hears over its link that it is to save and stop, and is ended by KILL.
+ */
+static const uint64_t job_ignores = UINT64_C(1) << SIGTERM | UINT64_C(1) << SIGINT | UINT64_C(1) << SIGHUP |
+                                    UINT64_C(1) << SIGUSR1 | UINT64_C(1) << SIGUSR2;
+
 static bool spawn(struct worker *worker, const struct worker_context *context, int link_fd,
                   const int streams[2])
 {
@@ -176,7 +184,8 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
                                 .cpus = context->placement->cpus == NULL
                                             ? NULL
                                             : &context->placement->cpus[worker->local_rank],
-                                .baseline = context->baseline };
+                                .baseline = context->baseline,
+                                .ignored = config->job_json != NULL ? job_ignores : 0 };
     struct os_spawn_failure failure;
     char **environment, **argv;
     bool started = false;

@@ -72,6 +72,11 @@ void world_suspended(struct world *world, int64_t slept_ns)
         world->workers[i].changed_ns += slept_ns;
 }
 
+int64_t world_grace_ms(const struct world *world)
+{
+    return world->config->job_json != NULL ? 0 : world->config->grace_ms;
+}
+
 /* --- the actions ------------------------------------------------------------------------------------------------- */
 
 static void abort_others(struct world *world)
@@ -128,8 +133,10 @@ static void perform(struct world *world, enum world_action action)
         abort_others(world);
         /* fall through */
     case WA_TERM:
-        world_end_all(world, world->stop_signal != 0 ? world->stop_signal : SIGTERM);
-        world_set_deadline(world, world->config->grace_ms);
+        world_end_all(world, world->config->job_json != NULL ? SIGKILL
+                             : world->stop_signal != 0       ? world->stop_signal
+                                                             : SIGTERM);
+        world_set_deadline(world, world_grace_ms(world));
         return;
     case WA_KILL:
         world_kill(world);

@@ -13,7 +13,7 @@ enum world_state {
     WS_RUNNING,
     WS_BLAMING,  /* workers left because a peer went: for a moment we wait to see who went first */
     WS_LEAVING,  /* asked to save and stop */
-    WS_STOPPING, /* TERM was sent */
+    WS_STOPPING, /* TERM was sent; to the workers of a job, KILL */
     WS_KILLING,  /* KILL was sent */
     WS_DRAINING, /* every worker ended by itself; what they left running was sent TERM */
     WS_SWEEPING, /* every worker is gone; what they left running is being killed */
@@ -42,7 +42,7 @@ enum world_action {
     WA_SPAWN,
     WA_ABORT,   /* tell the others that a peer is gone; give the first cause a moment to show */
     WA_NOTIFY,  /* pass the notice on; start the grace */
-    WA_TERM,    /* TERM to every worker; start the grace */
+    WA_TERM,    /* TERM to every worker; start the grace, which is 0 for a job: KILL instead of TERM */
     WA_CLEAR,   /* the same after a failure: whoever waits for the one that failed is told, too */
     WA_KILL,    /* KILL to every descendant */
     WA_DRAIN,   /* TERM to what the workers left behind */

@@ -57,6 +57,12 @@ void world_proceed(struct world *world);
 /** WE_DEADLINE comes after `ms`, unless the state changes before. */
 void world_set_deadline(struct world *world, int64_t ms);
 
+/**
+ * How long workers may take between the signal that asks them to end and KILL. Those of a job are not asked: they have
+ * nothing to lose that a checkpoint has not, and their grace is for a save alone.
+ */
+int64_t world_grace_ms(const struct world *world);
+
 /** Start the workers of world->plan; one that cannot be started is reported, and ends the attempt. */
 void world_spawn(struct world *world);
 /** Take its end, if it has ended. */

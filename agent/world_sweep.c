@@ -115,7 +115,7 @@ void world_drain(struct world *world)
         return;
     }
     descendants_signal(SIGTERM, NULL, 0);
-    world_set_deadline(world, world->config->grace_ms < DRAIN_MS ? world->config->grace_ms : DRAIN_MS);
+    world_set_deadline(world, world_grace_ms(world) < DRAIN_MS ? world_grace_ms(world) : DRAIN_MS);
 }
 
 /* One that KILL does not reach, because it sleeps inside the kernel: say where, and remember not to wait for it. */

@@ -34,10 +34,11 @@ const struct option option_table[] = {
       .help = "How often a failed world is formed again before its failure is final." },
     { OPT_SHUTDOWN_TIMEOUT, "shutdown-timeout", 0, OPTION_COUNT, "SECONDS", 0, 86400, THEIRS, .pet = true,
       .also = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", .fallback = "30", .group = world,
-      .help = "From the signal that asks workers to stop to KILL, on every way to the end." },
+      .help = "From the signal that asks a program's workers to stop to KILL, on every way to the end. Of a job: how long a "
+              "save on a signal may take." },
     { OPT_SIGNALS_TO_HANDLE, "signals-to-handle", 0, OPTION_SIGNALS, "NAME,...", 0, 0, signals, THEIRS, .pet = true,
       .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", .group = world,
-      .help = "Signals that end the run: the workers get the same one." },
+      .help = "Signals that end the run: a program's workers get the same one." },
     { OPT_FORWARD_SIGNALS, "forward-signals", 0, OPTION_SIGNALS, "NAME,...", 0, 0, signals, .group = world,
       .help = "Signals that are passed on to the workers and end nothing, as USR1,USR2." },
     { OPT_SAVE_ON_SIGNAL, "save-on-signal", 0, OPTION_FLAG, .group = world,

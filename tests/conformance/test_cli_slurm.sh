@@ -1,56 +1,13 @@
 # Under a real Slurm: a cluster of two nodes on loopback, made here and taken down at the end.
 source tests/support/harness.sh
+source tests/support/slurm.sh
 FSDPRUN=$BIN/fsdprun
-for program in slurmctld slurmd srun sbatch; do
-  command -v $program > /dev/null && continue
-  skip "fsdprun under a real srun" "$program is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
-  exit 0
-done
-unset "${!SLURM_@}" "${!PET_@}" 2> /dev/null
-cluster=$WORK/slurm
-mkdir -p "$cluster"/{state,log,n1,n2}
-base=$((22000 + RANDOM % 8000))
-# On loopback alone where that can be: it then looks its host's name up. Without control groups it is told a kind, or it looks for one.
-getent hosts "$(uname -n)" > /dev/null && bound=CommunicationParameters=NoInAddrAny,NoCtldInAddrAny || bound=
-grep -q ' cgroup2* ' /proc/self/mounts || echo CgroupPlugin=cgroup/v1 > "$cluster/cgroup.conf"
-cat > "$cluster/slurm.conf" << END
-ClusterName=toy
-SlurmctldHost=localhost(127.0.0.1)
-SlurmUser=$(id -un)
-SlurmdUser=$(id -un)
-AuthType=auth/none
-CredType=cred/none
-$bound
-SlurmctldPort=$base
-SlurmctldPidFile=$cluster/ctld.pid
-SlurmctldLogFile=$cluster/log/ctld.log
-StateSaveLocation=$cluster/state
-SlurmdPidFile=$cluster/%n.pid
-SlurmdSpoolDir=$cluster/%n
-SlurmdLogFile=$cluster/log/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SlurmdParameters=config_overrides
-KillWait=5
-MpiDefault=none
-NodeName=n[1-2] NodeHostName=localhost NodeAddr=127.0.0.1 Port=[$((base + 1))-$((base + 2))] CPUs=8 RealMemory=500
-PartitionName=all Nodes=ALL Default=YES
-END
-export SLURM_CONF=$cluster/slurm.conf
-at_exit() {
-  local file pids=()
-  for file in "$cluster"/*.pid; do [ -s "$file" ] && pids+=("$(cat "$file")"); done
-  [ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2> /dev/null
-  for file in "${pids[@]}"; do wait_until 20 bash -c "! kill -0 $file" || kill -9 "$file"; done
-}
-slurmctld > "$cluster/log/start" 2>&1 && slurmd -N n1 >> "$cluster/log/start" 2>&1 && slurmd -N n2 >> "$cluster/log/start" 2>&1
-both_idle() { [ "$(sinfo -h -N -o %t | grep -cx idle)" = 2 ]; }
-if ! wait_until 60 both_idle; then
-  skip "fsdprun under a real srun" "no cluster came up here: $(tail -n 1 "$cluster/log/start" "$cluster"/log/*.log 2> /dev/null | grep -v '^$' | tail -n 1)"
+if missing=$(slurm_missing); then
+  skip "fsdprun under a real srun" "$missing is not installed (Debian: slurmctld slurmd slurm-client slurm-wlm-basic-plugins)"
   exit 0
 fi
+at_exit() { slurm_down; }
+slurm_up n linuxproc || { skip "fsdprun under a real srun" "$slurm_why"; exit 0; }
 run() { timeout 100 srun -Q "$@"; }
 
 check_status "two tasks on two nodes are refused" 2 run -N2 --ntasks-per-node=1 "$FSDPRUN" --no-python echo ran
@@ -66,7 +23,7 @@ check_eq "with --standalone each is a world of its own" "one of 1,one of 1," "$(
 check_eq "one task is run" "one of 1" "$(run -n1 "$FSDPRUN" --no-python sh -c 'echo one of $WORLD_SIZE')"
 printf 'a secret that is long enough to be one' > "$WORK/key"; chmod 600 "$WORK/key"
 check_eq "with the options that were asked for it is one world" "0 of 2,1 of 2," \
-  "$(run -N2 --ntasks-per-node=1 "$FSDPRUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((base + 3))" --secret-file "$WORK/key" \
+  "$(run -N2 --ntasks-per-node=1 "$FSDPRUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$((slurm_base + 3))" --secret-file "$WORK/key" \
     --no-python sh -c 'echo $RANK of $WORLD_SIZE' 2> "$WORK/err" | sort | tr '\n' ,)"
 printf '#!/bin/sh\n%s --no-python sh -c "echo \\$WORLD_SIZE in the script"\n' "$FSDPRUN" > "$WORK/batch"
 check_status "a batch script of a job of two tasks" 0 timeout 100 sbatch --wait -N2 --ntasks-per-node=1 -o "$WORK/batch.out" "$WORK/batch"

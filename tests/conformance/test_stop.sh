@@ -135,18 +135,31 @@ cat "$WORK/node1" "$WORK/node2" > "$WORK/err"
 check_eq "a node comes: both end well" "0 0" "$rc"
 within "a node comes: who was there has the grace" 1 60
 
-# A rank that hangs, and a save that does not come: workers of ours that ignore TERM, as fsdprun was started with it ignored.
+# Workers of ours are killed at once, whatever the grace: after a hang, a failure, a signal. It bounds a save that does not come.
 tiny_job "$WORK/job.yaml"
-for grace in 2 0; do
-  env --ignore-signal=TERM "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout $grace --max-restarts 0 "$WORK/job.yaml" --set run.name=hang$grace --set launch.hang_timeout_s=5 --set train.steps=1000000 --set checkpoint.every=0 > "$WORK/out" 2> "$WORK/err" < /dev/null &
+start_job() { # NAME OPTIONS...
+  local name=$1; shift
+  env --default-signal=INT,QUIT "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 600 "$@" "$WORK/job.yaml" --set run.name=$name --set train.steps=1000000 --set checkpoint.every=0 > "$WORK/out" 2> "$WORK/err" < /dev/null &
   guard=$!
-  wait_until 60 has_logged "$WORK/runs/hang$grace" 0 3
-  kill -STOP "$(pid_of "$WORK/runs/hang$grace" 0 1)"
-  timed wait "$guard"
-  check_eq "grace $grace, a hang: 137" 137 "$rc"
-  check_match "grace $grace, a hang: who" "rank 1 .*made no progress.*; 1 other rank was stopped" "$(last)"
-  within "grace $grace, a hang: all are killed after it" "$grace" 30
-done
+  wait_until 60 has_logged "$WORK/runs/$name" 0 3
+}
+start_job hang --max-restarts 0 --set launch.hang_timeout_s=5
+kill -STOP "$(pid_of "$WORK/runs/hang" 0 1)"
+timed wait "$guard"
+check_eq "a job's hang: 137" 137 "$rc"
+check_match "a job's hang: who" "rank 1 .*made no progress.*; 1 other rank was stopped" "$(last)"
+within "a job's hang: all are killed at once" 0 60
+start_job stop
+kill -STOP "$(pid_of "$WORK/runs/stop" 0 1)"
+kill -TERM "$guard"; timed wait "$guard"
+check_eq "a signal to a job: 143" 143 "$rc"
+within "a signal to a job: all are killed at once" 0 60
+start_job again --max-restarts 1
+kill -STOP "$(pid_of "$WORK/runs/again" 0 0)"
+kill -KILL "$(pid_of "$WORK/runs/again" 0 1)"
+check "a failure of a job: it goes on at once" wait_until 60 has_logged "$WORK/runs/again" 1 1
+check_match "a failure of a job: which" "rank 1 .*was killed by SIGKILL.*; 1 other rank was stopped; starting again" "$(grep 'starting again' "$WORK/err")"
+kill -TERM "$guard"; wait "$guard"
 env --default-signal=INT,QUIT "$FSDPRUN" --nproc-per-node 2 --shutdown-timeout 2 --save-on-signal "$WORK/job.yaml" --set run.name=nosave --set train.steps=1000000 --set checkpoint.every=500000 > "$WORK/out" 2> "$WORK/err" < /dev/null &
 guard=$!
 wait_until 60 has_logged "$WORK/runs/nosave" 0 3

@@ -35,8 +35,26 @@ done
 env --default-signal=INT,QUIT "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=plain --set train.steps=100000 > "$WORK/out" 2> "$WORK/err" < /dev/null &
 launcher=$!
 wait_until 60 has_logged "$WORK/runs/plain" 0 3
+# A job's workers are the agent's to stop: what else signals them does nothing, unless it is KILL.
+worker=$(pid_of "$WORK/runs/plain" 0 1)
+for signal in TERM INT HUP USR1 USR2; do kill "-$signal" "$worker"; done
+logged=$(logged_lines "$WORK/runs/plain" 0)
+check "TERM, INT, HUP, USR1 and USR2 of a worker do nothing" wait_until 60 has_logged "$WORK/runs/plain" 0 $((logged + 3))
+check_eq "nor has anything failed" 0 "$(grep -cE '"event": *"(exit|failure|restart)"' "$WORK/runs/plain/events.jsonl")"
+kill -KILL "$worker"
+check "KILL ends it, and the world starts again" wait_until 60 has_logged "$WORK/runs/plain" 1 1
 kill -TERM "$launcher"; wait "$launcher"
 check_eq "TERM without it: 143" 143 $?
+# Every process of the job at once, as a scheduler or systemd may signal them: it saves all the same.
+for signal in TERM USR1; do
+  "$BIN/fsdprun" --save-on-signal "$WORK/job.yaml" --set run.name=all-$signal --set train.steps=100000 --set checkpoint.every=50000 > "$WORK/out" 2> "$WORK/err" < /dev/null &
+  launcher=$!
+  wait_until 60 has_logged "$WORK/runs/all-$signal" 0 3
+  agent=$(tr -d ' ' < "/proc/$launcher/task/$launcher/children")
+  kill "-$signal" "$launcher" "$agent" "$(pid_of "$WORK/runs/all-$signal" 0 0)" "$(pid_of "$WORK/runs/all-$signal" 0 1)"
+  wait "$launcher"
+  check_eq "SIG$signal of every process of a job: 77, and a checkpoint" "77 1" "$? $(ls "$WORK/runs/all-$signal/checkpoints" | grep -c '^step-')"
+done
 
 # A rank that stands still is found, named, ended, and the world restarted.
 "$BIN/fsdprun" --nproc-per-node 2 --max-restarts 1 "$WORK/job.yaml" --set run.name=hang --set launch.hang_timeout_s=5 --set train.steps=2000 --set checkpoint.every=500 > "$WORK/out" 2> "$WORK/err" < /dev/null &

@@ -46,6 +46,16 @@ kill -INT "$guard"; wait_until 1 is_state "$guard" Z
 kill -INT "$guard"; wait "$guard"
 check_eq "two interrupts end the wait; the first signal stays the status" 143 $?
 
+# A scheduler or service manager may signal every process of the run: the guard, the agent and so on. It is one signal all the same.
+start 2 --shutdown-timeout 60 -- "$toy" "catch=2:$WORK/int"
+agent=$(tr -d ' ' < "/proc/$guard/task/$guard/children")
+both_got_int() { [ "$(grep -c . "$WORK/int" 2>/dev/null)" -ge 2 ]; }
+kill -INT "$guard" "$agent"
+wait_until 30 both_got_int; wait_until 1 is_state "$guard" Z
+is_state "$guard" S && ok "an interrupt of every process is one: the grace runs" || not_ok "an interrupt of every process is one: the grace runs" "$(cat "$WORK/err")"
+kill -INT "$guard" "$agent"; wait "$guard"
+check_eq "the second ends it: 130" 130 $?
+
 # A signal while a generation is being replaced.
 start 2 --max-restarts 1000 -- "$toy" rank=1 exit=1
 kill -TERM "$guard"; wait "$guard"

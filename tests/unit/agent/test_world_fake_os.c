@@ -436,6 +436,31 @@ Test(world_fake_os, without_grace_kill_comes_at_once, .timeout = 30)
     finish();
 }
 
+/* Its workers ignore what asks them to end, and lose nothing: whatever stops them, the grace is not for that. */
+Test(world_fake_os, workers_of_a_job_are_killed_at_once, .timeout = 30)
+{
+    for (int failure = 0; failure < 2; failure++) {
+        os = (struct fake_os){ .deaf = true };
+        begin(2, 60000);
+        config.job_json = "{}";
+        form(0);
+        if (failure)
+            end_child(&os, 1, CLD_EXITED, 9);
+        else
+            world_stop(world, SIGTERM, false);
+
+        run_until(&told.n_stopped, 1);
+
+        cr_expect_geq(was_sent(0, SIGKILL), 1);
+        cr_expect_eq(was_sent(0, SIGTERM), 0);
+        cr_expect_eq(was_sent(1, SIGTERM), 0);
+        cr_expect(first_cause_is_consequence(&told.deaths[failure]));
+        cr_expect(failure == !first_cause_is_consequence(&told.deaths[0]),
+                  "the one that failed is the cause");
+        finish();
+    }
+}
+
 Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 60)
 {
     const int before = descriptors_before();
