@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "launcher/launch_impl.h"
+#include "launcher/scheduler.h"
 #include "shard_runtime/core/exit_status.h"
+
+enum { SLURM_KILL_WAIT_S = 30 }; /* Slurm's default of KillWait */
 
 const char *launch_env(const struct surroundings *around, const char *name)
 {
@@ -112,6 +115,25 @@ static int job_min_nodes(const struct job *job, const struct options *options)
     return (int)job->launch.nnodes;
 }
 
+/*
+ * Under Slurm, KILL follows KillWait after the TERM that asks for a save. slurmd names its slurm.conf to every job. No
+ * command of Slurm is run: one would ask the controller, from every node, and could hang.
+ */
+static int64_t slurm_save_ms(const struct surroundings *around)
+{
+    const char *path = launch_env(around, "SLURM_CONF");
+    FILE *file = fopen(path != NULL ? path : "/etc/slurm/slurm.conf", "re");
+    int kill_wait_s = SLURM_KILL_WAIT_S;
+    char line[4096];
+
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (scheduler_kill_wait(line) >= 0)
+            kill_wait_s = scheduler_kill_wait(line);
+    if (file != NULL)
+        fclose(file);
+    return (int64_t)scheduler_save_time(kill_wait_s) * 1000;
+}
+
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err)
 {
@@ -132,6 +154,8 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     config->exports = job->checkpoint.exports != JOB_EXPORT_NONE;
     config->threads = (int)job->launch.threads;
     config->hang_timeout_ms = (int64_t)(job->launch.hang_timeout_s * 1000);
+    if (launch_env(around, "SLURM_JOB_ID") != NULL)
+        config->grace_ms = slurm_save_ms(around);
     config->output.bar = around->err_is_terminal && !options_has(options, OPT_QUIET);
     if (options_has(options, OPT_DIRECT_OUTPUT))
         return launch_bad_usage(err, "--direct-output is for programs: a job's output is kept in its logs");

@@ -33,7 +33,7 @@ const struct option option_table[] = {
       .brief = "restarts after a failure [programs 0, jobs 3]",
       .help = "How often a failed world is formed again before its failure is final." },
     { OPT_SHUTDOWN_TIMEOUT, "shutdown-timeout", 0, OPTION_COUNT, "SECONDS", 0, 86400, THEIRS, .pet = true,
-      .also = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", .fallback = "30", .group = world,
+      .also = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", .fallback = "30; of a job under Slurm, KillWait - 5", .group = world,
       .help = "From the signal that asks a program's workers to stop to KILL, on every way to the end. Of a job: how long a "
               "save on a signal may take." },
     { OPT_SIGNALS_TO_HANDLE, "signals-to-handle", 0, OPTION_SIGNALS, "NAME,...", 0, 0, signals, THEIRS, .pet = true,

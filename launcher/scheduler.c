@@ -1,9 +1,11 @@
 #include "launcher/scheduler.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Steps of Slurm that are no srun's: batch script, interactive shell and the like (slurm.h: SLURM_BATCH_SCRIPT, ...). */
 static const long first_special_step = 0xfffffff0L;
@@ -149,4 +151,34 @@ void scheduler_step_advise(const struct scheduler_step *step, int port, char *ou
             "--rdzv-backend c10d --rdzv-endpoint %s:%d --secret-file FILE (or --standalone, for worlds of "
             "their own)",
             step->starter, tasks, first, count, step->head[0] == '\0' ? "HOST" : step->head, port);
+}
+
+/* As Slurm reads it: any case, several settings a line, blanks around the sign, quotes, "#" begins a comment. */
+int scheduler_kill_wait(const char *line)
+{
+    static const char key[] = "KillWait";
+
+    for (const char *at = line; *at != '\0' && *at != '#'; at++) {
+        const char *value = at + strlen(key);
+        char *end;
+        long seconds;
+
+        if (strncasecmp(at, key, strlen(key)) != 0 || (at > line && !isspace((unsigned char)at[-1])))
+            continue;
+        value += strspn(value, " \t");
+        if (*value++ != '=')
+            continue;
+        value += strspn(value, " \t\"");
+        seconds = strtol(value, &end, 10);
+        if (end != value && seconds >= 0 && seconds <= 65533) /* Slurm's own limit */
+            return (int)seconds;
+    }
+    return -1;
+}
+
+int scheduler_save_time(int kill_wait_s)
+{
+    const int half = (kill_wait_s + 1) / 2, less = kill_wait_s - 5;
+
+    return less > half ? less : half > 0 ? half : 1;
 }

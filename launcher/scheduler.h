@@ -1,7 +1,8 @@
 /*
  * Was this process started as one of several, by srun or mpirun? Then, without a word about where they meet, each
  * would form a world of its own and train the same thing; that is refused, with what to add. A batch script or an
- * interactive shell is one process whatever the job's size is, and so is a step of one task. Pure.
+ * interactive shell is one process whatever the job's size is, and so is a step of one task. What else is read of Slurm
+ * is here too. Pure.
  */
 #ifndef LAUNCHER_SCHEDULER_H
 #define LAUNCHER_SCHEDULER_H
@@ -24,6 +25,15 @@ bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(voi
 
 /** One line: what is the matter, and the options to add. */
 void scheduler_step_advise(const struct scheduler_step *step, int port, char *out, size_t size);
+
+/** The seconds that a line of slurm.conf gives as KillWait; -1: it gives none. */
+int scheduler_kill_wait(const char *line);
+
+/**
+ * How many seconds a save may take where Slurm kills `kill_wait_s` after its TERM: 5 s are kept to end and report in, or
+ * half of it where it is less than 10.
+ */
+int scheduler_save_time(int kill_wait_s);
 
 /** The first host of a list as Slurm writes it ("n[03-05,7],m1" gives n03). False: it is none, or too long. */
 bool scheduler_first_host(const char *list, char out[SCHEDULER_HOST_BYTES]);

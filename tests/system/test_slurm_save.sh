@@ -50,6 +50,14 @@ for proctrack in linuxproc cgroup; do
   scancel "$(job_id "$proctrack-cancel")"
   wait "$step"
   check_eq "$proctrack: a job that is cancelled saves" 1 "$(saves "$proctrack-cancel")" || tail -n 5 "$WORK/$proctrack-cancel.out" | sed 's/^/# /'
+  # A save that cannot be: it is given up before KillWait is over, and KILL comes.
+  start_job "$proctrack-stuck" 1
+  kill -STOP "$(pid_of "$WORK/runs/$proctrack-stuck" 0 1)"
+  began=$SECONDS
+  scancel -s USR1 "$(job_id "$proctrack-stuck")"
+  wait "$step"
+  check_eq "$proctrack: a save that does not come: 138" 138 $?
+  [ $((SECONDS - began)) -lt 25 ] && ok "$proctrack: it is not waited for beyond KillWait" || not_ok "$proctrack: it is not waited for beyond KillWait" "took $((SECONDS - began)) s"
   slurm_down
 done
 exit $((n_failed > 0))

@@ -551,6 +551,49 @@ Test(launch, a_job_is_the_file_below_environment_below_settings_below_options)
     unlink(path);
 }
 
+/* Slurm kills soon after it has asked: a job saves before that, unless the user says how long it may take. */
+Test(launch, a_save_of_a_job_under_slurm_ends_before_kill_wait)
+{
+    char path[] = "/tmp/fsdp-launch-XXXXXX.yaml", conf[] = "/tmp/fsdp-slurm-XXXXXX.conf", words[256];
+    static const struct {
+        const char *job_id, *conf, *option;
+        int64_t want_ms;
+    } cases[] = {
+        { NULL, "KillWait=60\n", "", 30000 },
+        { "7", "ClusterName=c\nKillWait=60\n", "", 55000 },
+        { "7", "ClusterName=c\n", "", 25000 },
+        { "7", NULL, "", 25000 },
+        { "7", "KillWait=60\n", "--shutdown-timeout 99", 99000 },
+    };
+
+    close(mkstemps(path, 5));
+    close(mkstemps(conf, 5));
+    write_job(path, "run: {name: quick}\ndata: {path: /d}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job_input_result input;
+        struct fsdp_err err = { 0 };
+        struct options options;
+        struct launch launch;
+
+        variables[0][0] = "SLURM_CONF";
+        variables[0][1] = cases[i].conf == NULL ? "/no/such/file" : conf;
+        variables[1][0] = cases[i].job_id == NULL ? NULL : "SLURM_JOB_ID";
+        variables[1][1] = cases[i].job_id;
+        write_job(conf, cases[i].conf == NULL ? "" : cases[i].conf);
+        snprintf(words, sizeof words, "%s %s", cases[i].option, path);
+        parse(&options, words);
+        cr_assert(eq(int, job_input_resolve(&input, &options, stderr, &err), FSDP_OK), "%s", err.message);
+        cr_assert(eq(int, launch_job(&launch, &options, &input.job, &around, &err), 0), "%s", err.message);
+
+        cr_expect(eq(i64, launch.config.grace_ms, cases[i].want_ms), "case %zu", i);
+        launch_fini(&launch);
+        job_input_fini(&input);
+        options_fini(&options);
+    }
+    unlink(path);
+    unlink(conf);
+}
+
 Test(launch, problems_of_a_job_are_written_one_a_line)
 {
     char path[] = "/tmp/fsdp-launch-XXXXXX.yaml", words[256], want[512], *problems = NULL;

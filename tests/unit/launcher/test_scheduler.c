@@ -121,6 +121,31 @@ Test(scheduler, advice_names_the_options_to_add)
     }
 }
 
+Test(scheduler, kill_wait_of_a_line_and_what_a_save_has_of_it)
+{
+    static const struct {
+        const char *line;
+        int seconds;
+    } lines[] = {
+        { "KillWait=60\n", 60 },
+        { "  killwait = \"7\" # seconds", 7 },
+        { "InactiveLimit=0 KillWait=45 MinJobAge=300", 45 },
+        { "#KillWait=60", -1 },
+        { "OverKillWait=60", -1 },
+        { "KillWaiting=60", -1 },
+        { "KillWait=", -1 },
+        { "KillWait=-1", -1 },
+        { "", -1 },
+    };
+    static const int save_times[][2] = { { 0, 1 },  { 1, 1 },  { 5, 3 },   { 9, 5 },
+                                         { 10, 5 }, { 11, 6 }, { 30, 25 }, { 300, 295 } };
+
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        cr_expect(eq(int, scheduler_kill_wait(lines[i].line), lines[i].seconds), "%s", lines[i].line);
+    for (size_t i = 0; i < sizeof save_times / sizeof *save_times; i++)
+        cr_expect(eq(int, scheduler_save_time(save_times[i][0]), save_times[i][1]), "%d", save_times[i][0]);
+}
+
 Test(scheduler, first_hosts)
 {
     static const char *const hosts[][2] = {
