@@ -235,6 +235,15 @@ static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_e
     return launch_bad_usage(err, words);
 }
 
+/* It may be meant, and runs. */
+static void note_idle_nodes(struct launch *launch, const struct surroundings *around)
+{
+    char words[LAUNCH_NOTE_BYTES];
+
+    if (scheduler_idle_nodes(around->get_env, around->arg, LAUNCH_DEFAULT_PORT, words, sizeof words) > 0)
+        launch_note(launch, "%s", words);
+}
+
 int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,
                      const struct surroundings *around, struct fsdp_err *err)
 {
@@ -261,7 +270,10 @@ int launch_set_nodes(struct launch *launch, const struct options *options, const
         return 0;
     if (config->n_nodes == 1) {
         status = refuse_worlds_of_one(around, err);
-        return status != 0 ? status : set_master(launch, options, err);
+        if (status != 0)
+            return status;
+        note_idle_nodes(launch, around);
+        return set_master(launch, options, err);
     }
     status = set_endpoint(launch, options, err);
     return status != 0 ? status : set_secret(launch, options, err);

@@ -153,6 +153,29 @@ void scheduler_step_advise(const struct scheduler_step *step, int port, char *ou
             step->starter, tasks, first, count, step->head[0] == '\0' ? "HOST" : step->head, port);
 }
 
+int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg, int port,
+                         char *advice, size_t size)
+{
+    const struct surroundings_env env = { get_env, arg };
+    const long id = number_of(&env, "SLURM_STEP_ID");
+    const int nodes = count_of(&env, "SLURM_JOB_NUM_NODES");
+    const char *list = text_of(&env, "SLURM_JOB_NODELIST");
+    char head[SCHEDULER_HOST_BYTES];
+
+    advice[0] = '\0';
+    if (nodes < 2 || (id >= 0 && id < first_special_step))
+        return 0;
+    if (list == NULL || !scheduler_first_host(list, head))
+        strcpy(head, "HOST");
+    snprintf(
+        advice, size,
+        "this Slurm job has %d nodes and only this one is used: start it by srun --ntasks-per-node=1, with "
+        "--nnodes %d --rdzv-backend c10d --rdzv-endpoint %s:%d --secret-file FILE (or --standalone, for this "
+        "node alone)",
+        nodes, nodes, head, port);
+    return nodes;
+}
+
 /* As Slurm reads it: any case, several settings a line, blanks around the sign, quotes, "#" begins a comment. */
 int scheduler_kill_wait(const char *line)
 {

@@ -26,6 +26,13 @@ bool scheduler_step_find(struct scheduler_step *step, const char *(*get_env)(voi
 /** One line: what is the matter, and the options to add. */
 void scheduler_step_advise(const struct scheduler_step *step, int port, char *out, size_t size);
 
+/**
+ * The nodes of the Slurm job that this process is part of, if there are several and no srun has started it: then it
+ * runs on one of them alone, and the others stand idle. Else 0. `advice` gets one line: that, and the options to add.
+ */
+int scheduler_idle_nodes(const char *(*get_env)(void *arg, const char *name), void *arg, int port,
+                         char *advice, size_t size);
+
 /** The seconds that a line of slurm.conf gives as KillWait; -1: it gives none. */
 int scheduler_kill_wait(const char *line);
 

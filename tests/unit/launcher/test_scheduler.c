@@ -121,6 +121,40 @@ Test(scheduler, advice_names_the_options_to_add)
     }
 }
 
+Test(scheduler, nodes_that_stand_idle)
+{
+    static const struct {
+        const char *variables;
+        int n;
+        const char *advice;
+    } jobs[] = {
+        { "", 0, "" },
+        { "SLURM_JOB_NUM_NODES=1", 0, "" },
+        { "SLURM_JOB_NUM_NODES=two", 0, "" },
+        { "SLURM_JOB_NUM_NODES=2 SLURM_STEP_ID=0", 0, "" },
+        { "SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=n[03-04]", 2,
+          "this Slurm job has 2 nodes and only this one is used: start it by srun --ntasks-per-node=1, with "
+          "--nnodes 2 "
+          "--rdzv-backend c10d --rdzv-endpoint n03:29400 --secret-file FILE (or --standalone, for this node "
+          "alone)" },
+        /* an interactive step is no srun of the user's */
+        { "SLURM_JOB_NUM_NODES=3 SLURM_STEP_ID=4294967290", 3,
+          "this Slurm job has 3 nodes and only this one is used: start it by srun --ntasks-per-node=1, with "
+          "--nnodes 3 "
+          "--rdzv-backend c10d --rdzv-endpoint HOST:29400 --secret-file FILE (or --standalone, for this node "
+          "alone)" },
+    };
+
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        char words[512];
+        int n =
+            scheduler_idle_nodes(get_env, (void *)(uintptr_t)jobs[i].variables, 29400, words, sizeof words);
+
+        cr_expect(eq(int, n, jobs[i].n), "%s", jobs[i].variables);
+        cr_expect(eq(str, words, (char *)jobs[i].advice));
+    }
+}
+
 Test(scheduler, kill_wait_of_a_line_and_what_a_save_has_of_it)
 {
     static const struct {
