@@ -248,6 +248,7 @@ static void take_bytes(struct peer *peer, const void *bytes, size_t n_bytes)
     enum fsdp_status status;
 
     peer->heard_ms = uv_now(peer->tcp.loop);
+    peer->spoke = true;
     if (peer->tls == NULL) {
         status = frame_parser_feed(&peer->parser, bytes, n_bytes, &err);
         if (status == FSDP_OK)
@@ -287,56 +288,6 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf)
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
-/* A socket that takes both families shows an IPv4 address inside an IPv6 one; other nodes know it by its own. */
-static void unmap(struct sockaddr_storage *address)
-{
-    const struct sockaddr_in6 mapped = *(const struct sockaddr_in6 *)address;
-    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-
-    if (mapped.sin6_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&mapped.sin6_addr))
-        return;
-    memset(address, 0, sizeof *address);
-    v4->sin_family = AF_INET;
-    v4->sin_port = mapped.sin6_port;
-    memcpy(&v4->sin_addr, mapped.sin6_addr.s6_addr + 12, sizeof v4->sin_addr);
-}
-
-void peer_find_address(const struct peer *peer, bool ours, struct sockaddr_storage *address)
-{
-    int length = sizeof *address;
-
-    memset(address, 0, sizeof *address);
-    if (ours)
-        uv_tcp_getsockname(&peer->tcp, (struct sockaddr *)address, &length);
-    else
-        uv_tcp_getpeername(&peer->tcp, (struct sockaddr *)address, &length);
-    unmap(address);
-}
-
-void peer_format_address(const struct sockaddr_storage *address, char *host, size_t size, int *port)
-{
-    *port = 0;
-    snprintf(host, size, "?");
-    if (address->ss_family == AF_INET) {
-        uv_ip4_name((const struct sockaddr_in *)address, host, size);
-        *port = ntohs(((const struct sockaddr_in *)address)->sin_port);
-    } else if (address->ss_family == AF_INET6) {
-        uv_ip6_name((const struct sockaddr_in6 *)address, host, size);
-        *port = ntohs(((const struct sockaddr_in6 *)address)->sin6_port);
-    }
-}
-
-static void name_peer(struct peer *peer)
-{
-    struct sockaddr_storage address;
-    char host[64];
-    int port;
-
-    peer_find_address(peer, false, &address);
-    peer_format_address(&address, host, sizeof host, &port);
-    snprintf(peer->name, sizeof peer->name, address.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
-}
-
 /* The connection stands: limits on silence below TCP, and the handshake above it. */
 void peer_begin(struct peer *peer)
 {
@@ -345,7 +296,7 @@ void peer_begin(struct peer *peer)
     uv_os_fd_t fd;
     int status;
 
-    name_peer(peer);
+    peer_find_name(peer);
     uv_tcp_nodelay(&peer->tcp, 1);
     uv_tcp_keepalive(&peer->tcp, 1, 1);
     if (uv_fileno((uv_handle_t *)&peer->tcp, &fd) == 0)
@@ -378,7 +329,7 @@ static void on_connected(uv_connect_t *request, int status)
 }
 
 struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, struct peer_listener *listener,
-                         struct fsdp_err *err)
+                         const struct tls_context *tls, struct fsdp_err *err)
 {
     struct peer *peer = calloc(1, sizeof *peer);
 
@@ -387,11 +338,11 @@ struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, stru
         return NULL;
     }
     peer->config = *config;
-    if (config->key != NULL && tls_create(&peer->tls, listener != NULL, config->key, err) != FSDP_OK) {
+    if (tls != NULL && tls_create(&peer->tls, tls, err) != FSDP_OK) {
         free(peer);
         return NULL;
     }
-    peer->config.key = NULL; /* copied into the TLS state; the caller's memory is not ours to keep */
+    peer->config.key = NULL; /* the caller's memory is not ours to keep */
     peer->listener = listener;
     peer->born_ms = peer->heard_ms = uv_now(loop);
     snprintf(peer->name, sizeof peer->name, "?");
@@ -407,10 +358,16 @@ struct peer *peer_create(uv_loop_t *loop, const struct peer_config *config, stru
 enum fsdp_status peer_connect(struct peer **out, uv_loop_t *loop, const struct sockaddr *address,
                               const struct peer_config *config, struct fsdp_err *err)
 {
-    struct peer *peer = peer_create(loop, config, NULL, err);
+    enum fsdp_status made;
+    struct tls_context *tls = NULL;
+    struct peer *peer;
     int status;
 
-    *out = peer;
+    *out = NULL;
+    if (config->key != NULL && (made = tls_context_create(&tls, false, config->key, err)) != FSDP_OK)
+        return made;
+    *out = peer = peer_create(loop, config, NULL, tls, err);
+    tls_context_destroy(tls);
     if (peer == NULL)
         return FSDP_ERR_NOMEM;
     status = uv_tcp_connect(&peer->connecting, &peer->tcp, address, on_connected);
@@ -429,15 +386,6 @@ void peer_admit(struct peer *peer)
 }
 
 /* --- what is known of it ----------------------------------------------------------------------------------------- */
-
-void peer_address(const struct peer *peer, bool ours, char *out, size_t size)
-{
-    struct sockaddr_storage address;
-    int port;
-
-    peer_find_address(peer, ours, &address);
-    peer_format_address(&address, out, size, &port);
-}
 
 void peer_set_data(struct peer *peer, void *data)
 {

@@ -1,8 +1,13 @@
 /*
  * One connection between two agents: TCP, TLS 1.3 with the job's key (agent/tls.h), frames (agent/frame.h), and
  * signs of life in both directions. A connection is lost when it is reset, when nothing arrives for `lost_ms`, or when
- * what arrives is not ours; a listener cuts what does not prove itself within `handshake_ms` and holds at most
- * PEER_MAX_UNPROVEN such connections, so that strangers cost little and change nothing.
+ * what arrives is not ours.
+ *
+ * Strangers cost a listener little and change nothing. It cuts a connection that does not prove itself within
+ * `handshake_ms`. It holds at most PEER_MAX_UNPROVEN such connections, and PEER_MAX_UNPROVEN_OF_SOURCE from one
+ * address. When one more comes, the oldest that has said nothing is cut: of that address, if it has all it may. If
+ * all have said something, the oldest is cut. So idle connections keep no node out, though they are renewed.
+ * Admitted peers are not counted: any number of nodes may come from one address (NAT).
  *
  * Every callback runs on the loop's thread. closed() is called exactly once for each peer, is the last call, and
  * after it the peer is gone. Calls of this header may be made from within any callback.
@@ -18,6 +23,7 @@
 
 enum {
     PEER_MAX_UNPROVEN = 64,
+    PEER_MAX_UNPROVEN_OF_SOURCE = 32,
     PEER_BEAT_FRAME = 0 /* frame type of a sign of life; handlers never see it */
 };
 

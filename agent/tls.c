@@ -7,16 +7,21 @@
 
 #include "agent/tls_library.h"
 
-/* Set by whatever comes first of tls_derive_key() and tls_create(); what has a `struct tls` has it. */
+/* Set by tls_derive_key() or tls_context_create(), whichever is called first; who has a context has it. */
 static const struct tls_library *openssl;
 
 /* The identity says nothing: which key it is follows from the endpoint. It must be the same on both sides. */
 static const unsigned char identity[] = "fsdprun";
 static const unsigned char suite_id[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256 */
 
+struct tls_context {
+    SSL_CTX *shared;
+    bool server;
+    unsigned char key[TLS_KEY_BYTES];
+};
+
 struct tls {
-    SSL_CTX *context;
-    SSL *ssl;
+    SSL *ssl;                 /* holds a reference to the context's SSL_CTX */
     BIO *incoming, *outgoing; /* owned by ssl */
     unsigned char key[TLS_KEY_BYTES];
 };
@@ -94,7 +99,7 @@ static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESS
     return *session != NULL;
 }
 
-static SSL_CTX *make_context(bool server)
+static SSL_CTX *make_shared(bool server)
 {
     SSL_CTX *context =
         openssl->SSL_CTX_new(server ? openssl->TLS_server_method() : openssl->TLS_client_method());
@@ -123,24 +128,53 @@ static SSL_CTX *make_context(bool server)
     return context;
 }
 
-enum fsdp_status tls_create(struct tls **out, bool server, const unsigned char key[TLS_KEY_BYTES],
-                            struct fsdp_err *err)
+enum fsdp_status tls_context_create(struct tls_context **out, bool server,
+                                    const unsigned char key[TLS_KEY_BYTES], struct fsdp_err *err)
+{
+    enum fsdp_status status = tls_library_open(&openssl, err);
+    struct tls_context *context;
+
+    *out = NULL;
+    if (status != FSDP_OK)
+        return status;
+    context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for TLS");
+    openssl->ERR_clear_error();
+    context->server = server;
+    memcpy(context->key, key, TLS_KEY_BYTES);
+    context->shared = make_shared(server);
+    if (context->shared == NULL) {
+        status = fail_openssl(err, FSDP_ERR_NOMEM, "TLS");
+        tls_context_destroy(context);
+        return status;
+    }
+    *out = context;
+    return FSDP_OK;
+}
+
+void tls_context_destroy(struct tls_context *context)
+{
+    if (context == NULL)
+        return;
+    openssl->SSL_CTX_free(context->shared);
+    openssl->OPENSSL_cleanse(context->key, sizeof context->key);
+    free(context);
+}
+
+enum fsdp_status tls_create(struct tls **out, const struct tls_context *context, struct fsdp_err *err)
 {
     enum fsdp_status status;
     BIO *incoming = NULL, *outgoing = NULL;
     struct tls *tls;
 
     *out = NULL;
-    status = tls_library_open(&openssl, err);
-    if (status != FSDP_OK)
-        return status;
     openssl->ERR_clear_error();
     tls = calloc(1, sizeof *tls);
     if (tls == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a TLS connection");
-    memcpy(tls->key, key, TLS_KEY_BYTES);
-    tls->context = make_context(server);
-    tls->ssl = tls->context == NULL ? NULL : openssl->SSL_new(tls->context);
+    memcpy(tls->key, context->key, TLS_KEY_BYTES);
+    tls->ssl = openssl->SSL_new(context->shared);
     incoming = openssl->BIO_new(openssl->BIO_s_mem());
     outgoing = openssl->BIO_new(openssl->BIO_s_mem());
     if (tls->ssl == NULL || incoming == NULL || outgoing == NULL) {
@@ -152,7 +186,7 @@ enum fsdp_status tls_create(struct tls **out, bool server, const unsigned char k
     tls->incoming = incoming;
     tls->outgoing = outgoing;
     incoming = outgoing = NULL; /* the SSL's now */
-    if (server)
+    if (context->server)
         openssl->SSL_set_accept_state(tls->ssl);
     else
         openssl->SSL_set_connect_state(tls->ssl);
@@ -171,7 +205,6 @@ void tls_destroy(struct tls *tls)
     if (tls == NULL)
         return;
     openssl->SSL_free(tls->ssl);
-    openssl->SSL_CTX_free(tls->context);
     openssl->OPENSSL_cleanse(tls->key, sizeof tls->key);
     free(tls);
 }

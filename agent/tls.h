@@ -14,6 +14,7 @@
 
 enum { TLS_KEY_BYTES = 32 };
 
+struct tls_context;
 struct tls;
 
 /**
@@ -23,9 +24,18 @@ struct tls;
 enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
                                 const char *job_id, struct fsdp_err *err);
 
-/** One end of one connection. The key is copied. */
-enum fsdp_status tls_create(struct tls **out, bool server, const unsigned char key[TLS_KEY_BYTES],
-                            struct fsdp_err *err);
+/**
+ * What all connections with one key have in common. Making it takes 200 times as long as one connection's part, so
+ * a server makes it once. The key is copied.
+ *   FSDP_ERR_NOMEM, FSDP_ERR_UNSUPPORTED  *out is NULL
+ */
+enum fsdp_status tls_context_create(struct tls_context **out, bool server,
+                                    const unsigned char key[TLS_KEY_BYTES], struct fsdp_err *err);
+/** Connections that were made with it go on. NULL is a no-op. */
+void tls_context_destroy(struct tls_context *context);
+
+/** One end of one connection. `context` is not looked at after the call. */
+enum fsdp_status tls_create(struct tls **out, const struct tls_context *context, struct fsdp_err *err);
 void tls_destroy(struct tls *tls);
 
 /** True once the handshake is done on this side; on the server that is after the client's proof. */

@@ -295,3 +295,120 @@ Test(peer, a_refused_connection_is_told_by_closed, .timeout = 60)
     cr_assert(eq(int, fixture.n_client_closed, 1));
     cr_assert(eq(int, fixture.client_why.status, FSDP_ERR_PEER));
 }
+
+/* --- strangers */
+
+enum { MOST = PEER_MAX_UNPROVEN, MOST_OF_SOURCE = PEER_MAX_UNPROVEN_OF_SOURCE };
+
+/* Clients that never prove themselves, in the order in which they come, and those that were cut. */
+struct crowd {
+    struct fixture fixture;
+    struct sockaddr_in server;
+    int fds[2 * MOST], n;
+    char names[2 * MOST][80];
+    char cut[2 * MOST][80];
+    int n_cut, n_accepted;
+};
+
+static void crowd_accepted(void *arg, struct peer *peer)
+{
+    struct crowd *crowd = arg;
+
+    (void)peer;
+    crowd->n_accepted++;
+}
+
+static void crowd_closed(void *arg, struct peer *peer, const struct fsdp_err *why)
+{
+    struct crowd *crowd = arg;
+
+    (void)why;
+    snprintf(crowd->cut[crowd->n_cut++], sizeof *crowd->cut, "%s", peer_name(peer));
+}
+
+static void open_crowd(struct crowd *crowd)
+{
+    *crowd = (struct crowd){ 0 };
+    set_up(&crowd->fixture, "");
+    crowd->fixture.server.handshake_ms = 60000;
+    crowd->fixture.server.arg = crowd;
+    crowd->fixture.server.handlers = (struct peer_handlers){ crowd_accepted, NULL, NULL, crowd_closed };
+    crowd->server = loopback(listen_here(&crowd->fixture));
+}
+
+/* `n` more from 127.0.0.`source`. When it returns each has been taken, and what it said was read. */
+static void come(struct crowd *crowd, int n, int source, bool say)
+{
+    struct sockaddr_in from = loopback(0);
+    socklen_t length = sizeof from;
+    char host[32];
+
+    snprintf(host, sizeof host, "127.0.0.%d", source);
+    for (int i = 0; i < n; i++) {
+        const int me = crowd->n++, fd = crowd->fds[me] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        uv_ip4_addr(host, 0, &from);
+        cr_assert(eq(int, bind(fd, (struct sockaddr *)&from, sizeof from), 0));
+        cr_assert(eq(int, connect(fd, (struct sockaddr *)&crowd->server, sizeof crowd->server), 0));
+        cr_assert(eq(int, getsockname(fd, (struct sockaddr *)&from, &length), 0));
+        snprintf(crowd->names[me], sizeof *crowd->names, "%s:%d", host, ntohs(from.sin_port));
+        if (say)
+            cr_assert(eq(long, write(fd, "\x16", 1), 1)); /* as a handshake begins */
+        while (crowd->n_accepted < crowd->n)
+            uv_run(&crowd->fixture.loop, UV_RUN_ONCE);
+        for (int turn = 0; turn < 3; turn++)
+            uv_run(&crowd->fixture.loop, UV_RUN_NOWAIT);
+    }
+}
+
+static void close_crowd(struct crowd *crowd)
+{
+    stop(&crowd->fixture);
+    run(&crowd->fixture);
+    for (int i = 0; i < crowd->n; i++)
+        close(crowd->fds[i]);
+}
+
+Test(peer, a_source_that_holds_all_it_may_loses_its_oldest_silent_one, .timeout = 60)
+{
+    struct crowd crowd;
+
+    open_crowd(&crowd);
+    come(&crowd, 1, 1, false);
+    come(&crowd, 1, 2, true);
+    come(&crowd, MOST_OF_SOURCE - 1, 2, false);
+    cr_assert(eq(int, crowd.n_cut, 0));
+    come(&crowd, 2, 2, false);
+
+    cr_assert(eq(int, crowd.n_cut, 2));
+    cr_assert(eq(str, crowd.cut[0], crowd.names[2]), "neither the other source's nor the one that spoke");
+    cr_assert(eq(str, crowd.cut[1], crowd.names[3]));
+    close_crowd(&crowd);
+}
+
+Test(peer, who_spoke_goes_when_all_of_its_source_did, .timeout = 60)
+{
+    struct crowd crowd;
+
+    open_crowd(&crowd);
+    come(&crowd, MOST_OF_SOURCE + 1, 2, true);
+
+    cr_assert(eq(int, crowd.n_cut, 1));
+    cr_assert(eq(str, crowd.cut[0], crowd.names[0]));
+    close_crowd(&crowd);
+}
+
+Test(peer, many_sources_hold_no_more_than_there_is_room_for, .timeout = 60)
+{
+    struct crowd crowd;
+
+    open_crowd(&crowd);
+    for (int i = 0; i < MOST; i++)
+        come(&crowd, 1, 2 + i, i == 0);
+    cr_assert(eq(int, crowd.n_cut, 0));
+    come(&crowd, 1, 1, false);
+
+    cr_assert(eq(int, crowd.n_cut, 1));
+    cr_assert(eq(str, crowd.cut[0], crowd.names[1]));
+    close_crowd(&crowd);
+}

@@ -10,14 +10,19 @@ struct pair {
 static struct pair make_pair(const char *client_secret, const char *server_secret, const char *client_job)
 {
     unsigned char client_key[TLS_KEY_BYTES], server_key[TLS_KEY_BYTES];
+    struct tls_context *client, *server;
     struct pair pair;
 
     cr_assert(
         eq(int, tls_derive_key(client_key, client_secret, strlen(client_secret), client_job, NULL), FSDP_OK));
     cr_assert(
         eq(int, tls_derive_key(server_key, server_secret, strlen(server_secret), "job", NULL), FSDP_OK));
-    cr_assert(eq(int, tls_create(&pair.client, false, client_key, NULL), FSDP_OK));
-    cr_assert(eq(int, tls_create(&pair.server, true, server_key, NULL), FSDP_OK));
+    cr_assert(eq(int, tls_context_create(&client, false, client_key, NULL), FSDP_OK));
+    cr_assert(eq(int, tls_context_create(&server, true, server_key, NULL), FSDP_OK));
+    cr_assert(eq(int, tls_create(&pair.client, client, NULL), FSDP_OK));
+    cr_assert(eq(int, tls_create(&pair.server, server, NULL), FSDP_OK));
+    tls_context_destroy(client); /* what was made with it goes on */
+    tls_context_destroy(server);
     return pair;
 }
 

@@ -1,0 +1,41 @@
+# Strangers who hold connections to the endpoint, say nothing, and renew each that is cut: nodes get in all the same.
+. tests/support/harness.sh
+RUN=$BIN/fsdprun
+TOYW=$TOY/toy
+port=$((28000 + $$ % 1000))
+cd "$WORK" || exit 1
+at_exit() { kill -9 $(jobs -p) 2> /dev/null; }
+head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
+
+# start NAME OPTIONS...
+start() {
+  local name=$1; shift
+  { timeout -k 5 90 "$RUN" --nnodes 2 --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf join_timeout=60 "$@" > "$name.out" 2>&1 < /dev/null
+    echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
+}
+ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }
+rcs() { local n out=; for n in "$@"; do out="$out $(cat "$n.rc" 2> /dev/null || echo none)"; done; echo "${out# }"; }
+has() { grep -q -- "$2" "$1.out"; }
+lines() { [ "$(wc -l < "$1" 2> /dev/null || echo 0)" -ge "$2" ]; }
+
+# against NAME SOURCE OPTIONS...: 100 idle connections from SOURCE, before the other node comes and until both have ended
+against() {
+  local name=$1 source=$2 attacker; shift 2
+  port=$((port + 1))
+  start "$name-0" --node-rank 0 "$@" -- "$TOYW" touch="$name.started" wait="$name.go"
+  wait_until 20 has "$name-0" "this node hosts" || not_ok "the host listens" "$(cat "$name-0.out")"
+  "$TOY/idle_clients" "$source" "$port" 100 "$name.attacked" & attacker=$!
+  wait_until 30 test -e "$name.attacked" || not_ok "100 connections are there" "$(tail -n 5 "$name-0.out")"
+  start "$name-1" --node-rank 1 "$@" -- "$TOYW" touch="$name.started" wait="$name.go"
+  check "100 idle connections from $source, $*: a node at 127.0.0.1 gets in" wait_until 30 lines "$name.started" 2 || tail -n 3 "$name-1.out" >&2
+  check "while they are held" kill -0 "$attacker"
+  touch "$name.go"
+  ended "$name-0" "$name-1"
+  check_eq "and both nodes end with 0" "0 0" "$(rcs "$name-0" "$name-1")"
+  kill -9 "$attacker" 2> /dev/null
+  wait "$attacker" 2> /dev/null
+}
+against other 127.0.0.66 --secret-file secret
+against same 127.0.0.1 --secret-file secret
+against clear 127.0.0.66 --insecure
+exit $((n_failed > 0))
