@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "shard_runtime/shardfile/fingerprint.h"
 #include "shard_runtime/shardfile/json.h"
 
 #define FORMAT_NAME "fsdp-checkpoint"
@@ -12,7 +13,7 @@
 /* The last member and what closes the text: `"manifest_xxh3_128":"` 32 digits `"}` newline. */
 #define SEAL_KEY "manifest_xxh3_128"
 static const char seal_open[] = ",\n\"" SEAL_KEY "\":\"", seal_close[] = "\"}\n";
-enum { DIGEST_DIGITS = 32, SEAL_BYTES = sizeof seal_open - 1 + DIGEST_DIGITS + sizeof seal_close - 1 };
+enum { SEAL_BYTES = sizeof seal_open - 1 + CHECKSUM_TEXT_BYTES - 1 + sizeof seal_close - 1 };
 
 void manifest_shard_name(uint32_t rank, char out[MANIFEST_SHARD_NAME_BYTES])
 {
@@ -20,34 +21,11 @@ void manifest_shard_name(uint32_t rank, char out[MANIFEST_SHARD_NAME_BYTES])
              (unsigned long)rank + 1);
 }
 
-/* As `xxhsum -H2` prints it: the high half first. */
-static void digest_text(const uint64_t checksum[2], char out[DIGEST_DIGITS + 1])
-{
-    snprintf(out, DIGEST_DIGITS + 1, "%016llx%016llx", (unsigned long long)checksum[1],
-             (unsigned long long)checksum[0]);
-}
-
-static bool digest_parse(const char *text, uint64_t checksum[2])
-{
-    if (strlen(text) != DIGEST_DIGITS)
-        return false;
-    checksum[0] = checksum[1] = 0;
-    for (size_t i = 0; i < DIGEST_DIGITS; i++) {
-        const char c = text[i];
-        uint64_t *half = &checksum[i < DIGEST_DIGITS / 2];
-
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-            return false;
-        *half = *half << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    return true;
-}
-
-static void seal_digest(const char *text, size_t length, char out[DIGEST_DIGITS + 1])
+static void seal_digest(const char *text, size_t length, char out[CHECKSUM_TEXT_BYTES])
 {
     const XXH128_hash_t hash = XXH3_128bits(text, length);
 
-    digest_text((const uint64_t[2]){ hash.low64, hash.high64 }, out);
+    checksum_text((const uint64_t[2]){ hash.low64, hash.high64 }, out);
 }
 
 /* --- writing --- */
@@ -129,7 +107,7 @@ enum fsdp_status manifest_compose(const char *head, size_t head_length, const st
                                   size_t n_files, char **text, size_t *length, struct fsdp_err *err)
 {
     struct json_text built = { 0 };
-    char digest[DIGEST_DIGITS + 1];
+    char digest[CHECKSUM_TEXT_BYTES];
 
     *text = NULL;
     *length = 0;
@@ -140,7 +118,7 @@ enum fsdp_status manifest_compose(const char *head, size_t head_length, const st
     json_add_bytes(&built, head, head_length - 1); /* without its closing brace */
     json_add(&built, ",\n\"files\":[");
     for (size_t i = 0; i < n_files; i++) {
-        digest_text(files[i].checksum, digest);
+        checksum_text(files[i].checksum, digest);
         json_add(&built, "%s\n{\"name\":", i == 0 ? "" : ",");
         json_add_string(&built, files[i].name);
         json_add(&built, ",\"rank\":%lu,\"size_bytes\":%llu,\"xxh3_128\":\"%s\"}",
@@ -279,7 +257,7 @@ static bool parse_file(struct json_reader *json, struct manifest_file *file)
             json_u64(json, &file->size_bytes);
         } else {
             words = json_string(json);
-            if (words != NULL && !digest_parse(words, file->checksum))
+            if (words != NULL && !checksum_parse(words, file->checksum))
                 return json_refuse(json, "a checksum that is not 32 hexadecimal digits");
         }
     }
@@ -482,7 +460,7 @@ enum fsdp_status manifest_parse_head(struct manifest *out, const char *text, siz
 /* No byte before the seal may have changed; the seal itself has one spelling. */
 static bool seal_holds(const char *text, size_t length)
 {
-    char seal[SEAL_BYTES + 1], digest[DIGEST_DIGITS + 1];
+    char seal[SEAL_BYTES + 1], digest[CHECKSUM_TEXT_BYTES];
 
     if (length < SEAL_BYTES)
         return false;

@@ -6,9 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/shardfile/manifest.h"
+#include "shard_runtime/shardfile/data_record.h"
+#include "shard_runtime/shardfile/job_changes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Job and extra are any objects: they are read or refused with words. */
+static void read_what_was_trained(const struct manifest *manifest)
+{
+    static const char job[] = "{\"a\": {\"b\": 1}}";
+    struct fsdp_err err = { 0 };
+    struct job_changes changes;
+    struct data_record record;
+    bool found;
+
+    if (data_record_read(manifest, &record, &found, &err) != FSDP_OK && err.message[0] == '\0')
+        abort();
+    if (job_changes_find(&changes, manifest, job, job, NULL, &err) != FSDP_OK && err.message[0] == '\0')
+        abort();
+    if (strlen(changes.words) >= sizeof changes.words)
+        abort();
+    (void)job_changes_count(manifest, "a", "b");
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -32,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = 0; i < manifest.n_tensors; i++)
             if (manifest.tensors[i].n_dims > MANIFEST_MAX_DIMS || manifest.tensors[i].name[0] == '\0')
                 abort();
+        read_what_was_trained(&manifest);
     }
     manifest_free(&manifest);
     free(text);
