@@ -77,6 +77,8 @@ static void fill_hello(struct fsdp_link_hello *hello, const struct worker_contex
         snprintf(hello->run_dir, sizeof hello->run_dir, "%s", rundir_path(context->rundir));
     snprintf(hello->node_address, sizeof hello->node_address, "%s", plan->node_address);
     memcpy(hello->token, plan->token, sizeof hello->token);
+    hello->kept_bytes = context->kept->n_bytes;
+    memcpy(hello->kept, context->kept->bytes, sizeof hello->kept);
 }
 
 static bool open_stream(const struct worker_context *context, const struct worker *worker,

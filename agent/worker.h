@@ -49,6 +49,12 @@ struct worker {
     void *world;
 };
 
+/* What a worker of this node put at FSDP_LINK_KEPT_KEY, for the hello of later ones. */
+struct link_kept {
+    uint32_t n_bytes;
+    unsigned char bytes[FSDP_LINK_KEPT_BYTES];
+};
+
 /* What starting one needs, the same for all workers of a generation. */
 struct worker_context {
     const struct agent_config *config;
@@ -63,6 +69,7 @@ struct worker_context {
     const char *timer_file; /* where it sets watchdog timers; NULL: nowhere */
     const char *program;    /* resolved */
     const struct placement *placement;
+    const struct link_kept *kept;
     const char *host;
 };
 

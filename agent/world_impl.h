@@ -29,6 +29,7 @@ struct world {
     struct worker *workers; /* of the generation; its handles are closed before the next is formed */
     int n_live, n_worker_handles;
     struct link_server *links;
+    struct link_kept kept; /* for the workers of the next generations */
     bool noticed, running;
     int stop_signal; /* by which the generation is asked to end; 0: TERM, as nobody named one */
     enum world_event queue[WORLD_QUEUE];

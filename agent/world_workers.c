@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -139,6 +140,11 @@ static void on_link_put(void *arg, const char *key, const void *value, size_t si
 {
     struct world *world = arg;
 
+    if (strcmp(key, FSDP_LINK_KEPT_KEY) == 0) { /* of this node: no other one hears of it */
+        world->kept.n_bytes = size_bytes <= sizeof world->kept.bytes ? (uint32_t)size_bytes : 0;
+        memcpy(world->kept.bytes, value, world->kept.n_bytes);
+        return;
+    }
     if (world->listener.put != NULL)
         world->listener.put(world->listener.arg, world->plan.generation, key, value, size_bytes);
 }
@@ -216,6 +222,7 @@ void world_spawn(struct world *world)
         .host = world->host,
         .timer_file = world->timers == NULL ? NULL : timer_pipe_path(world->timers),
         .placement = world->services.placement,
+        .kept = &world->kept,
     };
     struct fsdp_err err = { 0 };
     int error;

@@ -4,7 +4,8 @@
  * FSDP_LINK_FD in a worker's environment names one end of a SOCK_SEQPACKET pair; the agent holds the other.
  * One packet is one message: a struct fsdp_link_header, then `size` bytes of payload, and at most one
  * descriptor (SCM_RIGHTS). Both ends are on one host and of one build, so the structs travel as they are.
- * A generation has its own pairs, pages and keys: nothing here outlives it but the snapshot segment.
+ * A generation has its own pairs, pages and keys. Only the snapshot segment and the value put at
+ * FSDP_LINK_KEPT_KEY outlive it.
  *
  * Order: the agent's first packets are HELLO (payload struct fsdp_link_hello; descriptor: the progress page),
  * then JOB when it runs a job of ours (descriptor: a sealed memfd with the resolved job as JSON). Both are in the
@@ -21,6 +22,9 @@
 
 #define FSDP_LINK_FD_ENV "FSDP_LINK_FD"
 
+/* A key whose value (at most FSDP_LINK_KEPT_BYTES) stays on this node: later generations find it in HELLO. */
+#define FSDP_LINK_KEPT_KEY "kept"
+
 enum {
     FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
     FSDP_LINK_VERSION = 1,
@@ -29,6 +33,7 @@ enum {
     FSDP_LINK_EVENT_BYTES = 3072,
     FSDP_LINK_NAME_BYTES = 256,
     FSDP_LINK_WORDS_BYTES = 512,
+    FSDP_LINK_KEPT_BYTES = 64,
 };
 
 enum fsdp_link_type {
@@ -62,6 +67,8 @@ struct fsdp_link_hello {
     char run_dir[4096];      /* absolute; empty when the run has none */
     char node_address[256];  /* where other nodes reach this one; "127.0.0.1" on a single node */
     unsigned char token[32]; /* opens worker-to-worker TCP of this generation: key of an HMAC-SHA256 */
+    uint32_t kept_bytes;     /* bytes in `kept`; 0: no worker of this node has put any yet */
+    unsigned char kept[FSDP_LINK_KEPT_BYTES]; /* the last value that was put at FSDP_LINK_KEPT_KEY */
 };
 
 struct fsdp_link_put {

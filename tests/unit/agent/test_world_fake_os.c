@@ -37,6 +37,7 @@ struct fake_os {
     bool deaf;         /* children end by KILL only */
     bool immortal;     /* nor by that */
     int64_t later_ns;  /* the clock is so far ahead of the real one */
+    int link_fd;       /* the last child's end of its link; 0: none */
 };
 
 static void end_child(struct fake_os *os, int i, int code, int status)
@@ -70,6 +71,9 @@ static bool fake_spawn(void *arg, const struct os_spawn *spawn, struct os_child 
     }
     fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     *child = (struct fake_child){ .event = dup(fd) };
+    if (os->link_fd > 0)
+        close(os->link_fd);
+    os->link_fd = dup(spawn->keep_fd);
     *out = (struct os_child){ .pid = FIRST_PID + os->n_children++, .pidfd = fd };
     return true;
 }
@@ -271,6 +275,9 @@ static void finish(void)
     cr_assert_eq(uv_loop_close(&loop), 0, "a handle is left");
     for (int i = 0; i < os.n_children; i++)
         close(os.children[i].event);
+    if (os.link_fd > 0)
+        close(os.link_fd);
+    os.link_fd = 0;
 }
 
 static int was_sent(int child, int signal)
@@ -564,4 +571,61 @@ Test(world_fake_os, a_stop_at_any_moment_leads_down, .timeout = 60)
             cr_assert_eq(told.n_deaths, moment > 0 ? 2 : 0, "moment %d", moment);
             finish();
         }
+}
+
+/* --- what outlives a generation ----------------------------------------------------------------------- */
+
+static struct fsdp_link_hello read_hello(void)
+{
+    unsigned char packet[sizeof(struct fsdp_link_header) + sizeof(struct fsdp_link_hello)];
+    struct fsdp_link_hello hello;
+
+    cr_assert_eq(read(os.link_fd, packet, sizeof packet), sizeof packet);
+    memcpy(&hello, packet + sizeof(struct fsdp_link_header), sizeof hello);
+    return hello;
+}
+
+static void put(const char *key, const void *value, uint32_t size)
+{
+    unsigned char packet[sizeof(struct fsdp_link_header) + sizeof(struct fsdp_link_put) + 256] = { 0 };
+    const struct fsdp_link_header header = { .magic = FSDP_LINK_MAGIC,
+                                             .version = FSDP_LINK_VERSION,
+                                             .type = FSDP_LINK_PUT,
+                                             .size = (uint32_t)sizeof(struct fsdp_link_put) + size };
+    struct fsdp_link_put names = { 0 };
+
+    snprintf(names.key, sizeof names.key, "%s", key);
+    memcpy(packet, &header, sizeof header);
+    memcpy(packet + sizeof header, &names, sizeof names);
+    memcpy(packet + sizeof header + sizeof names, value, size);
+    cr_assert_eq(write(os.link_fd, packet, sizeof header + header.size),
+                 (ssize_t)(sizeof header + header.size));
+}
+
+Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations, .timeout = 60)
+{
+    static const char too_long[FSDP_LINK_KEPT_BYTES + 1];
+    const int before = descriptors_before();
+
+    os = (struct fake_os){ 0 };
+    begin(1, 30000);
+    for (int generation = 0; generation < 4; generation++) {
+        struct fsdp_link_hello hello;
+
+        form(generation);
+        hello = read_hello();
+        cr_expect_eq(hello.kept_bytes, generation == 1 || generation == 2 ? 5 : 0, "generation %d",
+                     generation);
+        cr_expect(hello.kept_bytes == 0 || memcmp(hello.kept, "bytes", 5) == 0);
+        put("another key", "x", 1);
+        if (generation == 0)
+            put(FSDP_LINK_KEPT_KEY, "bytes", 5);
+        if (generation == 2)
+            put(FSDP_LINK_KEPT_KEY, too_long, sizeof too_long);
+        run_ready();
+        end_child(&os, generation, CLD_EXITED, 0);
+        run_until(&told.n_stopped, generation + 1);
+    }
+    finish();
+    cr_assert_eq(count_descriptors(), before);
 }
