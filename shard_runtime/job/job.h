@@ -123,9 +123,17 @@ void job_free(struct job *job);
 
 /** The job as one JSON object (the sections and keys of the job file, defaults filled in), to be freed. */
 enum fsdp_status job_to_json(const struct job *job, char **out, struct fsdp_err *err);
-/** Read what job_to_json() wrote; FSDP_ERR_FORMAT names the key that is missing, unknown or of a wrong type.
+/**
+ * Read what job_to_json() wrote, also that of an older program: a key that is absent has its default.
+ * FSDP_ERR_FORMAT names the key that is unknown, of a wrong type, or absent and without a default.
  */
 enum fsdp_status job_from_json(struct job *job, const char *text, size_t length, struct fsdp_err *err);
+
+/**
+ * The default of every key, in the form of job_to_json(), to be freed; null for a key that must be given.
+ *   deciding_only  only the keys that decide the result of a run (job_key_decides())
+ */
+enum fsdp_status job_defaults_json(bool deciding_only, char **out, struct fsdp_err *err);
 
 /**
  * Split a step's samples over W ranks: *batch sequences a rank and micro-step, *n_micro micro-steps.

@@ -15,44 +15,69 @@
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/job/value.h"
 
-enum fsdp_status job_to_json(const struct job *job, char **out, struct fsdp_err *err)
+/* Write a key and its value (NULL: null), and the brackets of a section that begins or ends here. */
+static bool write_key(FILE *stream, const char **section, const struct job_key *key,
+                      const struct job_value *value)
+{
+    char *word = value == NULL ? strdup("null") : job_value_text(key, value, true);
+
+    if (word == NULL)
+        return false;
+    if (*section == NULL || strcmp(*section, key->section) != 0)
+        fprintf(stream, "%s\n  \"%s\": {", *section == NULL ? "{" : "},", key->section);
+    else
+        fputs(",", stream);
+    *section = key->section;
+    fprintf(stream, "\n    \"%s\": %s", key->name, word);
+    free(word);
+    return true;
+}
+
+/* Write the keys of `job`; NULL: the default of every key. */
+static enum fsdp_status write_job(const struct job *job, bool deciding_only, char **out, struct fsdp_err *err)
 {
     const char *section = NULL;
     char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
-    bool failed;
+    bool good = stream != NULL;
 
     *out = NULL;
-    if (stream == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job as JSON");
-    for (size_t i = 0; i < job_schema_size; i++) {
+    for (size_t i = 0; i < job_schema_size && good; i++) {
         const struct job_key *key = &job_schema[i];
         struct job_value value;
-        char *word;
+        bool has_value = true;
 
-        job_value_load(key, job, &value);
-        word = job_value_text(key, &value, true);
-        if (section == NULL || strcmp(section, key->section) != 0)
-            fprintf(stream, "%s\n  \"%s\": {", section == NULL ? "{" : "},", key->section);
+        if (deciding_only && !job_key_decides(key))
+            continue;
+        if (job != NULL)
+            job_value_load(key, job, &value);
         else
-            fputs(",", stream);
-        section = key->section;
-        if (word == NULL)
-            break; /* seen below: the last key was not written */
-        fprintf(stream, "\n    \"%s\": %s", key->name, word);
-        free(word);
-        if (i + 1 == job_schema_size)
-            fputs("}\n}\n", stream);
+            has_value = job_value_fallback(key, &value);
+        good = write_key(stream, &section, key, has_value ? &value : NULL);
     }
-    failed = ferror(stream) != 0;
-    failed = fclose(stream) != 0 || failed || size < 4 || strcmp(text + size - 4, "}\n}\n") != 0;
-    if (failed) {
+    if (good)
+        fputs("}\n}\n", stream);
+    if (stream != NULL) {
+        good = ferror(stream) == 0 && good;
+        good = fclose(stream) == 0 && good;
+    }
+    if (!good) {
         free(text);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job as JSON");
     }
     *out = text;
     return FSDP_OK;
+}
+
+enum fsdp_status job_to_json(const struct job *job, char **out, struct fsdp_err *err)
+{
+    return write_job(job, false, out, err);
+}
+
+enum fsdp_status job_defaults_json(bool deciding_only, char **out, struct fsdp_err *err)
+{
+    return write_job(NULL, deciding_only, out, err);
 }
 
 static bool atom_from_json(const cJSON *item, struct job_atom *atom, char text[JOB_VALUE_TEXT_BYTES])
@@ -177,6 +202,18 @@ static enum fsdp_status read_section(struct job *job, const cJSON *section, bool
     return FSDP_OK;
 }
 
+/* An absent key: the program that wrote the job is older than the key, and behaved as its default says. */
+static enum fsdp_status take_default(struct job *job, const struct job_key *key, struct fsdp_err *err)
+{
+    struct job_value value;
+
+    if (!job_value_fallback(key, &value))
+        return fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is missing", key->section, key->name);
+    return job_value_store(key, &value, job) == FSDP_OK
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the job");
+}
+
 static void keep_first_misfit(void *context, const char *keys, enum fsdp_status status, const char *words)
 {
     struct fsdp_err *first = context;
@@ -211,8 +248,7 @@ enum fsdp_status job_from_json(struct job *job, const char *text, size_t length,
     }
     for (size_t i = 0; i < job_schema_size && status == FSDP_OK; i++)
         if (!seen[i])
-            status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s.%s: is missing", job_schema[i].section,
-                               job_schema[i].name);
+            status = take_default(job, &job_schema[i], err);
     if (status == FSDP_OK && job_check(job, keep_first_misfit, &first) != 0)
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s", first.message);
 done:

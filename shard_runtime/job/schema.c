@@ -262,6 +262,19 @@ bool job_section_exists(const char *name)
     return false;
 }
 
+bool job_key_decides(const struct job_key *key)
+{
+    static const char sections[] = "data|model|train|optimizer", except[] = "train.steps|model.preset";
+    static const char others[] = "run.seed|parallel.groups|parallel.param_dtype|parallel.reduce_dtype|"
+                                 "parallel.output_dtype|parallel.cast_forward_inputs|parallel.float8_gather|"
+                                 "parallel.stochastic_rounding|parallel.gradient_divide_factor";
+    char path[JOB_KEY_PATH_BYTES];
+
+    job_key_path(key, path);
+    return job_list_index(others, path) >= 0 ||
+           (job_list_index(sections, key->section) >= 0 && job_list_index(except, path) < 0);
+}
+
 bool job_list_word(const char *list, int index, char out[JOB_KEY_PATH_BYTES])
 {
     for (; list != NULL && *list != '\0'; index--) {

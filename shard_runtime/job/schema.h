@@ -65,6 +65,12 @@ size_t job_key_index(const struct job_key *key);
 /** "section.name" */
 const char *job_key_path(const struct job_key *key, char out[JOB_KEY_PATH_BYTES]);
 bool job_section_exists(const char *name);
+/**
+ * Does another value of this key give another result of the whole run? True for data, model, optimizer, seed,
+ * types and `train` except train.steps. False for what changes speed, memory or records, for the number of ranks,
+ * and for model.preset, whose effect is in other keys.
+ */
+bool job_key_decides(const struct job_key *key);
 
 /** Word `index` of a list parted by '|', copied to `out`; false past the end. */
 bool job_list_word(const char *list, int index, char out[JOB_KEY_PATH_BYTES]);

@@ -99,7 +99,7 @@ Test(job_json, keys_without_a_field_are_written_typed)
 
 Test(job_json, what_is_missing_unknown_twice_or_mistyped_is_named)
 {
-    refuses("\"seed\": 1234,", "", "run.seed: is missing");
+    refuses("\"path\": \"/data/a \\\"b\\\" \\\\c \xc3\xa9.txt\",", "", "data.path: is missing");
     refuses("\"seed\": 1234,", "\"sed\": 1234,", "run.sed: is no key of a job");
     refuses("\"seed\": 1234,", "\"seed\": 1, \"seed\": 2,", "run.seed: is there twice");
     refuses("\"seed\": 1234", "\"seed\": \"x\"",
@@ -116,6 +116,45 @@ Test(job_json, what_is_missing_unknown_twice_or_mistyped_is_named)
     refuses("\"replicate\": 1", "\"replicate\": 2",
             "parallel.replicate: 2 copies of the model do not divide 1 ranks");
     refuses("\"heads\": 8", "\"heads\": 7", "model.heads: 7 heads do not divide model.dim 512");
+}
+
+Test(job_json, an_absent_key_has_its_default)
+{
+    char *text = edited("\"order\": \"shuffled\",", ""); /* as of a program older than the key */
+    struct fsdp_err err = { 0 };
+    struct job job, want;
+
+    cr_assert(eq(int, job_from_json(&job, text, strlen(text), &err), FSDP_OK), "%s", err.message);
+
+    make_default(&want);
+    cr_expect(job.data.order == want.data.order);
+    job_free(&job);
+    job_free(&want);
+    free(text);
+}
+
+Test(job_json, the_defaults_are_every_key_or_those_that_decide)
+{
+    char *all, *deciding;
+
+    cr_assert(eq(int, job_defaults_json(false, &all, NULL), FSDP_OK));
+    cr_assert(eq(int, job_defaults_json(true, &deciding, NULL), FSDP_OK));
+
+    cr_expect_not_null(strstr(all, "\"data\": {\n    \"path\": null,"));
+    cr_expect_not_null(strstr(all, "\"steps\": 200"));
+    cr_expect_not_null(strstr(all, "\"nproc_per_node\": 1"));
+    cr_expect_not_null(strstr(deciding, "\"seed\": 1234}"));
+    cr_expect_not_null(strstr(deciding, "\"lr\": 0.001"));
+    cr_expect_not_null(strstr(deciding, "\"param_dtype\": \"float32\""));
+    for (size_t i = 0; i < 6; i++) {
+        static const char *const others[] = { "\"steps\"",     "\"launch\"", "\"checkpoint\"",
+                                              "\"log_every\"", "\"preset\"", "\"overlap\"" };
+
+        cr_expect_not_null(strstr(all, others[i]), "%s", others[i]);
+        cr_expect_null(strstr(deciding, others[i]), "%s", others[i]);
+    }
+    free(all);
+    free(deciding);
 }
 
 Test(job_json, damaged_text_is_refused)
