@@ -85,6 +85,7 @@ struct agent_config {
 
     /* A job of ours; NULL for a program. The members after it are read only when it is set. */
     const char *job_json; /* the resolved job, zero-terminated */
+    const char *deciding_json; /* the keys of a job that decide its result, with their defaults, as JSON */
     uint64_t total_steps; /* train.steps */
     bool resume_never;    /* checkpoint.resume: never */
     bool exports;         /* a job with all its steps still runs where its export is not there */

@@ -8,7 +8,7 @@
 
 #include "shard_runtime/core/version.h"
 
-enum { CONFIG_BYTES = 352 };  /* sizeof(struct agent_config) where pointers have 8 bytes */
+enum { CONFIG_BYTES = 360 };  /* sizeof(struct agent_config) where pointers have 8 bytes */
 enum { CONTROL_N_LISTS = 4 }; /* argv, environment and the two of filters */
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -218,6 +218,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_list(writer, config->environment);
     put_text(writer, config->directory);
     put_text(writer, config->job_json);
+    put_text(writer, config->deciding_json);
     put_number(writer, config->total_steps);
     put_number(writer, config->resume_never);
     put_number(writer, config->exports);
@@ -285,6 +286,7 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->environment = get_list(reader, 0, "environment");
     config->directory = get_text(reader, true, "directory");
     config->job_json = get_text(reader, false, "job");
+    config->deciding_json = get_text(reader, false, "deciding");
     config->total_steps = get_number(reader, 0, UINT64_MAX, "total_steps");
     config->resume_never = get_number(reader, 0, 1, "resume_never") != 0;
     config->exports = get_number(reader, 0, 1, "exports") != 0;

@@ -362,9 +362,9 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
                                     const struct coordinator_services *services, struct fsdp_err *err)
 {
     struct coordinator *coordinator = calloc(1, sizeof *coordinator);
-    const struct save_handlers handlers = { .arg = coordinator,
-                                            .published = on_published,
-                                            .line = on_save_line };
+    const struct save_handlers handlers = {
+        .arg = coordinator, .published = on_published, .line = on_save_line, .weigh = coordinator_weigh_step
+    };
     enum fsdp_status status;
 
     *out = NULL;

@@ -33,6 +33,10 @@ static enum coordinator_event weigh_resume(struct coordinator *coordinator, int6
 
     if (coordinator->state == CS_ENDED)
         return CE_PREPARED;
+    if (err->status == FSDP_ERR_CONFIG) {
+        coordinator_end_with(coordinator, FSDP_EXIT_CONFIG, ERRORS_CONFIG, err->message);
+        return CE_REFUSED;
+    }
     if (err->status != FSDP_OK) {
         snprintf(words, sizeof words, "no checkpoint to go on from: %s", err->message);
         coordinator_end_with(coordinator, exit_status_of(err->status), ERRORS_IO, words);

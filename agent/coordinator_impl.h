@@ -99,6 +99,12 @@ void coordinator_ask_to_leave(struct coordinator *coordinator);
 void coordinator_close_timer(struct coordinator *coordinator);
 /** Clean up and choose the step to go on from; CE_PREPARED or CE_REFUSED follows. */
 void coordinator_prepare(struct coordinator *coordinator);
+/**
+ * The `weigh` of struct save_handlers: refuse the step when it ends the run and the job would give another
+ * result (FSDP_ERR_CONFIG). Reads the configuration alone, which never changes: any thread.
+ */
+enum fsdp_status coordinator_weigh_step(void *coordinator, const char *directory, int64_t step,
+                                        struct fsdp_err *err);
 void coordinator_form(struct coordinator *coordinator);
 /** Stop the generation on every node; again, with stop_now, to hurry them. */
 void coordinator_clear(struct coordinator *coordinator);

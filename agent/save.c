@@ -251,11 +251,15 @@ done:
 
 static void prepare(struct work *work)
 {
+    const struct save_handlers *handlers = &work->save->handlers;
     const struct verify_log log = { keep_line, work };
 
     if (commit_clean(work->io, work->directory, &log, &work->err) != FSDP_OK)
         return;
-    verify_newest(work->io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err);
+    if (verify_newest(work->io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) ==
+            FSDP_OK &&
+        work->step >= 0 && handlers->weigh != NULL)
+        (void)handlers->weigh(handlers->arg, work->directory, work->step, &work->err);
 }
 
 static void do_work(uv_work_t *request)

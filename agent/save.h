@@ -27,6 +27,9 @@ struct save_handlers {
                       double seconds);
     void (*line)(void *arg,
                  const char *words); /* for a person: a checkpoint passed over, a leftover removed */
+    /* Called on another thread with the step that prepare found in `directory`; a failure refuses that step.
+     * NULL: no step is refused. */
+    enum fsdp_status (*weigh)(void *arg, const char *directory, int64_t step, struct fsdp_err *err);
 };
 
 /** `run_dir` NULL: the run has no directory, every save is refused, every prepare finds nothing. */

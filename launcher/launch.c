@@ -169,8 +169,11 @@ int launch_job(struct launch *launch, const struct options *options, const struc
     failed = rundir_job_path(launch->run_dir, log_dir != NULL ? log_dir : job->run.dir, job->run.name, err);
     if (failed == FSDP_OK)
         failed = job_to_json(job, &launch->job_json, err);
+    if (failed == FSDP_OK)
+        failed = job_defaults_json(true, &launch->deciding_json, err);
     config->run_dir = launch->run_dir;
     config->job_json = launch->job_json;
+    config->deciding_json = launch->deciding_json;
     return exit_status_of(failed);
 }
 
@@ -339,5 +342,6 @@ void launch_fini(struct launch *launch)
     free(launch->stderr_filters);
     free(launch->argv);
     free(launch->job_json);
+    free(launch->deciding_json);
     memset(launch, 0, sizeof *launch);
 }

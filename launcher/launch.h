@@ -46,7 +46,7 @@ struct launch {
     bool *shown;
     char **stdout_filters, **stderr_filters;
     char **argv;
-    char *job_json;
+    char *job_json, *deciding_json;
     /* Lines for the user about what was taken otherwise than it was written. */
     char notes[LAUNCH_NOTES_MAX][LAUNCH_NOTE_BYTES];
     size_t n_notes;

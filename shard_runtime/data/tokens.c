@@ -105,6 +105,11 @@ void tokens_close(struct tokens *tokens)
     free(tokens);
 }
 
+int tokens_fd(const struct tokens *tokens)
+{
+    return tokens->fd;
+}
+
 uint64_t tokens_count(const struct tokens *tokens)
 {
     return tokens->n_bytes;

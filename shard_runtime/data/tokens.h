@@ -30,6 +30,7 @@ enum fsdp_status tokens_open(struct tokens **out, const char *path, const char *
                              struct fsdp_err *err);
 void tokens_close(struct tokens *tokens);
 
+int tokens_fd(const struct tokens *tokens);             /* of the file; borrowed */
 uint64_t tokens_count(const struct tokens *tokens);     /* of the file */
 uint64_t tokens_n_samples(const struct tokens *tokens); /* N, at least 1 */
 uint64_t tokens_vocab(const struct tokens *tokens);     /* every token is below this: 256 */

@@ -121,6 +121,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     }
     saved.optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0;
     saved.numerics = numerics;
+    saved.extra = context->checkpoint_extra;
     saved.job = job_json != NULL ? job_json : fsdp_context_job(context, NULL);
     status = checkpoint_save(&options, &saved, tensors, n_tensors, &done, err);
 done:

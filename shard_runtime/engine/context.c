@@ -169,6 +169,11 @@ const char *fsdp_context_describe(const struct fsdp_context *context, char *buff
     return buffer;
 }
 
+void context_set_checkpoint_extra(struct fsdp_context *context, const char *json_object)
+{
+    context->checkpoint_extra = json_object;
+}
+
 struct link *context_link(const struct fsdp_context *context)
 {
     return context->link;

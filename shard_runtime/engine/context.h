@@ -41,6 +41,7 @@ struct fsdp_context {
     void *on_phase_user;
     struct fsdp_opening opening;
     struct context_io io;
+    const char *checkpoint_extra; /* borrowed; NULL: none */
     int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */
 };
 
@@ -54,6 +55,9 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
 enum fsdp_status context_open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
                                      struct fsdp_err *err);
 void context_close_device(struct fsdp_context *context);
+
+/** A JSON object that every fsdp_checkpoint_save() writes into the manifest as `extra`. Borrowed; NULL: none. */
+void context_set_checkpoint_extra(struct fsdp_context *context, const char *json_object);
 
 /** The context's end of the link to the agent: for saving and for notices. Borrowed. */
 struct link *context_link(const struct fsdp_context *context);

@@ -37,6 +37,7 @@ enum job_norm { JOB_LAYERNORM, JOB_RMSNORM };
 enum job_preset { JOB_PRESET_NONE, JOB_PRESET_124M, JOB_PRESET_355M, JOB_PRESET_774M, JOB_PRESET_1558M };
 enum job_export { JOB_EXPORT_NONE, JOB_EXPORT_HUGGINGFACE };
 enum job_resume { JOB_RESUME_AUTO, JOB_RESUME_NEVER };
+enum job_data { JOB_DATA_CHECK, JOB_DATA_IGNORE };
 
 struct job_names; /* lists, of rules.h; NULL: none */
 struct job_rules;
@@ -116,6 +117,7 @@ struct job {
         uint64_t every, keep; /* 0: never; 0: all */
         enum job_resume resume;
         enum job_export exports;
+        enum job_data data;
     } checkpoint;
 };
 

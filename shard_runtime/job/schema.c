@@ -220,6 +220,9 @@ const struct job_key job_schema[] = {
     { "checkpoint", "export", JOB_CHOICE, AT(checkpoint.exports), .choices = "none|huggingface", .fallback = "none",
       .example = "huggingface",
       .help = "The whole model for other programs when the steps are done: export/step-N of the run, which transformers opens." },
+    { "checkpoint", "data", JOB_CHOICE, AT(checkpoint.data), .choices = "check|ignore", .fallback = "check",
+      .example = "check",
+      .help = "check: a run goes on only with the data it was begun with; ignore: with whatever data.path holds." },
 };
 /* clang-format on */
 const size_t job_schema_size = sizeof job_schema / sizeof *job_schema;

@@ -5,27 +5,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/trainer/models.h"
 
 static const char *checkpoint_directory(const struct trainer *trainer, char out[TRAINER_PATH_BYTES + 16])
 {
     snprintf(out, TRAINER_PATH_BYTES + 16, "%s/checkpoints", trainer->run_dir);
     return out;
-}
-
-/* Said once, by rank 0: the same numbers are promised only for the same world, threads, CPU and libraries. */
-static void warn_of_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state)
-{
-    char now[FSDP_MADE_WITH_BYTES];
-
-    (void)fsdp_context_describe(trainer->context, now, sizeof now);
-    if (trainer->rank != 0)
-        return;
-    if (state->world_size != trainer->W)
-        printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size,
-               trainer->W);
-    else if (strcmp(state->made_with, now) != 0)
-        printf("saved with %s, going on with %s: equal to rounding, not to the bit\n", state->made_with, now);
 }
 
 static double now_s(void)
@@ -73,6 +59,20 @@ static enum fsdp_status take_weights(const struct trainer *trainer, struct fsdp_
     return status;
 }
 
+/* Rank 0 looks at the checkpoint for all. */
+static enum fsdp_status check_saved(struct trainer *trainer, const char *directory,
+                                    const struct fsdp_checkpoint_state *state, struct fsdp_err *err)
+{
+    char step_directory[IO_PATH_BYTES];
+    enum fsdp_status status = FSDP_OK;
+
+    if (trainer->rank == 0)
+        status = checkpoint_step_directory(directory, (int64_t)state->step, step_directory, err);
+    if (status == FSDP_OK && trainer->rank == 0)
+        status = trainer_check_saved(trainer, step_directory, state, err);
+    return trainer_agree(trainer, status, err);
+}
+
 /* Nothing to go on from. */
 static enum fsdp_status begin(const struct trainer *trainer, struct fsdp_err *err)
 {
@@ -106,6 +106,9 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     if (alone && trainer->job->checkpoint.resume == JOB_RESUME_NEVER)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "%s has checkpoints, and checkpoint.resume is never",
                          directory);
+    status = check_saved(trainer, directory, &state, err);
+    if (status != FSDP_OK)
+        return status;
     if (state.seed != trainer->job->run.seed)
         return fsdp_fail(err, FSDP_ERR_MISMATCH,
                          "checkpoint of step %" PRIu64 " was made with run.seed %" PRIu64
@@ -116,7 +119,6 @@ enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
     trainer->cursor = state.cursor;
     fsdp_context_beat(trainer->context,
                       &(struct fsdp_beat){ .step = trainer->step, .total_steps = trainer->job->train.steps });
-    warn_of_other_bits(trainer, &state);
     return tell(trainer, directory, now_s() - began_s, err);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shard_runtime/engine/context.h"
 #include "shard_runtime/trainer/models.h"
 #include "shard_runtime/trainer/optimizer_groups.h"
 #include "shard_runtime/trainer/sharding.h"
@@ -48,23 +49,6 @@ static enum fsdp_status open_inputs(struct trainer *trainer, struct fsdp_err *er
     if (status == FSDP_OK)
         status = check_job(trainer, err);
     return status;
-}
-
-/* Files of two lengths on two nodes would give each rank an order of its own: samples doubled and left out.
- */
-static enum fsdp_status compare_data(const struct trainer *trainer, struct fsdp_err *err)
-{
-    const int64_t own = (int64_t)tokens_count(trainer->tokens);
-    int64_t most[2] = { own, -own };
-    enum fsdp_status status;
-
-    status = fsdp_all_reduce(fsdp_context_comm(trainer->context), most, 2, FSDP_I64, FSDP_MAX, NULL, err);
-    if (status != FSDP_OK || most[0] == -most[1])
-        return status;
-    return fsdp_fail(err, FSDP_ERR_MISMATCH,
-                     "data file %s has %" PRId64 " tokens for one rank and %" PRId64
-                     " for another: it must be the same on every node",
-                     trainer->job->data.path, -most[1], most[0]);
 }
 
 static enum fsdp_overlap overlap_of(enum job_overlap overlap)
@@ -195,7 +179,7 @@ enum fsdp_status trainer_open(struct trainer *trainer, struct fsdp_context *cont
     };
     status = trainer_agree(trainer, open_inputs(trainer, err), err);
     if (status == FSDP_OK)
-        status = trainer_agree(trainer, compare_data(trainer, err), err);
+        status = trainer_identify_data(trainer, err);
     if (status != FSDP_OK)
         return status;
     trainer->order = (struct order){
@@ -215,5 +199,7 @@ void trainer_close(struct trainer *trainer)
     fsdp_model_destroy(trainer->model);
     fsdp_module_destroy(trainer->tree);
     sharding_meshes_close(&trainer->meshes);
+    if (trainer->context != NULL)
+        context_set_checkpoint_extra(trainer->context, NULL);
     trainer_close_files(trainer);
 }

@@ -18,6 +18,7 @@
 #include "shard_runtime/data/order.h"
 #include "shard_runtime/data/tokens.h"
 #include "shard_runtime/job/job.h"
+#include "shard_runtime/shardfile/data_record.h"
 #include "shard_runtime/trainer/sharding.h"
 
 enum { TRAINER_PATH_BYTES = 4096 };
@@ -35,6 +36,8 @@ struct trainer {
 
     struct tokens *tokens;
     struct order order;
+    struct data_record data;           /* what the checkpoints say about it; `bytes` on local rank 0 only */
+    char data_json[DATA_RECORD_BYTES]; /* the same as text */
     uint64_t batch, n_micro; /* samples of this rank and micro-step; micro-steps a step */
 
     struct sharding_meshes meshes;
@@ -75,9 +78,25 @@ enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *er
 void trainer_close_files(struct trainer *trainer);
 
 /**
+ * Fill in trainer->data, and have it written into every checkpoint. Collective. Part of trainer_open().
+ *   FSDP_ERR_MISMATCH  two nodes have different data
+ */
+enum fsdp_status trainer_identify_data(struct trainer *trainer, struct fsdp_err *err);
+
+/**
+ * Rank 0: hold the checkpoint in `step_directory` (loaded: `state`) against this job and its data, and say what
+ * has changed, in one line for each of: world or numerics, data, job.
+ *   FSDP_ERR_MISMATCH  it was trained on other data, and checkpoint.data is check
+ *   FSDP_ERR_CONFIG    it has all steps of the job, and another job made it
+ */
+enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *step_directory,
+                                     const struct fsdp_checkpoint_state *state, struct fsdp_err *err);
+
+/**
  * Load the checkpoint that the agent names; without an agent the newest one that verifies; none: initial
- * weights. FSDP_ERR_MISMATCH  it is of another model; the message names the first tensor that differs
- *   FSDP_ERR_CONFIG    checkpoint.resume is never, and there are checkpoints
+ * weights.
+ *   FSDP_ERR_MISMATCH  it is of another model (the message names the first tensor that differs), seed or data
+ *   FSDP_ERR_CONFIG    checkpoint.resume is never, and there are checkpoints; or as trainer_check_saved()
  */
 enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
 

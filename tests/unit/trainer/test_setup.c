@@ -28,18 +28,19 @@ static void remove_folder(void)
 
 TestSuite(trainer_setup, .init = make_folder, .fini = remove_folder, .timeout = 60);
 
-static void put_tokens(const char *path, size_t n_tokens)
+static void put_tokens(const char *path, size_t n_tokens, int first)
 {
     FILE *file = fopen(path, "w");
 
     cr_assert_not_null(file);
     for (size_t i = 0; i < n_tokens; i++)
-        fputc('a' + (int)(i % 20), file);
+        fputc(i == 0 ? first : 'a' + (int)(i % 20), file);
     fclose(file);
 }
 
 struct outcome {
     size_t n_tokens[RANKS]; /* of each rank's own file */
+    bool other[RANKS];      /* its first token is another one */
     enum fsdp_status status[RANKS];
     struct fsdp_err err[RANKS];
 };
@@ -65,7 +66,7 @@ static void open_trainer(struct fsdp_context *context, void *user)
 
     snprintf(dir, sizeof dir, "%s/%d", folder, rank);
     snprintf(path, sizeof path, "%s/%d.txt", folder, rank);
-    put_tokens(path, outcome->n_tokens[rank]);
+    put_tokens(path, outcome->n_tokens[rank], outcome->other[rank] ? 'A' : 'a');
     outcome->status[rank] = trainer_open(&trainer, context, &job, "{}", &outcome->err[rank]);
     trainer_close(&trainer);
 }
@@ -91,6 +92,25 @@ Test(trainer_setup, data_of_two_lengths_is_refused_by_all_and_said_once)
         cr_assert(eq(int, outcome.status[0], FSDP_ERR_MISMATCH));
         cr_assert_not_null(strstr(outcome.err[0].message, "has 100 tokens for one rank and 101 for another"),
                            "%s", outcome.err[0].message);
+        for (int rank = 1; rank < RANKS; rank++) {
+            cr_assert(eq(int, outcome.status[rank], FSDP_ERR_PEER));
+            cr_assert_str_eq(outcome.err[rank].message, "");
+        }
+    }
+}
+
+Test(trainer_setup, data_of_one_length_and_other_bytes_is_refused_by_all_and_said_once)
+{
+    for (int other = 0; other < RANKS; other++) {
+        struct outcome outcome = { .n_tokens = { TOKENS, TOKENS, TOKENS } };
+
+        outcome.other[other] = true;
+        world_run(RANKS, open_trainer, &outcome);
+
+        cr_assert(eq(int, outcome.status[0], FSDP_ERR_MISMATCH));
+        cr_assert_not_null(
+            strstr(outcome.err[0].message, "has 100 tokens on every node, but not the same ones"), "%s",
+            outcome.err[0].message);
         for (int rank = 1; rank < RANKS; rank++) {
             cr_assert(eq(int, outcome.status[rank], FSDP_ERR_PEER));
             cr_assert_str_eq(outcome.err[rank].message, "");

@@ -1,0 +1,89 @@
+/* A checkpoint against the job that goes on from it: what has changed is said, or refused. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/shardfile/job_changes.h"
+#include "shard_runtime/trainer/trainer.h"
+
+/* The same numbers are promised only for the same world, threads, CPU and libraries. */
+static void say_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state)
+{
+    char now[FSDP_MADE_WITH_BYTES];
+
+    (void)fsdp_context_describe(trainer->context, now, sizeof now);
+    if (state->world_size != trainer->W)
+        printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size,
+               trainer->W);
+    else if (strcmp(state->made_with, now) != 0)
+        printf("saved with %s, going on with %s: equal to rounding, not to the bit\n", state->made_with, now);
+}
+
+static enum fsdp_status check_data(const struct trainer *trainer, const struct manifest *manifest,
+                                   struct fsdp_err *err)
+{
+    const struct job *job = trainer->job;
+    struct data_record saved;
+    enum fsdp_status status;
+    char words[128];
+    bool found;
+
+    status = data_record_read(manifest, &saved, &found, err);
+    if (status != FSDP_OK || !found || !data_record_differs(&saved, &trainer->data, words, sizeof words))
+        return status;
+    if (job->checkpoint.data == JOB_DATA_CHECK)
+        return fsdp_fail(err, FSDP_ERR_MISMATCH,
+                         "step %" PRIu64
+                         " was trained on other data: %.200s: %s; with checkpoint.data: ignore "
+                         "training goes on all the same",
+                         manifest->step, job->data.path, words);
+    printf("step %" PRIu64 " was trained on other data: %.200s: %s; training goes on, as checkpoint.data is "
+           "ignore\n",
+           manifest->step, job->data.path, words);
+    return FSDP_OK;
+}
+
+/* `defaults` of all keys, or of those that decide the result. */
+static enum fsdp_status compare_job(const struct trainer *trainer, const struct manifest *manifest,
+                                    bool complete, const char *defaults, struct fsdp_err *err)
+{
+    const bool check = trainer->job->checkpoint.data == JOB_DATA_CHECK;
+    struct job_changes changes;
+    enum fsdp_status status;
+
+    if (complete) {
+        status = job_changes_refuse(manifest, trainer->job_json, defaults, check, &trainer->data.bytes, err);
+        if (status == FSDP_ERR_CONFIG)
+            fsdp_wrap(err, "%s is complete, and was trained by another job", trainer->run_dir);
+        return status;
+    }
+    status = job_changes_find(&changes, manifest, trainer->job_json, defaults, NULL, err);
+    if (status == FSDP_OK && changes.n > 0)
+        printf("the job has changed since step %" PRIu64 ": %s\n", manifest->step, changes.words);
+    return status;
+}
+
+enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *step_directory,
+                                     const struct fsdp_checkpoint_state *state, struct fsdp_err *err)
+{
+    const bool complete = state->step >= trainer->job->train.steps;
+    struct manifest manifest = { 0 };
+    char *defaults = NULL;
+    enum fsdp_status status;
+
+    status = manifest_read(&io_posix, step_directory, &manifest, err);
+    if (status == FSDP_OK && !complete)
+        status = check_data(trainer, &manifest, err);
+    if (status == FSDP_OK)
+        status = job_defaults_json(complete, &defaults, err);
+    if (status == FSDP_OK) {
+        say_other_bits(trainer, state);
+        status = compare_job(trainer, &manifest, complete, defaults, err);
+    }
+    (void)fflush(stdout);
+    free(defaults);
+    manifest_free(&manifest);
+    return status;
+}
