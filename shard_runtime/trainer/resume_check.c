@@ -8,13 +8,35 @@
 #include "shard_runtime/shardfile/job_changes.h"
 #include "shard_runtime/trainer/trainer.h"
 
-/* The same numbers are promised only for the same world, threads, CPU and libraries. */
-static void say_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state)
+/* Sequences of a step of the run that saved; 0: the manifest has no job that says so. */
+static uint64_t saved_sequences(const struct manifest *manifest)
 {
+    const uint64_t global_batch = job_changes_count(manifest, "train", "global_batch");
+    const uint64_t tensor = job_changes_count(manifest, "parallel", "tensor");
+
+    if (global_batch != 0)
+        return global_batch;
+    return manifest->world_size / (tensor == 0 ? 1 : tensor) * job_changes_count(manifest, "train", "batch") *
+           job_changes_count(manifest, "train", "grad_accumulation");
+}
+
+/* The same numbers are promised only for the same world, threads, CPU and libraries. */
+static void say_other_bits(const struct trainer *trainer, const struct fsdp_checkpoint_state *state,
+                           const struct manifest *manifest)
+{
+    const uint64_t was = saved_sequences(manifest),
+                   is = (uint64_t)trainer->data_ranks * trainer->batch * trainer->n_micro;
     char now[FSDP_MADE_WITH_BYTES];
 
     (void)fsdp_context_describe(trainer->context, now, sizeof now);
-    if (state->world_size != trainer->W)
+    if (state->world_size != trainer->W && was != 0 && was != is)
+        printf("saved by %d ranks, going on with %d: the sequences of a step went from %" PRIu64
+               " to %" PRIu64 "%s\n",
+               state->world_size, trainer->W, was, is,
+               trainer->job->train.global_batch == 0
+                   ? ", because train.batch is a number for each rank; train.global_batch keeps them"
+                   : "");
+    else if (state->world_size != trainer->W)
         printf("saved by %d ranks, going on with %d: equal to rounding, not to the bit\n", state->world_size,
                trainer->W);
     else if (strcmp(state->made_with, now) != 0)
@@ -79,7 +101,7 @@ enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *
     if (status == FSDP_OK)
         status = job_defaults_json(complete, &defaults, err);
     if (status == FSDP_OK) {
-        say_other_bits(trainer, state);
+        say_other_bits(trainer, state, &manifest);
         status = compare_job(trainer, &manifest, complete, defaults, err);
     }
     (void)fflush(stdout);

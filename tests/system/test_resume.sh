@@ -24,6 +24,22 @@ check_eq "at the same number of ranks every figure is bit-identical" \
 check_eq "and so are the final weights" "$(payloads "$WORK/runs/whole/checkpoints/step-00000020")" \
   "$(payloads "$WORK/runs/on4/checkpoints/step-00000020")"
 
+check_match "another number of ranks with train.global_batch: one line says what it costs" \
+  'saved by 4 ranks, going on with 3: equal to rounding, not to the bit' "$(cat "$WORK/on3.log")"
+check_eq "and no line that the batch has changed" 0 "$(grep -c 'sequences of a step' "$WORK/on3.log")"
+
+# With train.batch alone, three ranks and two take different samples a step. That is said, not passed off as rounding.
+batch() { job batch "$1" "$2" --set train.global_batch=null --set train.batch=4; }
+batch 3 2
+check_eq "three ranks of four sequences train" 0 $?
+batch 2 4
+check_eq "two ranks go on" 0 $?
+check_match "and one line says what has changed, and what would keep it" \
+  'saved by 3 ranks, going on with 2: the sequences of a step went from 12 to 8, because train.batch .*train.global_batch keeps' \
+  "$(cat "$WORK/batch.log")"
+check_eq "which is not called rounding" 0 "$(grep -c 'equal to rounding' "$WORK/batch.log")"
+check_eq "nor is it: the losses differ" 1 "$(close_figures "$WORK/runs/whole" "$WORK/runs/batch" 4 1e-3 > /dev/null; echo $?)"
+
 # Dropout is keyed by global sample and element: the same masks at any number of ranks, resumed or not.
 for W in 1 3; do
   job dropout$W $W 10 --set model.dropout=0.2
