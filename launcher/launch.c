@@ -317,6 +317,8 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     config->output.direct = options_has(options, OPT_DIRECT_OUTPUT);
     config->output.prefix_template = prefix_template(options);
     status = set_world(launch, options, around, &world, err);
+    if (status == 0)
+        status = launch_set_run_id(launch, options, err);
     if (status != 0)
         return status;
     if (config->save_on_signal != 0)

@@ -40,6 +40,7 @@ struct launch {
     struct agent_config config;
     struct secret secret;
     char run_dir[RUNDIR_PATH_BYTES];
+    char run_id[37]; /* a UUID; empty where the id was given, or is none */
     char endpoint_host[LAUNCH_HOST_BYTES], master_host[LAUNCH_HOST_BYTES];
     char trainer[RUNDIR_PATH_BYTES];
     unsigned char *redirects, *tees; /* per local rank */

@@ -14,6 +14,8 @@ struct launch_world {
 
 int launch_set_nodes(struct launch *launch, const struct options *options, const struct launch_world *world,
                      const struct surroundings *around, struct fsdp_err *err);
+/** Make up a run id for a program where torchrun does and none was given: a UUID. After launch_set_nodes(). */
+int launch_set_run_id(struct launch *launch, const struct options *options, struct fsdp_err *err);
 int launch_set_output(struct launch *launch, const struct options *options, const struct surroundings *around,
                       struct fsdp_err *err);
 

@@ -1,9 +1,11 @@
 /*
  * Where the nodes of a run meet, and what their workers are told of it.
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "agent/endpoint.h"
 #include "launcher/launch_impl.h"
@@ -105,8 +107,8 @@ static int set_secret(struct launch *launch, const struct options *options, stru
     if (status != FSDP_OK)
         return exit_status_of(status);
     if (launch->secret.n_bytes == 0 && !options_has(options, OPT_INSECURE))
-        return launch_bad_usage(
-            err, "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
+        return launch_bad_usage(err, "more than one node needs --secret-file FILE (or, on a network you trust, "
+                                     "--insecure or FSDPRUN_INSECURE=1)");
     if (launch->secret.n_bytes > 0) {
         launch->config.secret = launch->secret.bytes;
         launch->config.secret_bytes = launch->secret.n_bytes;
@@ -214,14 +216,38 @@ static int node_rank(const struct options *options, int n_nodes)
     return n_nodes > 1 && is_c10d(options) ? -1 : 0;
 }
 
+/* No place to meet at is named. Where there is one node, torchrun takes that for --standalone with static too. */
+static bool names_no_place(const struct options *options)
+{
+    return text_of(options, OPT_RDZV_ENDPOINT) == NULL && !options_has(options, OPT_MASTER_PORT);
+}
+
 /* PyTorch's word against a store of the launcher's. As under torchrun it counts where nothing static is asked for. */
 static bool wants_no_store(const struct options *options, const struct surroundings *around)
 {
     const char *word = around->get_env(around->arg, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-    bool named = text_of(options, OPT_RDZV_ENDPOINT) != NULL || options_has(options, OPT_MASTER_PORT);
 
     return word != NULL && strcmp(word, "1") == 0 &&
-           (options_has(options, OPT_STANDALONE) || is_c10d(options) || !named);
+           (options_has(options, OPT_STANDALONE) || is_c10d(options) || names_no_place(options));
+}
+
+int launch_set_run_id(struct launch *launch, const struct options *options, struct fsdp_err *err)
+{
+    struct agent_config *config = &launch->config;
+    unsigned char r[16];
+
+    if (text_of(options, OPT_RDZV_ID) != NULL || config->n_nodes > 1 ||
+        (!options_has(options, OPT_STANDALONE) && (is_c10d(options) || !names_no_place(options))))
+        return 0;
+    if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r)
+        return exit_status_of(fsdp_fail(err, FSDP_ERR_IO, "getrandom: %s", strerror(errno)));
+    r[6] = 0x40 | (r[6] & 0x0f); /* version 4, random, of RFC 4122's variant */
+    r[8] = 0x80 | (r[8] & 0x3f);
+    snprintf(launch->run_id, sizeof launch->run_id,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0], r[1], r[2], r[3],
+             r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15]);
+    config->run_id = launch->run_id;
+    return 0;
 }
 
 static int refuse_worlds_of_one(const struct surroundings *around, struct fsdp_err *err)

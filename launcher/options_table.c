@@ -78,7 +78,7 @@ const struct option option_table[] = {
     { OPT_RDZV_ENDPOINT, "rdzv-endpoint", 0, OPTION_BLANK, "HOST[:PORT]", THEIRS, .pet = true, .fallback = "port 29400",
       .group = nodes, .brief = "where several nodes meet",
       .help = "Where the nodes meet: the one that has this address listens there." },
-    { OPT_RDZV_ID, "rdzv-id", 0, OPTION_TEXT, "ID", THEIRS, .pet = true, .fallback = "none; the run's name for a job", .group = nodes,
+    { OPT_RDZV_ID, "rdzv-id", 0, OPTION_TEXT, "ID", THEIRS, .pet = true, .fallback = "none, a UUID on one node; the run's name for a job", .group = nodes,
       .help = "Name of the run, the same on all nodes." },
     { OPT_RDZV_CONF, "rdzv-conf", 0, OPTION_CONF, "KEY=VALUE,...", THEIRS, .pet = true, .group = nodes,
       .help = "join_timeout=600: seconds that nodes wait for each other. last_call_timeout=30: with MIN there, for "

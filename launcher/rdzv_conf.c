@@ -51,6 +51,20 @@ static struct piece trim(const char *from, const char *to)
     return (struct piece){ from, (int)(to - from) };
 }
 
+/*
+ * Without the pair of quotes around it. They are there where no shell has read the text: in an entry of a YAML file
+ * (args: ['--rdzv-conf="timeout=900"']), or where a script expands a variable that has them.
+ */
+static struct piece unquote(struct piece piece)
+{
+    const int n = piece.length;
+
+    if (n < 2 || (piece.at[0] != '"' && piece.at[0] != '\'') || piece.at[n - 1] != piece.at[0] ||
+        memchr(piece.at + 1, piece.at[0], (size_t)n - 2) != NULL)
+        return piece;
+    return trim(piece.at + 1, piece.at + n - 1);
+}
+
 static bool read_seconds(struct piece value, int64_t *out)
 {
     *out = 0;
@@ -121,25 +135,22 @@ static void note_unknown(struct rdzv_conf *conf, struct piece key)
 }
 
 /* "k=", or "the place between two commas" for an empty pair. */
-static const char *shown(const char *from, const char *to, char words[64])
+static const char *shown(struct piece pair, char words[64])
 {
-    struct piece pair = trim(from, to);
-
     snprintf(words, 64, "%.*s", pair.length < 60 ? pair.length : 60, pair.at);
     return pair.length == 0 ? "the place beside a comma" : words;
 }
 
-static enum fsdp_status take_pair(struct rdzv_conf *conf, const char *from, const char *to,
-                                  struct fsdp_err *err)
+static enum fsdp_status take_pair(struct rdzv_conf *conf, struct piece pair, struct fsdp_err *err)
 {
-    const char *equals = memchr(from, '=', (size_t)(to - from));
-    struct piece key = trim(from, equals == NULL ? to : equals);
-    struct piece value = equals == NULL ? (struct piece){ to, 0 } : trim(equals + 1, to);
+    const char *to = pair.at + pair.length, *equals = memchr(pair.at, '=', (size_t)pair.length);
+    struct piece key = trim(pair.at, equals == NULL ? to : equals);
+    struct piece value = equals == NULL ? (struct piece){ to, 0 } : unquote(trim(equals + 1, to));
     char words[64];
 
     if (key.length == 0 || value.length == 0)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "must be KEY=VALUE,KEY=VALUE,..., and %s has no %s",
-                         shown(from, to, words), key.length == 0 ? "key" : "value");
+                         shown(pair, words), key.length == 0 ? "key" : "value");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if ((size_t)key.length == strlen(keys[i].name) &&
             strncmp(key.at, keys[i].name, (size_t)key.length) == 0)
@@ -150,15 +161,18 @@ static enum fsdp_status take_pair(struct rdzv_conf *conf, const char *from, cons
 
 enum fsdp_status rdzv_conf_read(struct rdzv_conf *conf, const char *text, struct fsdp_err *err)
 {
-    *conf = (struct rdzv_conf){ .is_host = -1 };
-    if (strspn(text, " \t") == strlen(text))
-        return FSDP_OK;
-    for (const char *at = text;; at++) {
-        const char *end = at + strcspn(at, ",");
-        enum fsdp_status status = take_pair(conf, at, end, err);
+    const struct piece all = unquote(trim(text, text + strlen(text)));
+    const char *const to = all.at + all.length;
 
-        if (status != FSDP_OK || *end == '\0')
+    *conf = (struct rdzv_conf){ .is_host = -1 };
+    if (all.length == 0)
+        return FSDP_OK;
+    for (const char *at = all.at;; at++) {
+        const char *comma = memchr(at, ',', (size_t)(to - at)), *end = comma == NULL ? to : comma;
+        enum fsdp_status status = take_pair(conf, unquote(trim(at, end)), err);
+
+        if (status != FSDP_OK || comma == NULL)
             return status;
-        at = end;
+        at = comma;
     }
 }

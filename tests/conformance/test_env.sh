@@ -109,6 +109,23 @@ else
   skip "threads of the CPUs that may be used" "one CPU"
 fi
 
+# A run id is made up where torchrun does: with --standalone, and on one node that is named no place to meet at. It is a
+# UUID, the same for all workers and generations. PyTorch's own is asked too, where it is there.
+uuid='^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'
+ids_of() { rm -rf ids; "$@" --log-dir "$WORK/ids" -r 3 --no-python "$toy" env > ids.out 2>&1; cat ids/*/attempt_*/*/stdout.log | sed -n 's/^TORCHELASTIC_RUN_ID=//p' | sort -u; }
+for flags in "" --standalone "--rdzv-backend static --nnodes 1:1" "--nproc-per-node 2 --node-rank 0 --master-addr 127.0.0.1"; do
+  check_match "a UUID${flags:+: $flags}" "$uuid" "$(ids_of "$FSDPRUN" $flags)"
+done
+for flags in "--master-port $port" "--rdzv-endpoint 127.0.0.1:$port" "--rdzv-backend c10d" \
+  "--nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --rdzv-conf last_call_timeout=1 --insecure"; do
+  check_eq "none: $flags" none "$(ids_of "$FSDPRUN" $flags)"
+done
+check_eq "a given one is kept with --standalone" mine "$(ids_of "$FSDPRUN" --standalone --rdzv-id mine)"
+"$FSDPRUN" --nproc-per-node 2 --max-restarts 1 --log-dir "$WORK/lives" -r 3 -- "$toy" env "touch=$WORK/lives.seen" gen=0 "lines=2:$WORK/lives.seen" gen=0 rank=0 exit=3 gen=0 hang 2> lives.err
+check_eq "one UUID in both generations, which the folder is named after" "4 1" \
+  "$(cat lives/"$(sed -n 's/^TORCHELASTIC_RUN_ID=//p' lives/*/attempt_1/0/stdout.log)"_*/attempt_?/?/stdout.log | grep '^TORCHELASTIC_RUN_ID=' | sort | uniq -c | awk '{ print $1, NR }')"
+[ "$(ids_of "$FSDPRUN")" != "$(ids_of "$FSDPRUN")" ] && ok "each run has its own" || not_ok "each run has its own"
+
 # One device for each.
 CUDA_VISIBLE_DEVICES=4,GPU-5a,6 "$FSDPRUN" --nproc-per-node 2 --virtual-local-rank --log-dir "$WORK/virtual" -r 3 -- "$toy" env
 for rank in 0 1; do
@@ -124,8 +141,8 @@ if [ -z "$python" ]; then
   skip "the same environment as torchrun's" "FSDP_TEST_PYTHON does not name a Python with PyTorch"
 else
   # Ours alone: FSDP_*. By design another value: what is below the run directory, and the threads, which are the cores
-  # divided by the workers; the shell's "_" is the launcher. Where no rendezvous is named torchrun makes up a run id and an
-  # address (it is --standalone then), and overrules --rdzv-id; ours are "none", or what is given, and 127.0.0.1.
+  # divided by the workers; the shell's "_" is the launcher. Where no rendezvous is named torchrun makes up a run id, as
+  # ours does, and an address (it is --standalone then); ours is 127.0.0.1.
   differs='FSDP_RUN_DIR|FSDP_LINK_FD|TORCHELASTIC_ERROR_FILE|OMP_NUM_THREADS|_'
   unset FSDP_RUN_DIR FSDP_LINK_FD
   for flags in "" "--rdzv-backend static --master-port $((port + 1)) --virtual-local-rank" \
@@ -138,6 +155,9 @@ else
     timeout 200 "$python" -m torch.distributed.run --nproc-per-node 2 $flags --log-dir "$WORK/theirs" -r 3 --no-python "$toy" env > theirs.out 2>&1
     timeout 60 "$FSDPRUN" --nproc-per-node 2 $flags --log-dir "$WORK/ours" -r 3 --no-python "$toy" env > ours.out 2>&1
     skipped="^($differs${flags:+)=}"; [ -n "$flags" ] || skipped="^($differs|MASTER_ADDR|MASTER_PORT|TORCHELASTIC_RUN_ID)="
+    for side in theirs ours; do
+      [ -n "$flags" ] || check_match "$side has a UUID for a run id" "$uuid" "$(value "$(worker "$WORK/$side" 0 0)" TORCHELASTIC_RUN_ID)"
+    done
     for rank in 0 1; do
       for side in theirs ours; do
         grep -vE "$skipped" "$(worker "$WORK/$side" 0 $rank)" | sort > $side.env

@@ -80,7 +80,7 @@ usage "an option of a subcommand spelled wrong" "--memroy is no option; did you 
 usage "an option of torchrun that is Python's" "--logs-specs: x is an entry point of Python, of which there are none here: use --log-dir, --redirects and --tee" --logs-specs x x.py
 usage "a later subcommand" "the subcommand status is not built yet (a program of that name: ./status or -- status)" status
 usage "two nodes without a secret" \
-  "more than one node needs --secret-file FILE (or --insecure, on a network you trust)" --nnodes 2 --rdzv-endpoint h:1 good.yaml
+  "more than one node needs --secret-file FILE (or, on a network you trust, --insecure or FSDPRUN_INSECURE=1)" --nnodes 2 --rdzv-endpoint h:1 good.yaml
 
 check_status "--help" 0 "$RUN" --help
 check_eq "... fits a screen of 24 lines and 80 columns" "" "$(awk 'length > 80 { print } END { if (NR > 24) print NR " lines" }' out)"

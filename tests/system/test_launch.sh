@@ -11,7 +11,7 @@ check_eq "an end that is well says nothing" "" "$(cat "$WORK/err")"
 # --- environment
 check_status "the environment is printed" 0 run --nproc-per-node 2 -- "$toy" rank=1 env
 for want in RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 GROUP_WORLD_SIZE=1 ROLE_NAME=default \
-  ROLE_RANK=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 \
+  ROLE_RANK=1 ROLE_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 TORCHELASTIC_RESTART_COUNT=0 \
   TORCHELASTIC_MAX_RESTARTS=0 TORCHELASTIC_USE_AGENT_STORE=True TORCH_NCCL_ASYNC_ERROR_HANDLING=1; do
   check "a worker has $want" grep -qx -- "$want" "$WORK/out"
 done

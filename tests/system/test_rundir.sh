@@ -92,9 +92,9 @@ TMPDIR=$WORK/tmp "$F" "$BUILD/test/toy" exit=0
 check_eq "a program that keeps nothing leaves nothing" "" "$(ls "$WORK/tmp")"
 TMPDIR=$WORK/tmp "$F" -r 3 --max-restarts 1 "$BUILD/test/toy" say=x before=1 exit=1
 check_eq "torchrun's layout in a temporary directory" "attempt_0 attempt_1 events.jsonl job.json lock" \
-  "$(cd "$WORK"/tmp/fsdprun_*/none_* && ls | xargs)"
+  "$(cd "$WORK"/tmp/fsdprun_*/*_* && ls | xargs)"
 check_eq "with one folder an attempt and local rank" "attempt_0/0/stderr.log attempt_0/0/stdout.log attempt_1/0/stderr.log attempt_1/0/stdout.log" \
-  "$(cd "$WORK"/tmp/fsdprun_*/none_* && ls attempt_*/*/*.log | xargs)"
+  "$(cd "$WORK"/tmp/fsdprun_*/*_* && ls attempt_*/*/*.log | xargs)"
 TMPDIR=$WORK/absent "$F" "$BUILD/test/toy" say=fine > "$WORK/out" 2> "$WORK/err"
 check_eq "a TMPDIR that is not there: a program runs all the same" "0 fine" "$? $(cat "$WORK/out")"
 TMPDIR=$WORK/absent "$F" --tee 3 "$BUILD/test/toy" env=FSDP_RUN_DIR > "$WORK/out" 2> "$WORK/err"

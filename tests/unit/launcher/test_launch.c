@@ -148,7 +148,7 @@ Test(launch, a_program_gets_torchruns_defaults)
     cr_assert(eq(int, launch.config.n_workers, 1));
     cr_assert(eq(int, launch.config.max_restarts, 0));
     cr_assert(eq(i64, launch.config.grace_ms, 30000));
-    cr_assert(eq(str, (char *)launch.config.run_id, "none"));
+    cr_assert(eq(sz, strlen(launch.config.run_id), 36), "a UUID, not %s", launch.config.run_id);
     cr_assert_null(launch.config.job_json);
     cr_assert(launch.config.output.redirects == NULL && !launch.config.output.prefix);
     cr_assert(launch.config.run_dir_temporary);
@@ -212,7 +212,8 @@ Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
     program_refused("--nnodes 2 --rdzv-endpoint h:0 prog", 2,
                     "the nodes need one port to meet at: --rdzv-endpoint HOST:PORT");
     program_refused("--nnodes 2 --rdzv-endpoint h prog", 2,
-                    "more than one node needs --secret-file FILE (or --insecure, on a network you trust)");
+                    "more than one node needs --secret-file FILE (or, on a network you trust, --insecure or "
+                    "FSDPRUN_INSECURE=1)");
     program_refused("-r 1:3 prog", 2, "--redirects: names local rank 1 of 1 (the first is 0)");
     program_refused("--log-dir /etc/passwd prog", 2, "--log-dir: /etc/passwd is no directory");
     program_refused("--save-on-signal prog", 2,
