@@ -72,6 +72,7 @@ int first_cause_status(const struct death *death)
         return death->code;
     case DEATH_SIGNAL:
     case DEATH_HANG:
+    case DEATH_STUCK:
         return 128 + death->code;
     case DEATH_NODE:
         return FSDP_EXIT_LINK;
@@ -83,6 +84,8 @@ bool first_cause_is_final(const struct death *death, bool job)
 {
     if (death->kind == DEATH_SPAWN)
         return death->code == 126 || death->code == 127;
+    if (death->kind == DEATH_STUCK)
+        return true;
     if (!job || death->kind != DEATH_EXIT)
         return false;
     return death->code == FSDP_EXIT_USAGE || death->code == FSDP_EXIT_INPUT || death->code == FSDP_EXIT_IO ||

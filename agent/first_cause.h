@@ -28,6 +28,7 @@ enum death_kind {
     DEATH_SIGNAL,
     DEATH_SPAWN, /* it could not be started: `code` is 126, 127, or 75 where the system refused */
     DEATH_HANG,  /* no progress: `code` is the signal that will end it */
+    DEATH_STUCK, /* the same, in the kernel, where no signal reaches it */
     DEATH_NODE,  /* its node, or the link to it, is lost */
 };
 
@@ -73,7 +74,8 @@ bool first_cause_blames_another(const struct death *death);
 int first_cause_status(const struct death *death);
 
 /**
- * Would the next generation end the same way, or not begin? A program that cannot be executed; and of our own
+ * Would the next generation end the same way, or not begin? A program that cannot be executed; a worker that cannot
+ * be killed, and holds what the next one would need; and of our own
  * trainer usage, input, I/O and configuration errors, which it has told.
  */
 bool first_cause_is_final(const struct death *death, bool job);

@@ -120,7 +120,7 @@ static enum fsdp_status take_exited(struct nodes *nodes, int node, const struct 
 
     if (status != FSDP_OK)
         return status;
-    if (exited.kind > DEATH_HANG)
+    if (exited.kind > DEATH_STUCK)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit of kind %u", exited.kind);
     if (exited.age_ns < 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "an exit that is yet to come");

@@ -13,6 +13,7 @@ static enum errors_class class_of(const struct death *death)
     case DEATH_SPAWN:
         return death->code == FSDP_EXIT_PEER ? ERRORS_WORLD : ERRORS_EXEC;
     case DEATH_HANG:
+    case DEATH_STUCK:
         return ERRORS_HANG;
     case DEATH_NODE:
         return ERRORS_NODE;

@@ -40,6 +40,7 @@ struct worker {
     int64_t asked_us;      /* when it was asked, by the epoch clock */
     uint64_t seen_beat;    /* the progress page as last looked at, and when it last changed */
     int64_t changed_ns;
+    int64_t stuck_since_ns; /* since when every look found it in state D; 0: the last one did not */
     struct death death; /* kind DEATH_NONE while it lives, and after a good end */
     uv_poll_t poll;     /* on the pidfd; `data` is the worker */
     bool polled;

@@ -60,6 +60,18 @@ static void set_device(struct ours *ours, char *const *parent, int local_rank)
         set(ours, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
 }
 
+/*
+ * TORCH_ELASTIC_WORKER_IDENTICAL=1 promises PyTorch's agents that every node has as many workers, all of one role, so
+ * that they need not ask each other: ranks in the role are then those in the world, whatever the role is called. Our
+ * agents have asked all the same, and the ranks in the world are right even where the promise is not kept.
+ */
+static bool is_identical(char *const *parent)
+{
+    const char *word = worker_env_find(parent, "TORCH_ELASTIC_WORKER_IDENTICAL");
+
+    return word != NULL && strcmp(word, "1") == 0;
+}
+
 static void set_all(struct ours *ours, char *const *parent, const struct worker_identity *id)
 {
     set(ours, "RANK=%d", id->rank);
@@ -69,8 +81,8 @@ static void set_all(struct ours *ours, char *const *parent, const struct worker_
     set(ours, "GROUP_RANK=%d", id->node_rank);
     set(ours, "GROUP_WORLD_SIZE=%d", id->n_nodes);
     set(ours, "ROLE_NAME=%s", id->role);
-    set(ours, "ROLE_RANK=%d", id->role_rank);
-    set(ours, "ROLE_WORLD_SIZE=%d", id->role_world_size);
+    set(ours, "ROLE_RANK=%d", is_identical(parent) ? id->rank : id->role_rank);
+    set(ours, "ROLE_WORLD_SIZE=%d", is_identical(parent) ? id->world_size : id->role_world_size);
     set(ours, "MASTER_ADDR=%s", id->master_address);
     set(ours, "MASTER_PORT=%d", id->master_port);
     set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);

@@ -68,8 +68,10 @@ void world_suspended(struct world *world, int64_t slept_ns)
     }
     if (world->workers == NULL)
         return;
-    for (int i = 0; i < world->config->n_workers; i++)
+    for (int i = 0; i < world->config->n_workers; i++) {
         world->workers[i].changed_ns += slept_ns;
+        world->workers[i].stuck_since_ns = 0;
+    }
 }
 
 int64_t world_grace_ms(const struct world *world)
@@ -224,6 +226,7 @@ enum fsdp_status world_create(struct world **out, const struct agent_config *con
     world->services = *services;
     world->listener = *listener;
     world->state = WS_DOWN;
+    world->stuck_limit_ns = world_stuck_limit_ns(config);
     if (gethostname(world->host, sizeof world->host - 1) < 0)
         snprintf(world->host, sizeof world->host, "?");
     status = world_make_timers(world, err);

@@ -3,7 +3,11 @@
 #include <string.h>
 
 #include "agent/error_file.h"
+#include "agent/python_with_torch.h"
+#include "agent/worker_env.h"
 #include "agent/world_impl.h"
+
+extern char **environ;
 
 /* Its file may show that it had failed by itself before we asked it to end: then it is no consequence of that. */
 static void take_error_file(const struct world *world, struct worker *worker, struct errors_detail *detail)
@@ -55,6 +59,24 @@ static bool is_of_timer(const struct worker *worker)
                         death->when_ns - worker->timer_ns);
 }
 
+/* Once in a run: all its ranks have one Python, and so has the next generation. */
+static void hint_at_torch(struct world *world, const struct worker *worker)
+{
+    char *const *environment = world->config->environment != NULL ? world->config->environment : environ;
+    char used[RUNDIR_PATH_BYTES], other[RUNDIR_PATH_BYTES];
+
+    if (world->hinted_at_torch ||
+        os_find_program(world->config->argv[0], worker_env_find(environment, "PATH"), world->config->directory,
+                        used, sizeof used) != 0 ||
+        !python_with_torch(environment, used, other, sizeof other))
+        return;
+    world->hinted_at_torch = true;
+    console_say(world->services.console,
+                "fsdprun: rank %d ran %s and found no PyTorch; %s has it: activate its environment, or set "
+                "PYTHON_EXEC to it",
+                worker->rank, used, other);
+}
+
 bool world_explain(struct world *world, struct worker *worker, struct errors_detail *detail)
 {
     struct death *death = &worker->death;
@@ -69,5 +91,7 @@ bool world_explain(struct world *world, struct worker *worker, struct errors_det
         ask_about_oom(world, death);
     if (!first_cause_is_consequence(death) || first_cause_blames_another(death)) /* it may be all there is */
         take_last_words(world, death, detail);
+    if (!first_cause_is_consequence(death) && python_lacks_torch(detail))
+        hint_at_torch(world, worker);
     return !errors_detail_is_empty(detail);
 }

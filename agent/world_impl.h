@@ -1,7 +1,7 @@
 /*
  * What the files of the world share: world.c runs the machine, world_workers.c starts workers and takes their
  * ends and links, world_explain.c finds out why, world_sweep.c signals, reaps and kills, world_watch.c looks at their pages,
- * world_timers.c takes their watchdog timers.
+ * world_timers.c takes their watchdog timers, world_stuck.c finds those that the kernel does not let go.
  *
  * Whoever posts an event calls world_proceed() before returning to the loop; actions only post.
  */
@@ -30,10 +30,11 @@ struct world {
     int n_live, n_worker_handles;
     struct link_server *links;
     struct link_kept kept; /* for the workers of the next generations */
-    bool noticed, running;
+    bool noticed, running, hinted_at_torch;
     int stop_signal; /* by which the generation is asked to end; 0: TERM, as nobody named one */
     enum world_event queue[WORLD_QUEUE];
     int queue_head, queue_n;
+    int64_t stuck_limit_ns;           /* world_stuck_limit_ns() */
     uv_timer_t deadline, sweep, look; /* of the state; while killing; at the pages */
     int64_t deadline_ns;              /* 0: none */
     int n_timers;
@@ -104,6 +105,11 @@ void world_gpus_show(const struct world *world);
 void world_gpus_let_go(struct world *world);
 /** The generation is over: watch no more, and record what was seen. */
 void world_gpus_end(struct world *world);
+
+/** How long a worker may be in state D at a time; 0: for ever. */
+int64_t world_stuck_limit_ns(const struct agent_config *config);
+/** Report a worker that has been in it for longer, and end the generation. */
+void world_look_for_stuck(struct world *world);
 
 /** Look for hangs and draw the progress line: the callback of world->look. */
 void world_watch(uv_timer_t *timer);

@@ -168,6 +168,7 @@ void world_watch(uv_timer_t *timer)
         return;
     world_gpus_show(world); /* to one that has just named its own */
     look_for_hang(world);
+    world_look_for_stuck(world);
     draw_progress(world);
     world_proceed(world);
 }

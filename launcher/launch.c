@@ -299,6 +299,15 @@ static int check_log_dir(const struct options *options, const struct surrounding
     return FSDP_EXIT_USAGE;
 }
 
+/* PyTorch's own build starts no server at it either, and says so in a line; a word that is no number it passes over. */
+static void note_health_check(struct launch *launch, const struct surroundings *around)
+{
+    const char *port = launch_env(around, "TORCHELASTIC_HEALTH_CHECK_PORT");
+
+    if (port != NULL && port[strspn(port, "0123456789")] == '\0')
+        launch_note(launch, "no health check server is started at TORCHELASTIC_HEALTH_CHECK_PORT=%.20s", port);
+}
+
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,
                    const struct surroundings *around, struct fsdp_err *err)
 {
@@ -329,6 +338,7 @@ int launch_program(struct launch *launch, const struct options *options, enum wh
     config->argv = launch->argv;
     config->script = place_of_script(options, kind);
     launch_note_few_devices(launch, around);
+    note_health_check(launch, around);
     if (options_has(options, OPT_DRY_RUN))
         return check_log_dir(options, around, err);
     return set_program_dir(launch, options, err);

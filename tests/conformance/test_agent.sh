@@ -62,6 +62,15 @@ roles() {
 roles "unequal nodes" master:8 trainer:1 trainer:2 trainer:3 trainer:4 ps:5 ps:2
 roles "equal nodes" master:1 trainer:4 trainer:4 trainer:4 trainer:4 ps:3 ps:3
 
+# TORCH_ELASTIC_WORKER_IDENTICAL=1 says that there is one role: its ranks are the world's, as under torchrun.
+next_port
+for i in 0 1; do
+  TORCH_ELASTIC_WORKER_IDENTICAL=1 agent "same$i" --nnodes 2 --role "role$i" --nproc-per-node 2 --no-python \
+    sh -c 'echo "RANKS=$RANK $WORLD_SIZE is $ROLE_RANK $ROLE_WORLD_SIZE"'
+done
+check_eq "identical workers: both agents end well" "0 0" "$(statuses same0 same1)" || told same0 same1
+check_eq "identical workers: ranks in the role are those in the world" "0 4 is 0 4 1 4 is 1 4 2 4 is 2 4 3 4 is 3 4" "$(values 'same?' RANKS)"
+
 # --- failures
 rm -f "$WORK/lives"
 check_status "half of four workers fail in every life: their status" 3 "$FSDPRUN" --nproc-per-node 4 --max-restarts 2 -- "$toy" \
@@ -109,6 +118,10 @@ check_eq "TORCH_NCCL_ASYNC_ERROR_HANDLING is 1 otherwise" TORCH_NCCL_ASYNC_ERROR
   "$(unset TORCH_NCCL_ASYNC_ERROR_HANDLING; env_of "$toy" env=TORCH_NCCL_ASYNC_ERROR_HANDLING)"
 check_eq "TORCHELASTIC_HEALTH_CHECK_PORT of the parent is seen" TORCHELASTIC_HEALTH_CHECK_PORT=12345 \
   "$(TORCHELASTIC_HEALTH_CHECK_PORT=12345 env_of "$toy" env=TORCHELASTIC_HEALTH_CHECK_PORT)"
+TORCHELASTIC_HEALTH_CHECK_PORT=12345 "$FSDPRUN" "$toy" exit=0 2> "$WORK/err"
+check_eq "as PyTorch's own build says, in one line, no server is started" \
+  "fsdprun: no health check server is started at TORCHELASTIC_HEALTH_CHECK_PORT=12345" "$(cat "$WORK/err")"
+check_eq "a word that is no port is passed over" "" "$(TORCHELASTIC_HEALTH_CHECK_PORT=none "$FSDPRUN" "$toy" exit=0 2>&1)"
 check_eq "and is not there otherwise" "TORCHELASTIC_HEALTH_CHECK_PORT unset" \
   "$(unset TORCHELASTIC_HEALTH_CHECK_PORT; env_of "$toy" env=TORCHELASTIC_HEALTH_CHECK_PORT)"
 check_eq "a prefix of role, local rank and rank" "[sum-0:0]:hello [sum-1:1]:hello" \

@@ -33,6 +33,27 @@ check_status "half of the ranks fail, with 2 restarts: the status of one of them
 check_eq "every rank ran three times" "3 0 3 1 3 2 3 3" "$(awk '{print $1}' "$WORK/half" | sort | uniq -c | awk '{print $1, $2}' | tr '\n' ' ' | sed 's/ $//')"
 check_eq "two times it was said that another begins" 2 "$(grep -c 'starting again' "$WORK/err")"
 
+# A Python without PyTorch, where the virtual environment that is active has one. The hint is said once, for all ranks and
+# generations, and the last line is still the first cause.
+mkdir -p "$WORK/venv/bin" "$WORK/venv/lib/python3.11/site-packages/torch"
+touch "$WORK/venv/lib/python3.11/site-packages/torch/__init__.py" "$WORK/train.py"
+ln -s "$toy" "$WORK/venv/bin/python3.11"
+worker bare_python <<'END'
+#!/bin/sh
+printf 'Traceback (most recent call last):\n  File "%s", line 1, in <module>\n    import torch\n' "$2" >&2
+echo "ModuleNotFoundError: No module named 'torch'" >&2
+exit 1
+END
+hint="found no PyTorch; $WORK/venv/bin/python3.11 has it: activate its environment, or set PYTHON_EXEC to it"
+check_status "a Python without torch: its status" 1 env VIRTUAL_ENV="$WORK/venv" PYTHON_EXEC="$WORK/bare_python" \
+  "$FSDPRUN" --nproc-per-node 4 --max-restarts 1 "$WORK/train.py"
+check_eq "the Python that has it is named, once" 1 "$(grep -cE "^fsdprun: rank [0-3] ran $WORK/bare_python and $hint\$" "$WORK/err")"
+check_match "above the first cause" "rank .*: ModuleNotFoundError: No module named 'torch'" "$(last)"
+check_status "one that is on PATH" 1 env -u VIRTUAL_ENV PATH="$PATH:$WORK/venv/bin" PYTHON_EXEC="$WORK/bare_python" "$FSDPRUN" "$WORK/train.py"
+check_match "is named too" "$hint" "$(cat "$WORK/err")"
+check_status "none at all" 1 env -u VIRTUAL_ENV PATH="$WORK" PYTHON_EXEC="$WORK/bare_python" "$FSDPRUN" "$WORK/train.py"
+check_eq "and no hint" 0 "$(grep -c 'has it' "$WORK/err")"
+
 # Error files. The plain form, with a time.
 worker plain <<'END'
 #!/bin/sh

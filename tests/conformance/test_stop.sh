@@ -198,6 +198,16 @@ for signal in TERM INT HUP; do
   check "SIG$signal: no child and no grandchild is left" none_alive "$mark"
 done
 
+# A worker that stays in state D for longer than PyTorch's variable allows ends the run, whatever restarts are left. A
+# vfork() is such a sleep, and one that KILL ends.
+rm -f "$WORK/lives"
+TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.5 timed timeout -k 5 300 "$FSDPRUN" --nproc-per-node 2 --max-restarts 3 \
+  --shutdown-timeout 1 -- "$toy" "touch=$WORK/lives" rank=1 vfork hang 2> "$WORK/err"
+check_eq "a worker that stays in state D ends the run: 137" 137 "$rc"
+check_match "which the last line says" \
+  "rank 1 .* made no progress.*: uninterruptible sleep \(state D\) for [0-9.]+ s, waits in [a-z_?]+; a restart would not help" "$(last)"
+check_eq "without a restart" 2 "$(grep -c . "$WORK/lives")"
+
 # A worker that sleeps in the kernel, where KILL does not reach it.
 mkdir "$WORK/hang"
 "$TOY/hang_fuse" "$WORK/hang" "$WORK/mounted" & fuse=$!

@@ -100,6 +100,8 @@ Test(first_cause, status_is_the_code_or_128_and_the_signal)
     cr_expect_eq(first_cause_status(&d), 139);
     d = death(DEATH_HANG, SIGKILL, 0, 0);
     cr_expect_eq(first_cause_status(&d), 137);
+    d = death(DEATH_STUCK, SIGKILL, 0, 0);
+    cr_expect_eq(first_cause_status(&d), 137);
     d = death(DEATH_SPAWN, 127, 0, 0);
     cr_expect_eq(first_cause_status(&d), 127);
     d = death(DEATH_NODE, 0, 0, 0);
@@ -124,6 +126,8 @@ Test(first_cause, only_what_would_end_the_same_way_is_final)
     }
     struct death d = death(DEATH_SPAWN, 75, 0, 0);
     cr_expect_not(first_cause_is_final(&d, true), "the system may have room later");
+    d = death(DEATH_STUCK, SIGKILL, 0, 0);
+    cr_expect(first_cause_is_final(&d, false), "it holds what the next one would need");
     d = death(DEATH_SIGNAL, SIGKILL, 0, 0);
     cr_expect_not(first_cause_is_final(&d, true));
     d = death(DEATH_NODE, 0, 0, 0);

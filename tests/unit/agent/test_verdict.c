@@ -158,10 +158,10 @@ ParameterizedTest(struct verdict_case *c, verdict, of_a_run)
 Test(verdict, is_sound_for_every_combination)
 {
     static const enum death_kind kinds[] = { DEATH_NONE,  DEATH_EXIT, DEATH_SIGNAL,
-                                             DEATH_SPAWN, DEATH_HANG, DEATH_NODE };
+                                             DEATH_SPAWN, DEATH_HANG, DEATH_STUCK, DEATH_NODE };
     static const int codes[] = { 0, 1, 9, 15, 64, 75, 76, 77, 126, 127 };
 
-    for (int i = 0; i < 6 * 10 * 3 * 64; i++) {
+    for (int i = 0; i < 7 * 10 * 3 * 64; i++) {
         const int bits = i % 64, sent = (int[]){ 0, SIGTERM, SIGKILL }[i / 64 % 3];
         struct verdict_case c = { .n = 1,
                                   .n_restarts = bits & 3,

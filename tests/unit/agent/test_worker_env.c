@@ -103,6 +103,24 @@ Test(worker_env, what_the_parent_set_for_threads_and_nccl_stays)
     free(environment);
 }
 
+Test(worker_env, ranks_of_identical_workers_are_those_of_the_world)
+{
+    static const struct {
+        char *word, *rank, *size;
+    } cases[] = { { "=1", "5", "8" }, { "=0", "3", "6" }, { "=", "3", "6" }, { "=11", "3", "6" } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char variable[64], *parent[] = { variable, NULL }, **environment;
+
+        snprintf(variable, sizeof variable, "TORCH_ELASTIC_WORKER_IDENTICAL%s", cases[i].word);
+        environment = worker_env_build(parent, &rank_5_of_8);
+        cr_expect_str_eq(worker_env_find(environment, "ROLE_RANK"), cases[i].rank, "%s", variable);
+        cr_expect_str_eq(worker_env_find(environment, "ROLE_WORLD_SIZE"), cases[i].size, "%s", variable);
+        cr_expect_str_eq(worker_env_find(environment, "ROLE_NAME"), "trainer");
+        free(environment);
+    }
+}
+
 Test(worker_env, at_least_one_thread_and_no_link_or_directory_of_another_launcher)
 {
     char *parent[] = { "FSDP_LINK_FD=9", "FSDP_RUN_DIR=/outer", NULL };
