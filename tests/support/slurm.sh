@@ -48,17 +48,27 @@ NodeName=$1[1-2] NodeHostName=localhost NodeAddr=127.0.0.1 Port=[$((slurm_base +
 PartitionName=all Nodes=ALL Default=YES
 END
   export SLURM_CONF=$slurm_dir/slurm.conf
-  { slurmctld && slurmd -N "$1"1 && slurmd -N "$1"2; } > "$slurm_dir/log/start" 2>&1
-  wait_until 60 both_idle && return 0
+  { slurmctld && slurmd -N "$1"1 && slurmd -N "$1"2; } > "$slurm_dir/log/start" 2>&1 && wait_until 60 both_idle && return 0
   slurm_why="no cluster came up here: $(tail -n 1 "$slurm_dir"/log/start "$slurm_dir"/log/*.log 2> /dev/null | grep -v '^$' | tail -n 1)"
+  slurm_down
   return 1
 }
 both_idle() { [ "$(sinfo -h -N -o %t | grep -cx idle)" = 2 ]; }
 
-# slurm_down: ends the daemons of the last slurm_up, if it was called, and removes the control groups they made.
+# slurm_steps: the pids of this cluster's slurmstepd processes, which work in its folder of logs.
+slurm_steps() {
+  local pid
+  for pid in $(pgrep -x slurmstepd); do [[ $(readlink "/proc/$pid/cwd") != "$slurm_dir"/* ]] || echo "$pid"; done
+}
+no_steps() { [ -z "$(slurm_steps)" ]; }
+
+# slurm_down: ends the daemons of the last slurm_up, if it was called, and removes the control groups they made. A slurmstepd whose
+# daemons go before it has reported the end of its step would stay.
 slurm_down() {
   local file pids=() group
   [ -n "${slurm_dir:-}" ] || return 0
+  timeout 10 scancel -u "$(id -un)" 2> /dev/null # of a script that was cut short
+  wait_until 20 no_steps || kill -9 $(slurm_steps)
   for file in "$slurm_dir"/*.pid; do [ -s "$file" ] && pids+=("$(cat "$file")"); done
   [ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2> /dev/null
   for file in "${pids[@]}"; do wait_until 20 bash -c "! kill -0 $file" || kill -9 "$file"; done
