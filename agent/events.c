@@ -2,7 +2,6 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -14,6 +13,7 @@
 
 #include "agent/json_text.h"
 #include "agent/os.h"
+#include "shard_runtime/core/beneath.h"
 #include "shard_runtime/core/lines.h"
 
 struct events {
@@ -21,12 +21,13 @@ struct events {
     bool torn;   /* half a line may stand at its end */
     bool failed; /* said once; forgotten when a line is written again */
     uint64_t n_lost;
-    bool owed;   /* the last line is one that is to be on the disk when this is closed */
+    bool owed; /* the last line is one that is to be on the disk when this is closed */
     char name[64];
 };
 
 enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, struct fsdp_err *err)
 {
+    enum fsdp_status status;
     struct events *events;
 
     *out = NULL;
@@ -34,14 +35,14 @@ enum fsdp_status events_open(struct events **out, int dir_fd, const char *name, 
     if (events == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", name);
     snprintf(events->name, sizeof events->name, "%s", name);
-    events->fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (events->fd < 0 || !lines_drop_half(events->fd, EVENTS_LINE_BYTES)) {
-        const int error = errno;
-
+    status = beneath_open_record(&events->fd, dir_fd, name, err);
+    if (status == FSDP_OK && !lines_drop_half(events->fd, EVENTS_LINE_BYTES))
+        status = fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(errno));
+    if (status != FSDP_OK) {
         if (events->fd >= 0)
             close(events->fd);
         free(events);
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(error));
+        return status;
     }
     *out = events;
     return FSDP_OK;

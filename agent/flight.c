@@ -72,7 +72,8 @@ char *flight_json(const struct flight_source *source, size_t *length)
     return text;
 }
 
-enum fsdp_status flight_write(const struct flight_source *source, const char *folder, struct fsdp_err *err)
+enum fsdp_status flight_write(const struct flight_source *source, struct fsdp_io *io, const char *folder,
+                              struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
     char path[4096];
@@ -87,7 +88,7 @@ enum fsdp_status flight_write(const struct flight_source *source, const char *fo
     line = flight_json(source, &length);
     if (line == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the last collectives of rank %d", source->rank);
-    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    fd = io->open(io, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0 || write(fd, line, length) != (ssize_t)length)
         status = fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
     if (fd >= 0)

@@ -17,6 +17,8 @@
 #include <fsdp/link.h>
 #include <fsdp/status.h>
 
+#include "shard_runtime/shardfile/io.h"
+
 struct flight_source {
     int generation, rank, pid;
     struct fsdp_progress *page; /* FSDP_PROGRESS_BYTES of it */
@@ -31,6 +33,7 @@ struct flight_source {
 char *flight_json(const struct flight_source *source, size_t *length);
 
 /** Append the line to `folder`/collectives.jsonl. A worker that began no collective leaves no file. */
-enum fsdp_status flight_write(const struct flight_source *source, const char *folder, struct fsdp_err *err);
+enum fsdp_status flight_write(const struct flight_source *source, struct fsdp_io *io, const char *folder,
+                              struct fsdp_err *err);
 
 #endif

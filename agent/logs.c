@@ -13,6 +13,7 @@
 
 #include "agent/last_words.h"
 #include "agent/logs_impl.h"
+#include "shard_runtime/shardfile/io_beneath.h"
 
 enum { PIPE_BYTES = 256 * 1024, STALL_MS = 5000, TERMINAL_MS = 10000, HELD_LEAST = 8, HELD_MOST = 4096 };
 
@@ -33,8 +34,13 @@ enum fsdp_status logs_create(struct logs **out, uv_loop_t *loop, struct rundir *
     struct logs *logs = calloc(1, sizeof *logs);
 
     *out = NULL;
-    if (logs == NULL)
+    /* Its own: files are closed by callbacks, when the run directory may be gone. */
+    if (logs != NULL && rundir != NULL)
+        logs->io = io_beneath_create(rundir_path(rundir), rundir_fd(rundir));
+    if (logs == NULL || (rundir != NULL && logs->io == NULL)) {
+        free(logs);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the logs");
+    }
     signal(SIGXFSZ, SIG_IGN);
     logs->loop = loop;
     logs->rundir = rundir;
@@ -56,6 +62,7 @@ static void free_if_closed(struct logs *logs)
     if (!logs->destroyed || logs->n_open_handles > 0)
         return;
     filtered_close(logs);
+    io_beneath_destroy(logs->io);
     free(logs);
 }
 
@@ -278,7 +285,7 @@ static enum fsdp_status open_file(struct stream *stream, const struct logs_spec 
     struct log_file_spec file = { .fd = -1,
                                   .limit_bytes = logs->rotation.limit_bytes,
                                   .n_rotated = logs->rotation.n_rotated,
-                                  .io = &io_posix };
+                                  .io = logs->rundir == NULL ? &io_posix : logs->io };
     enum fsdp_status status =
         logs->rundir == NULL ? open_nameless(&file.fd, stream->path, err)
                              : rundir_open_log(logs->rundir, spec->generation, spec->rank, spec->local_rank,

@@ -36,6 +36,7 @@ struct filtered {
 struct logs {
     uv_loop_t *loop;
     struct rundir *rundir;
+    struct fsdp_io *io; /* of the run directory; NULL without one */
     struct console *console;
     struct stream *streams;
     struct filtered filtered[2]; /* by enum rundir_stream */

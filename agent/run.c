@@ -9,6 +9,7 @@
 #include "agent/run_impl.h"
 #include "agent/sink.h"
 #include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/shardfile/io_beneath.h"
 
 enum {
     DISK_WAIT_MS = 5000,
@@ -54,6 +55,8 @@ static void finish(struct run *run)
     if (run->rundir == NULL)
         discard_directory(run);
     rundir_close(run->rundir, run->refused || (!run->captured && status == 0));
+    if (!stuck)
+        io_beneath_destroy(run->io);
     placement_fini(&run->placement);
     free(run);
     done(arg, status, stuck);
@@ -360,6 +363,7 @@ enum fsdp_status run_start(struct run **out, uv_loop_t *loop, const struct agent
         if (run->rundir == NULL)
             discard_directory(run);
         rundir_close(run->rundir, true);
+        io_beneath_destroy(run->io);
         placement_fini(&run->placement);
         free(run);
         return status;

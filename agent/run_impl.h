@@ -33,6 +33,7 @@ struct run {
     char unfit[FSDP_ERR_MESSAGE_BYTES];
 
     struct rundir *rundir;
+    struct fsdp_io *io; /* the coordinator's, below the run directory; it stays with one that is stuck; NULL: none */
     struct events *events;
     struct console *console;
     struct logs *logs;

@@ -1,5 +1,6 @@
 /* What a run consists of, put together: directory, output, coordinator, world. */
 #include "agent/run_impl.h"
+#include "shard_runtime/shardfile/io_beneath.h"
 
 static bool is_captured(const struct agent_config *config)
 {
@@ -36,9 +37,11 @@ static enum fsdp_status open_directory(struct run *run, bool coordinates, struct
     if (run->config->run_dir == NULL)
         return FSDP_OK;
     status = rundir_open(&run->rundir, &spec, err);
-    return status != FSDP_OK || !coordinates
-               ? status
-               : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
+    if (status != FSDP_OK || !coordinates)
+        return status;
+    run->io = io_beneath_create(rundir_path(run->rundir), rundir_fd(run->rundir));
+    return run->io == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory")
+                           : events_open(&run->events, rundir_fd(run->rundir), "events.jsonl", err);
 }
 
 static enum fsdp_status open_output(struct run *run, struct fsdp_err *err)
@@ -69,7 +72,7 @@ static enum fsdp_status open_coordinator(struct run *run, struct fsdp_err *err)
 {
     const struct coordinator_services services = { .loop = run->loop,
                                                    .os = &agent_os_linux,
-                                                   .io = &io_posix,
+                                                   .io = run->io != NULL ? run->io : &io_posix,
                                                    .rundir = run->rundir,
                                                    .events = run->events,
                                                    .console = run->console };

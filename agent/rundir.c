@@ -14,10 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/beneath.h"
+#include "shard_runtime/shardfile/io_beneath.h"
+
 struct rundir {
     enum rundir_kind kind;
     char *path;
-    int fd;      /* the directory */
+    int fd; /* the directory */
+    struct fsdp_io *io;
     int lock_fd; /* -1: not the coordinator */
     bool temporary;
     char begun[32]; /* RFC 3339 */
@@ -196,6 +200,27 @@ static void stamp(char *out, size_t size)
     strftime(out, size, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
+/*
+ * Every open below walks safely by itself; this says what is wrong before anything is started, with words for it. A FIFO
+ * under the name of a record would hold its writer.
+ */
+static enum fsdp_status check_entries(const struct rundir *rundir, struct fsdp_err *err)
+{
+    static const char *const names[] = { "checkpoints", "logs",          "export",
+                                         "offload",     "metrics.jsonl", "events.jsonl" };
+    enum fsdp_status status = FSDP_OK;
+    struct stat info;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == FSDP_OK; i++) {
+        status = beneath_check_link(rundir->fd, names[i], err);
+        if (status == FSDP_OK && fstatat(rundir->fd, names[i], &info, 0) == 0 && S_ISFIFO(info.st_mode))
+            status = fsdp_fail(err, FSDP_ERR_CONFIG, "%s is no regular file", names[i]);
+    }
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "run directory %s", rundir->path);
+    return status;
+}
+
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -219,9 +244,14 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory");
         goto done;
     }
-    rundir->fd = open(rundir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (rundir->fd < 0) {
-        status = fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", rundir->path, strerror(errno));
+    status = beneath_open_root(&rundir->fd, rundir->path, err);
+    if (status == FSDP_OK)
+        status = check_entries(rundir, err);
+    if (status != FSDP_OK)
+        goto done;
+    rundir->io = io_beneath_create(rundir->path, rundir->fd);
+    if (rundir->io == NULL) {
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory");
         goto done;
     }
     if (spec->lock) {
@@ -318,6 +348,7 @@ void rundir_close(struct rundir *rundir, bool discard)
         close(rundir->lock_fd);
     if (rundir->fd >= 0)
         close(rundir->fd);
+    io_beneath_destroy(rundir->io);
     free(rundir->path);
     free(rundir);
 }
@@ -330,6 +361,11 @@ const char *rundir_path(const struct rundir *rundir)
 int rundir_fd(const struct rundir *rundir)
 {
     return rundir->fd;
+}
+
+struct fsdp_io *rundir_io(const struct rundir *rundir)
+{
+    return rundir->io;
 }
 
 static int write_all(int fd, const char *text, size_t length)
@@ -355,7 +391,8 @@ enum fsdp_status rundir_write(struct rundir *rundir, const char *name, const cha
     int error = 0, fd;
 
     snprintf(temporary, sizeof temporary, ".%.200s.tmp", name);
-    fd = openat(rundir->fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    unlinkat(rundir->fd, temporary, 0); /* what a run that was killed left, or another user put there */
+    fd = openat(rundir->fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         error = errno;
     } else {
@@ -381,16 +418,56 @@ enum fsdp_status rundir_write(struct rundir *rundir, const char *name, const cha
     return FSDP_OK;
 }
 
+/* Make the folder `path`, which begins with the run directory's own, and open it. */
+static enum fsdp_status open_folder(const struct rundir *rundir, const char *path, int *fd,
+                                    struct fsdp_err *err)
+{
+    *fd = beneath_make_folders(rundir->fd, path + strlen(rundir->path) + 1);
+    return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", path, beneath_words(errno));
+}
+
+static enum fsdp_status set_rank_folder(const struct rundir *rundir, int generation, int rank, int local_rank,
+                                        char *path, struct fsdp_err *err)
+{
+    return rundir->kind == RUNDIR_JOB
+               ? set_path(path, err, "%s/logs/g%d/rank%d", rundir->path, generation, rank)
+               : set_path(path, err, "%s/attempt_%d/%d", rundir->path, generation, local_rank);
+}
+
 enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank,
                                     char *path, struct fsdp_err *err)
 {
-    enum fsdp_status status;
+    enum fsdp_status status = set_rank_folder(rundir, generation, rank, local_rank, path, err);
+    int fd = -1;
 
-    if (rundir->kind == RUNDIR_JOB)
-        status = set_path(path, err, "%s/logs/g%d/rank%d", rundir->path, generation, rank);
-    else
-        status = set_path(path, err, "%s/attempt_%d/%d", rundir->path, generation, local_rank);
-    return status == FSDP_OK ? make_folders(path, err) : status;
+    if (status == FSDP_OK)
+        status = open_folder(rundir, path, &fd, err);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+/* The file `name` in the folder `path` (RUNDIR_PATH_BYTES), which becomes the file's path. */
+static enum fsdp_status open_in(const struct rundir *rundir, char *path, const char *name, int flags, int *fd,
+                                struct fsdp_err *err)
+{
+    const size_t length = strlen(path);
+    enum fsdp_status status;
+    int folder;
+
+    *fd = -1;
+    if (length + strlen(name) + 2 > RUNDIR_PATH_BYTES)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes",
+                         RUNDIR_PATH_BYTES);
+    status = open_folder(rundir, path, &folder, err);
+    if (status != FSDP_OK)
+        return status;
+    snprintf(path + length, RUNDIR_PATH_BYTES - length, "/%s", name);
+    *fd = openat(folder, name, flags | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (*fd < 0)
+        status = fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+    close(folder);
+    return status;
 }
 
 /* A log that an earlier run wrote is gone on with, behind a line that says so. */
@@ -420,22 +497,15 @@ static enum fsdp_status mark_new_run(struct rundir *rundir, int fd, const char *
 enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank, int local_rank,
                                  enum rundir_stream stream, int *fd, char *path, struct fsdp_err *err)
 {
-    enum fsdp_status status = rundir_rank_folder(rundir, generation, rank, local_rank, path, err);
-    const size_t length = status == FSDP_OK ? strlen(path) : 0;
+    enum fsdp_status status = set_rank_folder(rundir, generation, rank, local_rank, path, err);
 
     *fd = -1;
-    if (status != FSDP_OK)
-        return status;
-    if (length + sizeof "/stderr.log" > RUNDIR_PATH_BYTES)
-        return fsdp_fail(err, FSDP_ERR_CONFIG, "the run directory's path is longer than %d bytes",
-                         RUNDIR_PATH_BYTES);
-    snprintf(path + length, RUNDIR_PATH_BYTES - length, "/%s.log",
-             stream == RUNDIR_STDOUT ? "stdout" : "stderr");
-    *fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (*fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
-    status = mark_new_run(rundir, *fd, path, err);
-    if (status != FSDP_OK) {
+    if (status == FSDP_OK)
+        status =
+            open_in(rundir, path, stream == RUNDIR_STDOUT ? "stdout.log" : "stderr.log", O_RDWR, fd, err);
+    if (status == FSDP_OK)
+        status = mark_new_run(rundir, *fd, path, err);
+    if (status != FSDP_OK && *fd >= 0) {
         close(*fd);
         *fd = -1;
     }
@@ -445,17 +515,9 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
 enum fsdp_status rundir_open_shared(struct rundir *rundir, int generation, const char *name, int *fd,
                                     char *path, struct fsdp_err *err)
 {
-    char folder[RUNDIR_PATH_BYTES];
-    enum fsdp_status status = set_path(folder, err, "%s/%s%d", rundir->path,
-                                       rundir->kind == RUNDIR_JOB ? "logs/g" : "attempt_", generation);
+    const enum fsdp_status status = set_path(path, err, "%s/%s%d", rundir->path,
+                                             rundir->kind == RUNDIR_JOB ? "logs/g" : "attempt_", generation);
 
     *fd = -1;
-    if (status == FSDP_OK)
-        status = make_folders(folder, err);
-    if (status == FSDP_OK)
-        status = set_path(path, err, "%s/%s", folder, name);
-    if (status != FSDP_OK)
-        return status;
-    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    return *fd >= 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+    return status == FSDP_OK ? open_in(rundir, path, name, O_WRONLY, fd, err) : status;
 }

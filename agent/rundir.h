@@ -10,6 +10,9 @@
  * a crash frees it, and a file left behind means nothing. The words in it (pid, host, time) are for the message.
  * The descriptor is close-on-exec: workers never hold the lock.
  *
+ * Another user may own the directory (core/beneath.h): its symbolic links are followed only if this user or root owns
+ * them, and it is refused where it is another user's and everyone may write to it.
+ *
  * Nothing here is ever truncated or deleted by a later run. Generations count from 0 in every run; a run that
  * finds logs/g0 of an earlier one appends to its files, after a line "--- fsdprun: run of TIME, pid N ---".
  */
@@ -53,7 +56,7 @@ enum fsdp_status rundir_program_path(char *path, const char *dir, const char *ru
 /**
  * Create the directory where it is not there yet, with its parents (0777 & ~umask), and lock it where asked.
  *   FSDP_ERR_BUSY    another live job holds it (the message names its pid, host and start): exit status 78
- *   FSDP_ERR_CONFIG  a file stands in the way: exit status 78
+ *   FSDP_ERR_CONFIG  a file stands in the way, or another user could lead us elsewhere: exit status 78
  *   FSDP_ERR_IO      it cannot be created or written: exit status 74
  */
 enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec, struct fsdp_err *err);
@@ -69,6 +72,9 @@ const char *rundir_path(const struct rundir *rundir);
 
 /** Descriptor of the directory, for openat(); owned by `rundir`. */
 int rundir_fd(const struct rundir *rundir);
+
+/** File operations for paths below it (shard_runtime/shardfile/io_beneath.h); owned by `rundir`. */
+struct fsdp_io *rundir_io(const struct rundir *rundir);
 
 /**
  * Put `length` bytes of `text` at RUN/<name> as one step: temporary file, fsync, rename, fsync of the directory.

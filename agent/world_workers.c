@@ -64,7 +64,7 @@ static void keep_flight(const struct world *world, const struct worker *worker)
     source.time_s = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
     if (rundir_rank_folder(world->services.rundir, source.generation, worker->rank, worker->local_rank,
                            folder, &err) != FSDP_OK ||
-        flight_write(&source, folder, &err) != FSDP_OK)
+        flight_write(&source, rundir_io(world->services.rundir), folder, &err) != FSDP_OK)
         console_say(world->services.console, "fsdprun: rank %d: its last collectives are lost: %s",
                     worker->rank, err.message);
 }

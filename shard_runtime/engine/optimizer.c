@@ -35,7 +35,7 @@ enum fsdp_status optimizer_check_offload(const struct fsdp_optimizer_options *op
 static enum fsdp_status make_offload(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
     struct fsdp_context *context = optimizer->model->context;
-    const struct offload_options options = { .io = &io_posix,
+    const struct offload_options options = { .io = context_files(context),
                                              .directory = optimizer->options.offload_dir,
                                              .rank = context->rank,
                                              .window_bytes = optimizer->options.offload_window_bytes };

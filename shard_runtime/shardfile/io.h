@@ -50,6 +50,7 @@ struct fsdp_io {
     int (*exchange)(struct fsdp_io *io, const char *one, const char *two);
     int (*unlink)(struct fsdp_io *io, const char *path);
     int (*list)(struct fsdp_io *io, const char *path, struct io_names *out); /* see io_names_free() */
+    const struct io_root *root; /* of io_beneath.h; NULL elsewhere */
 };
 
 extern struct fsdp_io io_posix; /* without state: sharing it is harmless */

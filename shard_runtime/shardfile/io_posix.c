@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/shardfile/io_system.h"
 
 static int posix_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
 {
@@ -55,7 +55,7 @@ static int posix_fsync(struct fsdp_io *io, int fd)
     return fsync(fd);
 }
 
-static void describe(const struct stat *stat, struct io_stat *out)
+void io_stat_of(const struct stat *stat, struct io_stat *out)
 {
     out->kind = S_ISREG(stat->st_mode) ? IO_FILE : S_ISDIR(stat->st_mode) ? IO_DIRECTORY : IO_OTHER;
     out->size_bytes = (uint64_t)stat->st_size;
@@ -68,7 +68,7 @@ static int posix_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
     (void)io;
     if (fstat(fd, &stat) < 0)
         return -1;
-    describe(&stat, out);
+    io_stat_of(&stat, out);
     return 0;
 }
 
@@ -79,7 +79,7 @@ static int posix_stat(struct fsdp_io *io, const char *path, struct io_stat *out)
     (void)io;
     if (lstat(path, &stat) < 0)
         return -1;
-    describe(&stat, out);
+    io_stat_of(&stat, out);
     return 0;
 }
 
@@ -95,24 +95,30 @@ static int posix_rmdir(struct fsdp_io *io, const char *path)
     return rmdir(path);
 }
 
+int io_rename_result(int result)
+{
+    if (result < 0 && errno == ENOTEMPTY)
+        errno = EEXIST; /* a file system may give either */
+    return result;
+}
+
 static int posix_rename(struct fsdp_io *io, const char *from, const char *to)
 {
     (void)io;
-    if (rename(from, to) == 0)
-        return 0;
-    if (errno == ENOTEMPTY)
-        errno = EEXIST; /* a file system may give either */
-    return -1;
+    return io_rename_result(rename(from, to));
+}
+
+int io_exchange_result(int result)
+{
+    if (result < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))
+        errno = EINVAL;
+    return result;
 }
 
 static int posix_exchange(struct fsdp_io *io, const char *one, const char *two)
 {
     (void)io;
-    if (renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE) == 0)
-        return 0;
-    if (errno == ENOSYS || errno == EOPNOTSUPP)
-        errno = EINVAL;
-    return -1;
+    return io_exchange_result(renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE));
 }
 
 static int posix_unlink(struct fsdp_io *io, const char *path)
@@ -145,18 +151,19 @@ static bool add_name(struct io_names *out, size_t *capacity, const char *name)
     return true;
 }
 
-static int posix_list(struct fsdp_io *io, const char *path, struct io_names *out)
+int io_list_open(int fd, struct io_names *out)
 {
     const struct dirent *entry;
     size_t capacity = 0;
-    DIR *directory;
-    int error = 0;
+    DIR *directory = fdopendir(fd);
+    int error = errno;
 
-    (void)io;
     *out = (struct io_names){ 0 };
-    directory = opendir(path);
-    if (directory == NULL)
+    if (directory == NULL) {
+        close(fd);
+        errno = error;
         return -1;
+    }
     while (errno = 0, (entry = readdir(directory)) != NULL)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             !add_name(out, &capacity, entry->d_name))
@@ -171,6 +178,14 @@ static int posix_list(struct fsdp_io *io, const char *path, struct io_names *out
     if (out->n > 1)
         qsort(out->names, out->n, sizeof *out->names, compare_names);
     return 0;
+}
+
+static int posix_list(struct fsdp_io *io, const char *path, struct io_names *out)
+{
+    const int fd = posix_open(io, path, O_RDONLY | O_DIRECTORY, 0);
+
+    *out = (struct io_names){ 0 };
+    return fd < 0 ? -1 : io_list_open(fd, out);
 }
 
 struct fsdp_io io_posix = {

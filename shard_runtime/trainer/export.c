@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/safetensors.h"
@@ -16,6 +17,7 @@ enum { NAME_BYTES = 512, NONE = -1 };
 
 struct export
 {
+    struct fsdp_io *io;
     struct fsdp_model *model;
     size_t n_parameters;
     float *whole;     /* the parameter that was gathered last */
@@ -137,42 +139,44 @@ static enum fsdp_status write_weights(struct export *export, const char *prefix,
             tensors[i].shape[d] = info.shape[d];
     }
     if (status == FSDP_OK)
-        status = safetensors_write(&io_posix, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
+        status = safetensors_write(export->io, path, tensors, export->n_parameters, NULL, 0, 8, &written, err);
     free(names);
     free(tensors);
     return status;
 }
 
-static enum fsdp_status write_config(const struct job *job, const char *path, struct fsdp_err *err)
+static enum fsdp_status write_config(struct fsdp_io *io, const struct job *job, const char *path,
+                                     struct fsdp_err *err)
 {
     struct json_text text = { 0 };
     enum fsdp_status status;
 
     export_config(job, &text);
     status = text.failed ? fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", path)
-                         : io_write_file(&io_posix, path, text.bytes, text.length, err);
+                         : io_write_file(io, path, text.bytes, text.length, err);
     json_text_free(&text);
     return status;
 }
 
 /* What an attempt that did not end may have left. */
-static void empty(const char *directory)
+static void empty(struct fsdp_io *io, const char *directory)
 {
     const char *const names[] = { weights_name, config_name };
     char path[IO_PATH_BYTES];
 
     for (size_t i = 0; i < 2; i++)
         if (io_join(path, directory, names[i], NULL) == FSDP_OK)
-            (void)io_posix.unlink(&io_posix, path);
+            (void)io->unlink(io, path);
 }
 
 static enum fsdp_status write_directory(struct export *export, const struct job *job, const char *hidden,
                                         const char *final, const char *above, struct fsdp_err *err)
 {
+    struct fsdp_io *io = export->io;
     char path[IO_PATH_BYTES];
-    enum fsdp_status status = io_make_directories(&io_posix, hidden, err);
+    enum fsdp_status status = io_make_directories(io, hidden, err);
 
-    empty(hidden);
+    empty(io, hidden);
     if (status == FSDP_OK)
         status = io_join(path, hidden, weights_name, err);
     if (status == FSDP_OK)
@@ -180,12 +184,12 @@ static enum fsdp_status write_directory(struct export *export, const struct job 
     if (status == FSDP_OK)
         status = io_join(path, hidden, config_name, err);
     if (status == FSDP_OK)
-        status = write_config(job, path, err);
+        status = write_config(io, job, path, err);
     if (status == FSDP_OK)
-        status = io_sync_directory(&io_posix, hidden, err);
-    if (status == FSDP_OK && io_posix.rename(&io_posix, hidden, final) < 0)
+        status = io_sync_directory(io, hidden, err);
+    if (status == FSDP_OK && io->rename(io, hidden, final) < 0)
         status = fsdp_fail(err, FSDP_ERR_IO, "name %s: %s", final, strerror(errno));
-    return status == FSDP_OK ? io_sync_directory(&io_posix, above, err) : status;
+    return status == FSDP_OK ? io_sync_directory(io, above, err) : status;
 }
 
 struct places {
@@ -209,8 +213,9 @@ static enum fsdp_status find_places(struct places *places, const struct trainer 
 static enum fsdp_status is_wanted(const struct trainer *trainer, const struct places *places, bool *wanted,
                                   struct fsdp_err *err)
 {
+    struct fsdp_io *io = context_files(trainer->context);
     struct io_stat there;
-    int64_t word = trainer->rank == 0 && io_posix.stat(&io_posix, places->final, &there) < 0;
+    int64_t word = trainer->rank == 0 && io->stat(io, places->final, &there) < 0;
     const enum fsdp_status status =
         fsdp_all_reduce(fsdp_context_comm(trainer->context), &word, 1, FSDP_I64, FSDP_MAX, NULL, err);
 
@@ -220,7 +225,8 @@ static enum fsdp_status is_wanted(const struct trainer *trainer, const struct pl
 
 enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err)
 {
-    struct export export = { .model = trainer->model,
+    struct export export = { .io = context_files(trainer->context),
+                             .model = trainer->model,
                              .n_parameters = fsdp_model_parameter_count(trainer->model),
                              .gathered = NONE };
     struct places places;

@@ -7,7 +7,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "shard_runtime/shardfile/io.h"
+#include "shard_runtime/core/beneath.h"
+#include "shard_runtime/engine/context.h"
+#include "shard_runtime/shardfile/io_beneath.h"
 
 /* A process without an agent owns its run directory as an agent would: by a lock on the same file. */
 static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *err)
@@ -26,13 +28,36 @@ static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *e
         return status;
     }
     snprintf(path, sizeof path, "%s/lock", trainer->run_dir);
-    trainer->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    trainer->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (trainer->lock_fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
     if (flock(trainer->lock_fd, LOCK_EX | LOCK_NB) != 0)
         return fsdp_fail(err, errno == EWOULDBLOCK ? FSDP_ERR_BUSY : FSDP_ERR_IO,
                          "run directory %s is held by another live job", trainer->run_dir);
     return FSDP_OK;
+}
+
+/* Files below the run directory are reached from its descriptor, by the engine too. */
+static enum fsdp_status guard_run_dir(struct trainer *trainer, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    int fd;
+
+    if (trainer->run_dir[0] == '\0')
+        return FSDP_OK;
+    status = beneath_open_root(&fd, trainer->run_dir, err);
+    if (status == FSDP_OK)
+        status = beneath_check_link(fd, "checkpoints", err);
+    if (status == FSDP_OK) {
+        trainer->io = io_beneath_create(trainer->run_dir, fd);
+        if (trainer->io != NULL)
+            io_beneath_use(context_files(trainer->context), trainer->io);
+        else
+            status = fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for the run directory");
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    return status;
 }
 
 enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *err)
@@ -45,6 +70,8 @@ enum fsdp_status trainer_open_files(struct trainer *trainer, struct fsdp_err *er
     else
         snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s", fsdp_context_run_dir(trainer->context));
     if (status == FSDP_OK)
+        status = guard_run_dir(trainer, err);
+    if (status == FSDP_OK)
         status = tokens_open(&trainer->tokens, job->data.path, job->data.tokenizer, job->model.seq, err);
     return status;
 }
@@ -54,4 +81,8 @@ void trainer_close_files(struct trainer *trainer)
     tokens_close(trainer->tokens);
     if (trainer->lock_fd >= 0)
         (void)close(trainer->lock_fd);
+    if (trainer->io != NULL)
+        io_beneath_use(context_files(trainer->context), &io_posix);
+    io_beneath_destroy(trainer->io);
+    trainer->io = NULL;
 }

@@ -1,7 +1,6 @@
 #include "shard_runtime/trainer/metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include <fsdp/link.h>
 
+#include "shard_runtime/core/beneath.h"
 #include "shard_runtime/core/lines.h"
 
 enum { NUMBER_BYTES = 32, GPU_BYTES = 320, HOST_BYTES = 40 };
@@ -92,21 +92,25 @@ size_t metrics_format(char out[METRICS_LINE_BYTES], const struct metrics_record 
 
 enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, struct fsdp_err *err)
 {
-    char path[4096 + sizeof "/metrics.jsonl"];
+    enum fsdp_status status;
+    int folder = -1;
 
     *metrics = (struct metrics){ .fd = -1 };
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run_dir);
-    metrics->fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (metrics->fd < 0)
-        return errno == ENOSPC || errno == EDQUOT
-                   ? FSDP_OK
-                   : fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
-    if (!lines_drop_half(metrics->fd, METRICS_LINE_BYTES)) {
-        (void)fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    status = beneath_open_root(&folder, run_dir, err);
+    if (status != FSDP_OK)
+        return status;
+    status = beneath_open_record(&metrics->fd, folder, "metrics.jsonl", err);
+    if (status == FSDP_ERR_IO && (errno == ENOSPC || errno == EDQUOT)) {
+        status = FSDP_OK;
+        fsdp_err_clear(err);
+    } else if (status == FSDP_OK && !lines_drop_half(metrics->fd, METRICS_LINE_BYTES)) {
+        status = fsdp_fail(err, FSDP_ERR_IO, "metrics.jsonl: %s", strerror(errno));
         metrics_close(metrics);
-        return FSDP_ERR_IO;
     }
-    return FSDP_OK;
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "run directory %s", run_dir);
+    (void)close(folder);
+    return status;
 }
 
 enum fsdp_status metrics_write(struct metrics *metrics, const struct metrics_record *record,

@@ -55,7 +55,8 @@ struct metrics {
 /**
  * Open RUN/metrics.jsonl for appending, creating it. Half a line at its end, which a writer that was killed left
  * behind, is dropped.
- *   FSDP_ERR_IO  it cannot be opened. Where the disk is full this is FSDP_OK, and metrics_write() says so
+ *   FSDP_ERR_IO      it cannot be opened. Where the disk is full this is FSDP_OK, and metrics_write() says so
+ *   FSDP_ERR_CONFIG  it is a link of another user, a FIFO, a socket or a directory (core/beneath.h)
  */
 enum fsdp_status metrics_open(struct metrics *metrics, const char *run_dir, struct fsdp_err *err);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/engine/context.h"
 #include "shard_runtime/shardfile/io.h"
 #include "shard_runtime/shardfile/job_changes.h"
 #include "shard_runtime/trainer/trainer.h"
@@ -95,7 +96,7 @@ enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *
     char *defaults = NULL;
     enum fsdp_status status;
 
-    status = manifest_read(&io_posix, step_directory, &manifest, err);
+    status = manifest_read(context_files(trainer->context), step_directory, &manifest, err);
     if (status == FSDP_OK && !complete)
         status = check_data(trainer, &manifest, err);
     if (status == FSDP_OK)

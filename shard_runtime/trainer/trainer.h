@@ -32,6 +32,7 @@ struct trainer {
         data_ranks; /* of ranks with samples of their own: the others of a tensor group have the same */
 
     char run_dir[TRAINER_PATH_BYTES];
+    struct fsdp_io *io; /* for what stands below it (shardfile/io_beneath.h); the context's uses it too */
     int lock_fd; /* of a run without an agent, which holds the directory itself; else -1 */
 
     struct tokens *tokens;

@@ -62,6 +62,14 @@ full_disk() {
     echo "status $?"; ls -A "$1"; du -k "$1" | tail -n 1' bash "$WORK/runs/full/checkpoints" "$WORK/job.yaml" "$@"
 }
 export BIN WORK
+# Checkpoints on another disk, by a link; and what is exported, the optimizer's state and a resumed run with it.
+mkdir -p "$WORK/runs/linked" "$WORK/disk"
+ln -s "$WORK/disk" "$WORK/runs/linked/checkpoints"
+job linked --set train.steps=10 && job linked --set train.steps=12 --set checkpoint.export=huggingface
+check_eq "a run whose checkpoints are a link to another disk goes on from there" 0 $?
+check_match "with what it finds there" 'resuming after step 10' "$(cat "$WORK/linked.log")"
+check_eq "to the same figures" "$(figures "$WORK/runs/whole")" "$(figures "$WORK/runs/linked")"
+
 if unshare -rm true 2> /dev/null; then
   out=$(full_disk --set train.steps=11 --set checkpoint.every=3 --set checkpoint.keep=1 --set launch.max_restarts=0)
   check_match "a disk that is full at the last step ends the job with 74" 'status 74' "$out"

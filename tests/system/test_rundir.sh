@@ -73,6 +73,38 @@ if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
 else
   skip "a directory of another user: 74 and one line" "needs root and setpriv"
 fi
+
+# --- a directory that another user made -------------------------------------------------------------------------------------
+# Mallory owns the run directory and puts links into it, to have us write where only we may.
+theirs() { rm -rf "$WORK/theirs"; mkdir -p "$WORK/theirs/toy" "$WORK/ours"; chown 65533:65533 "$WORK/theirs/toy"; rm -rf "$WORK"/ours/*; }
+as() { (cd "$WORK" && setpriv --reuid "$1" --regid "$2" --clear-groups "$F" --nproc-per-node 1 "${@:3}" job.yaml); }
+if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
+  for name in events.jsonl metrics.jsonl logs checkpoints; do
+    theirs
+    case $name in *.jsonl) echo kept > "$WORK/ours/$name"; before=kept ;; *) mkdir "$WORK/ours/$name"; before="" ;; esac
+    ln -s "$WORK/ours/$name" "$WORK/theirs/toy/$name"; chown -h 65533 "$WORK/theirs/toy/$name"
+    job --log-dir "$WORK/theirs" 2> "$WORK/err"; one_line "another user's link in place of $name: 78 and one line" 78 $?
+    check_match "which names it" "run directory $WORK/theirs/toy: $name is a symbolic link of user 65533" "$(cat "$WORK/err")"
+    check_eq "and what it leads to is untouched" "$before" "$(cat "$WORK/ours/$name" 2> /dev/null || ls -A "$WORK/ours/$name")"
+  done
+  theirs; mkfifo "$WORK/theirs/toy/metrics.jsonl"
+  job --log-dir "$WORK/theirs" 2> "$WORK/err"; one_line "a FIFO in place of metrics.jsonl: 78 and one line" 78 $?
+  theirs; chmod 777 "$WORK/theirs/toy"
+  job --log-dir "$WORK/theirs" 2> "$WORK/err"; one_line "another user's directory that everyone may write to: 78 and one line" 78 $?
+  chmod 755 "$WORK/theirs/toy"
+  check_status "another user's directory is used otherwise" 0 job --log-dir "$WORK/theirs"
+  theirs; ln -s "$WORK/ours" "$WORK/theirs/toy/logs"
+  check_status "a link of one's own in it is followed" 0 job --log-dir "$WORK/theirs"
+  check_eq "to where it leads" "complaint of 1" "$(cat "$WORK/ours/g0/rank1/stderr.log")"
+  theirs; chown -R 65534 "$WORK/theirs" "$WORK/ours"; ln -s "$WORK/ours" "$WORK/theirs/toy/logs"
+  check_status "root's link is followed by another user" 0 as 65534 65534 --log-dir theirs
+  check_eq "to where it leads" "complaint of 0" "$(cat "$WORK/ours/g0/rank0/stderr.log")"
+  mkdir "$WORK/group"; chgrp 65532 "$WORK/group"; chmod 2775 "$WORK/group"
+  (umask 002; check_status "a group's folder with umask 002 is used" 0 as 65534 65532 --log-dir group)
+  (umask 002; check_status "and gone on with by another member" 0 as 65533 65532 --log-dir group)
+else
+  skip "links in a directory of another user" "needs root and setpriv"
+fi
 mkdir "$WORK/full"
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=64k none "$WORK/full" 2> "$WORK/err"; then
   at_exit() { umount "$WORK/full"; }

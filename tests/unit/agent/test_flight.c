@@ -146,19 +146,19 @@ Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file, .t
 
     cr_assert_not_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/collectives.jsonl", folder);
-    cr_assert(flight_write(&source, folder, &err) == FSDP_OK);
+    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_OK);
     cr_assert(lstat(path, &stat) < 0, "nothing was noted");
     note(page, 1);
-    cr_assert(flight_write(&source, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
+    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
     first = stat.st_size;
-    cr_assert(flight_write(&source, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
+    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_OK && lstat(path, &stat) == 0);
     cr_assert(stat.st_size == 2 * first);
     unlink(path);
-    cr_assert(mkfifo(path, 0600) == 0 && flight_write(&source, folder, &err) == FSDP_ERR_IO,
+    cr_assert(mkfifo(path, 0600) == 0 && flight_write(&source, &io_posix, folder, &err) == FSDP_ERR_IO,
               "a FIFO that nobody reads is not waited for");
     unlink(path);
     rmdir(folder);
-    cr_assert(flight_write(&source, folder, &err) == FSDP_ERR_IO, "the folder is gone");
+    cr_assert(flight_write(&source, &io_posix, folder, &err) == FSDP_ERR_IO, "the folder is gone");
     cr_assert_not_null(strstr(err.message, "collectives.jsonl"));
     free(page);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shard_runtime/trainer/metrics.h"
@@ -231,6 +232,23 @@ Test(metrics, missing_directory_is_an_io_error)
 
     cr_assert(eq(int, metrics_open(&metrics, "/nonexistent/run", &err), FSDP_ERR_IO));
     cr_assert_not_null(strstr(err.message, "/nonexistent/run"));
+}
+
+Test(metrics, a_fifo_and_a_link_of_another_user_are_refused, .timeout = 10)
+{
+    struct fsdp_err err = { 0 };
+    struct metrics metrics;
+
+    cr_assert(eq(int, mkfifo(path, 0600), 0));
+    cr_expect(eq(int, metrics_open(&metrics, folder, &err), FSDP_ERR_CONFIG));
+    cr_expect_not_null(strstr(err.message, "metrics.jsonl is no regular file"), "%s", err.message);
+    if (geteuid() != 0)
+        return;
+    cr_assert(unlink(path) == 0 && symlink("/dev/null", path) == 0);
+    cr_expect(eq(int, metrics_open(&metrics, folder, &err), FSDP_OK));
+    metrics_close(&metrics);
+    cr_assert(eq(int, lchown(path, 65534, 65534), 0));
+    cr_expect(eq(int, metrics_open(&metrics, folder, &err), FSDP_ERR_CONFIG));
 }
 
 Test(metrics, a_full_disk_costs_whole_lines_which_are_counted)
