@@ -60,6 +60,11 @@ void agent_config_init(struct agent_config *config)
     config->hang_timeout_ms = DEFAULT_HANG_TIMEOUT_MS;
 }
 
+int agent_daemon_stops(void)
+{
+    return SIGRTMIN;
+}
+
 uint64_t agent_signals(const struct agent_config *config)
 {
     uint64_t set = config->stop_signals | config->forward_signals;
@@ -68,6 +73,8 @@ uint64_t agent_signals(const struct agent_config *config)
         set |= UINT64_C(1) << SIGTERM;
     if ((config->save_on_signal & AGENT_SAVE_USR1) != 0)
         set |= UINT64_C(1) << SIGUSR1;
+    if ((config->save_on_signal & AGENT_SAVE_DAEMON) != 0)
+        set |= UINT64_C(1) << agent_daemon_stops();
     return set & ~(UINT64_C(1) | UINT64_C(1) << SIGKILL | UINT64_C(1) << SIGSTOP | UINT64_C(1) << SIGCHLD);
 }
 
@@ -206,9 +213,11 @@ static int run_agent(void *arg, const struct guard_inside *inside)
 
 int agent_run(const struct agent_config *config)
 {
+    const uint64_t daemon_stops =
+        (config->save_on_signal & AGENT_SAVE_DAEMON) != 0 ? UINT64_C(1) << agent_daemon_stops() : 0;
     const struct guard_config guard = { .grace_ms = config->grace_ms,
                                         .relayed = agent_signals(config),
-                                        .ending = config->stop_signals };
+                                        .ending = config->stop_signals | daemon_stops };
 
     return guard_run(run_agent, (void *)config, &guard);
 }

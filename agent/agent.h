@@ -18,7 +18,13 @@
 /* Bits of a stream set: what is captured, shown, ... */
 enum { AGENT_STDOUT = 1, AGENT_STDERR = 2 };
 
-enum agent_save_signal { AGENT_SAVE_NONE = 0, AGENT_SAVE_TERM = 1, AGENT_SAVE_USR1 = 2 };
+/* What asks a job for a checkpoint and its end. DAEMON: the signal agent_daemon_stops(), sent by the daemon alone. */
+enum agent_save_signal {
+    AGENT_SAVE_NONE = 0,
+    AGENT_SAVE_TERM = 1,
+    AGENT_SAVE_USR1 = 2,
+    AGENT_SAVE_DAEMON = 4
+};
 
 /* What happens to the output of the workers. Streams named nowhere are inherited, as under torchrun. */
 struct agent_output {
@@ -73,6 +79,7 @@ struct agent_observer {
     void *arg;
     void (*progress)(void *arg,
                      const struct agent_progress *progress); /* about four times a second, jobs only */
+    void (*started)(void *arg); /* in each generation, once all workers of this node run */
 };
 
 struct agent_config {
@@ -136,6 +143,12 @@ struct agent_config {
 
 /** The signals that a run takes: those of its two sets, and what asks for a checkpoint. Never KILL, STOP or CHLD. */
 uint64_t agent_signals(const struct agent_config *config);
+
+/**
+ * The signal by which the daemon, told to stop, asks a job of ours to save and end. It is none that a user sends by its
+ * name: to the run it is TERM with --save-on-signal, whatever TERM itself does there.
+ */
+int agent_daemon_stops(void);
 
 /** A config with every default filled in: one worker on one node, the contract's grace, stdio 0 1 2. */
 void agent_config_init(struct agent_config *config);

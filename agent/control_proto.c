@@ -8,7 +8,7 @@
 
 #include "shard_runtime/core/version.h"
 
-enum { CONFIG_BYTES = 360 };  /* sizeof(struct agent_config) where pointers have 8 bytes */
+enum { CONFIG_BYTES = 368 };  /* sizeof(struct agent_config) where pointers have 8 bytes */
 enum { CONTROL_N_LISTS = 4 }; /* argv, environment and the two of filters */
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */

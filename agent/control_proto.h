@@ -6,9 +6,10 @@
  *   fsdprun -> agent   RUN (the job; the first message; stdin, stdout and stderr travel with its first byte)
  *                      SIGNAL (u32: pass it on to the job)
  *   agent -> fsdprun   ACCEPTED (u32: pid of the job's guard)   REFUSED (u32 exit status, text)
+ *                      STARTED (u32: that pid; its workers run: a detached job needs its fsdprun no more)
  *                      EXITED (u32: exit status of the job; the last message)
  *
- * A job whose fsdprun goes away is ended, unless it was detached. Numbers are little-endian. A text is its length
+ * A job whose fsdprun goes away is ended, unless it was detached and has started. Numbers are little-endian. A text is its length
  * (u32), its bytes and a zero; texts may hold any byte but zero. Pure: no sockets, no loop.
  */
 #ifndef AGENT_CONTROL_PROTO_H
@@ -30,6 +31,7 @@ enum control_type {
     CONTROL_ACCEPTED,
     CONTROL_REFUSED,
     CONTROL_EXITED,
+    CONTROL_STARTED,
 };
 
 enum {

@@ -6,8 +6,9 @@
  * working directory and terminal of the fsdprun that asked) that calls agent_run(): the same guard, the same agent,
  * the same bits; jobs share nothing and several may run at once. Three rules end them:
  *   - fsdprun's connection breaks: its job's guard is killed, and what the guard watched ends as it always does,
- *     unless the job was detached;
- *   - the daemon is told to stop (TERM, INT): every job is, too; told again: killed;
+ *     unless the job was detached and has started;
+ *   - the daemon is told to stop (TERM, INT): a job file's job saves and ends, a program gets TERM; told again: all are
+ *     killed;
  *   - the daemon dies: the guards die by their parent-death signal, detached jobs too.
  *
  * The socket is 0600, its folder is ours and nobody else's to write, and a peer must be of our own uid or root. What
@@ -28,18 +29,23 @@ enum {
 
 struct daemon_config {
     const char *socket_path;
+    const char *pidfile; /* NULL: none */
     const char *program; /* what a job's process executes: this program */
     const struct os_baseline *baseline;
 };
 
 /**
  * Serve until told to stop; the caller becomes the daemon. Returns the exit status: 0 after TERM or INT, 75 when
- * another agent serves the socket, 74 or 78 when it cannot be made; one line on stderr says why.
+ * another agent serves the socket or holds the pidfile, 74 or 78 when these cannot be made; one line on stderr says why.
  */
 int daemon_run(const struct daemon_config *config);
 
-/** The process of one job: `fd` has the request (a memfd). Returns the job's exit status. */
-int daemon_run_job(int fd);
+/**
+ * The process of one job. Returns the job's exit status.
+ *   request_fd  has the request (a memfd); closed when it has been read
+ *   start_fd    gets one byte once the job's workers run, and is closed then; -1: no caller waits for that
+ */
+int daemon_run_job(int request_fd, int start_fd);
 
 /**
  * Listen on `path`: its folder is made (0700) where it is not there, a socket left behind is removed, two agents are

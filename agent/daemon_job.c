@@ -1,5 +1,6 @@
 /* The process of one job: what fsdprun would have been, had it run the job itself. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -62,22 +63,40 @@ static void take_over_signals(const struct control_job *job)
     sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
-int daemon_run_job(int fd)
+/* In the job's agent, at each start of its workers; the daemon waits for the first. */
+static void tell_started(void *arg)
+{
+    int *start_fd = arg;
+
+    if (*start_fd < 0)
+        return;
+    (void)!write(*start_fd, "", 1); /* the pipe is empty, and a daemon that is gone asks for nothing */
+    close(*start_fd);
+    *start_fd = -1;
+}
+
+int daemon_run_job(int request_fd, int start_fd)
 {
     struct control_job job = { 0 };
     struct fsdp_err err = { 0 };
     int status;
 
-    if (read_request(fd, &job, &err) != FSDP_OK) {
+    if (read_request(request_fd, &job, &err) != FSDP_OK) {
         fprintf(stderr, "fsdp-agent: %s\n", err.message);
         return err.status == FSDP_ERR_NOMEM ? exit_status_of(err.status) : FSDP_EXIT_BUG;
     }
-    close(fd);
+    close(request_fd);
+    if (start_fd >= 0)
+        fcntl(start_fd, F_SETFD, FD_CLOEXEC);
     umask((mode_t)job.umask);
     take_over_limits(&job);
     take_over_signals(&job);
     job.config.environment = NULL; /* this process was started with it */
     job.config.directory = NULL;   /* and there */
+    job.config.observer.arg = &start_fd;
+    job.config.observer.started = tell_started;
+    if (job.config.job_json != NULL)
+        job.config.save_on_signal |= AGENT_SAVE_DAEMON;
     status = agent_run(&job.config);
     control_job_free(&job);
     return status;

@@ -19,22 +19,24 @@
 #include "agent/nvml_process.h"
 #include "shard_runtime/core/version.h"
 
-static const char usage[] = "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
-                            "\n"
-                            "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
-                            "would, until it is told to stop\n"
-                            "by TERM or INT.\n"
-                            "\n"
-                            "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, "
-                            "else /tmp/fsdp-<uid>/agent.sock\n"
-                            "  --pidfile PATH  write the process id there once it listens\n"
-                            "  --help          this text\n"
-                            "  --version       version, commit and compiler\n";
+static const char usage[] =
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
+    "\n"
+    "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
+    "would, until it is told to stop\n"
+    "by TERM or INT: then the jobs of job files save and end.\n"
+    "\n"
+    "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, "
+    "else /tmp/fsdp-<uid>/agent.sock\n"
+    "  --pidfile PATH  write the process id there once it listens; one agent holds it at a time\n"
+    "  --help          this text\n"
+    "  --version       version, commit and compiler\n";
 
 struct arguments {
     char socket[108];
     const char *pidfile;
-    int job_fd; /* -1: serve */
+    int job_fd;   /* -1: serve */
+    int start_fd; /* of a job, where it tells that its workers run; -1: nowhere */
 };
 
 /* -1 for what is no descriptor's number. */
@@ -50,13 +52,17 @@ static int descriptor_of(const char *text)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "socket", required_argument, NULL, 's' },  { "pidfile", required_argument, NULL, 'p' },
-        { "run-job", required_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' },
-        { "version", no_argument, NULL, 'v' },       { NULL, 0, NULL, 0 },
+        { "socket", required_argument, NULL, 's' },
+        { "pidfile", required_argument, NULL, 'p' },
+        { "run-job", required_argument, NULL, 'j' },
+        { "started", required_argument, NULL, 'r' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
     };
     int option;
 
-    arguments->job_fd = -1;
+    arguments->job_fd = arguments->start_fd = -1;
     arguments->pidfile = NULL;
     arguments->socket[0] = '\0';
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
@@ -73,9 +79,11 @@ static int parse(struct arguments *arguments, int argc, char **argv)
             arguments->pidfile = optarg;
             break;
         case 'j':
-            arguments->job_fd = descriptor_of(optarg);
-            if (arguments->job_fd < 0) {
-                fprintf(stderr, "fsdp-agent: --run-job: \"%s\" is no descriptor\n", optarg);
+        case 'r':
+            *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = descriptor_of(optarg);
+            if (descriptor_of(optarg) < 0) {
+                fprintf(stderr, "fsdp-agent: --%s: \"%s\" is no descriptor\n",
+                        option == 'j' ? "run-job" : "started", optarg);
                 return FSDP_EXIT_USAGE;
             }
             break;
@@ -101,20 +109,6 @@ static int parse(struct arguments *arguments, int argc, char **argv)
     return -1;
 }
 
-static bool write_pidfile(const char *path)
-{
-    char text[32];
-    const int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    const bool written = fd >= 0 && write(fd, text, (size_t)n) == n;
-
-    if (!written)
-        fprintf(stderr, "fsdp-agent: write %s: %s\n", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    return written;
-}
-
 int main(int argc, char **argv)
 {
     struct os_baseline baseline;
@@ -128,12 +122,8 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
     if (arguments.job_fd >= 0)
-        return daemon_run_job(arguments.job_fd);
+        return daemon_run_job(arguments.job_fd, arguments.start_fd);
     config.socket_path = arguments.socket;
-    if (arguments.pidfile != NULL && !write_pidfile(arguments.pidfile))
-        return FSDP_EXIT_IO;
-    status = daemon_run(&config);
-    if (arguments.pidfile != NULL)
-        unlink(arguments.pidfile);
-    return status;
+    config.pidfile = arguments.pidfile;
+    return daemon_run(&config);
 }

@@ -158,8 +158,9 @@ static int child_main(void *arg)
         give_up(job->report_fd, STAGE_DIRECTORY);
     /* Whatever a library left open without the flag is closed too. */
     syscall(SYS_close_range, 3, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */);
-    if (spawn->keep_fd >= 0 && fcntl(spawn->keep_fd, F_SETFD, 0) < 0)
-        give_up(job->report_fd, STAGE_STDIO);
+    for (int i = 0; i < 2; i++)
+        if (spawn->keep_fds[i] >= 0 && fcntl(spawn->keep_fds[i], F_SETFD, 0) < 0)
+            give_up(job->report_fd, STAGE_STDIO);
     restore_signals(spawn);
     sigprocmask(SIG_SETMASK, &spawn->baseline->mask, NULL);
     execve(spawn->path, spawn->argv, spawn->envp);

@@ -40,7 +40,7 @@ struct os_spawn {
     char *const *envp;
     const char *directory; /* working directory; NULL: ours */
     int stdio[3];
-    int keep_fd; /* the one further descriptor the child keeps, under its own number; -1: none */
+    int keep_fds[2]; /* further descriptors that the child keeps, under their own numbers; -1: none */
     const struct cpu_mask *cpus; /* where it may run; NULL: where we may */
     const struct os_baseline *baseline;
     uint64_t ignored; /* bit s: the child ignores signal s, in addition to those of the baseline */

@@ -209,8 +209,12 @@ static void stop_before_start(struct run *run, int signal)
 
 void run_signal(struct run *run, int signal)
 {
-    const unsigned save = run->config->save_on_signal;
+    unsigned save = run->config->save_on_signal;
 
+    if (signal == agent_daemon_stops() && (save & AGENT_SAVE_DAEMON) != 0) {
+        signal = SIGTERM;
+        save |= AGENT_SAVE_TERM;
+    }
     if (run->search != NULL) {
         if (((run->config->stop_signals >> signal & 1) != 0 ||
              (signal == SIGTERM && (save & AGENT_SAVE_TERM) != 0) ||

@@ -182,7 +182,7 @@ static bool spawn(struct worker *worker, const struct worker_context *context, i
     };
     struct os_spawn request = { .path = context->program,
                                 .directory = config->directory,
-                                .keep_fd = link_fd,
+                                .keep_fds = { link_fd, -1 },
                                 .cpus = context->placement->cpus == NULL
                                             ? NULL
                                             : &context->placement->cpus[worker->local_rank],

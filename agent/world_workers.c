@@ -248,6 +248,8 @@ void world_spawn(struct world *world)
         world_post(world, WE_FAILED);
         break;
     }
+    if (world->n_live == config->n_workers && config->observer.started != NULL)
+        config->observer.started(config->observer.arg);
     if (world->n_live == 0)
         world_post(world, WE_REAPED);
 }

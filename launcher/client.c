@@ -27,12 +27,13 @@
 
 extern char **environ;
 
-enum { SEND_MS = 10000 };
+enum { SEND_MS = 10000, LAST_WORDS_MS = 1000 };
 
 struct client {
     const char *socket_path;
     int fd, signals;
-    bool accepted;
+    int words; /* of a detached job: a pipe from its stderr, read until it has started; else -1 */
+    bool accepted, detach;
     struct frame_parser parser;
 };
 
@@ -122,16 +123,46 @@ static bool send_frame(int fd, enum control_type type, const unsigned char *payl
 
 /* --- the job ------------------------------------------------------------------------------------------------------ */
 
-/* A descriptor that is closed here is /dev/null there; a detached job has no terminal to hold on to. */
-static bool choose_stdio(const struct agent_config *config, bool detach, int stdio[3], int *null_fd)
+/*
+ * A descriptor that is closed here is /dev/null there. A detached job has no terminal to hold on to: what its agent says
+ * comes through a pipe, and only until the job has started. `opened` are to be closed once they are sent.
+ */
+static bool choose_stdio(struct client *client, const struct agent_config *config, int stdio[3],
+                         int opened[2])
 {
-    *null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (*null_fd < 0)
+    int words[2];
+
+    opened[0] = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (opened[0] < 0)
         return false;
     for (int i = 0; i < 3; i++)
-        stdio[i] = detach || config->stdio[i] < 0 || fcntl(config->stdio[i], F_GETFD) < 0 ? *null_fd
-                                                                                          : config->stdio[i];
+        stdio[i] = client->detach || config->stdio[i] < 0 || fcntl(config->stdio[i], F_GETFD) < 0
+                       ? opened[0]
+                       : config->stdio[i];
+    if (!client->detach)
+        return true;
+    if (pipe2(words, O_CLOEXEC) < 0)
+        return false;
+    client->words = words[0];
+    stdio[2] = opened[1] = words[1];
     return true;
+}
+
+/* Pass on what the job's agent says. Returns false once there is no more, or none within `patience_ms`. */
+static bool pass_words_on(struct client *client, int patience_ms)
+{
+    struct pollfd readable = { .fd = client->words, .events = POLLIN };
+    char bytes[4096];
+    ssize_t n;
+
+    if (client->words < 0 || poll(&readable, 1, patience_ms) <= 0)
+        return false;
+    n = read(client->words, bytes, sizeof bytes);
+    if (n > 0)
+        return write(STDERR_FILENO, bytes, (size_t)n) == n;
+    close(client->words);
+    client->words = -1;
+    return false;
 }
 
 static void describe_here(struct control_job *job, const struct os_baseline *baseline)
@@ -164,19 +195,19 @@ static unsigned char *redirect_all(struct agent_config *config)
 }
 
 /* 0, or the exit status. */
-static int send_job(struct client *client, const struct agent_config *config, bool detach,
+static int send_job(struct client *client, const struct agent_config *config,
                     const struct os_baseline *baseline)
 {
-    struct control_job job = { .config = *config, .detach = detach };
+    struct control_job job = { .config = *config, .detach = client->detach };
     struct fsdp_err err = { 0 };
     unsigned char *payload = NULL, *redirects = NULL;
     char directory[PATH_MAX];
-    int stdio[3], null_fd = -1, status = 0;
+    int stdio[3], opened[2] = { -1, -1 }, status = 0;
     size_t n_bytes;
 
-    if (detach && (config->run_dir == NULL || config->output.no_files))
+    if (client->detach && (config->run_dir == NULL || config->output.no_files))
         return fail(FSDP_EXIT_USAGE, "--detach: what the program writes must go to files: give --log-dir");
-    if (detach && (redirects = redirect_all(&job.config)) == NULL)
+    if (client->detach && (redirects = redirect_all(&job.config)) == NULL)
         return fail(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
     if (job.config.environment == NULL)
         job.config.environment = environ;
@@ -192,14 +223,15 @@ static int send_job(struct client *client, const struct agent_config *config, bo
                       "--agent: %s", err.message);
         goto done;
     }
-    if (!choose_stdio(config, detach, stdio, &null_fd))
-        status = fail(FSDP_EXIT_IO, "open /dev/null: %s", strerror(errno));
+    if (!choose_stdio(client, config, stdio, opened))
+        status = fail(FSDP_EXIT_IO, "the job's standard streams: %s", strerror(errno));
     else if (!send_frame(client->fd, CONTROL_RUN, payload, n_bytes, stdio) && errno == ETIMEDOUT)
         status = fail(FSDP_EXIT_LINK, "the agent at %s does not take the job", client->socket_path);
     /* Where it hung up instead, it may have said why: that is read next. */
 done:
-    if (null_fd >= 0)
-        close(null_fd);
+    for (int i = 0; i < 2; i++)
+        if (opened[i] >= 0)
+            close(opened[i]);
     free(payload);
     free(redirects);
     return status;
@@ -241,32 +273,44 @@ static int pass_signals_on(struct client *client)
     return -1;
 }
 
-static int take_frame(struct client *client, const struct agent_config *config, bool detach,
-                      const struct frame *frame)
+/* Its id alone on stdout, for a script; 0, or the exit status. */
+static int say_detached(const struct client *client, const struct agent_config *config, uint32_t job)
+{
+    if (!config->quiet)
+        fprintf(stderr, "fsdprun: job %u runs under the agent at %s, in %s\n", job, client->socket_path,
+                config->run_dir);
+    printf("%u\n", job);
+    return fflush(stdout) == 0 ? 0 : fail(FSDP_EXIT_IO, "write the job's id: %s", strerror(errno));
+}
+
+static int take_frame(struct client *client, const struct agent_config *config, const struct frame *frame)
 {
     char words[CONTROL_WORDS_BYTES + 1];
     uint32_t number;
 
     if (frame->type == CONTROL_ACCEPTED && control_decode_number(frame->payload, frame->size, &number)) {
         client->accepted = true;
-        if (!detach)
-            return -1;
-        if (!config->quiet)
-            fprintf(stderr, "fsdprun: job %u runs under the agent at %s, in %s\n", number,
-                    client->socket_path, config->run_dir);
-        return 0;
+        return -1;
+    }
+    if (frame->type == CONTROL_STARTED && control_decode_number(frame->payload, frame->size, &number)) {
+        while (pass_words_on(client, 0))
+            continue;
+        return client->detach ? say_detached(client, config, number) : -1;
     }
     if (frame->type == CONTROL_REFUSED &&
         control_decode_words(frame->payload, frame->size, &number, words, sizeof words))
         return fail(number > 0 && number < 256 ? (int)number : FSDP_EXIT_PEER, "the agent refuses: %s",
                     words);
     if (frame->type == CONTROL_EXITED && control_decode_number(frame->payload, frame->size, &number) &&
-        number < 256)
+        number < 256) {
+        while (pass_words_on(client, LAST_WORDS_MS))
+            continue;
         return (int)number;
+    }
     return fail(FSDP_EXIT_LINK, "the agent at %s says what no agent says", client->socket_path);
 }
 
-static int take_bytes(struct client *client, const struct agent_config *config, bool detach)
+static int take_bytes(struct client *client, const struct agent_config *config)
 {
     unsigned char bytes[4096];
     struct fsdp_err err = { 0 };
@@ -286,24 +330,28 @@ static int take_bytes(struct client *client, const struct agent_config *config, 
             return fail(FSDP_EXIT_LINK, "the agent at %s: %s", client->socket_path, err.message);
         if (frame.payload == NULL)
             break;
-        status = take_frame(client, config, detach, &frame);
+        status = take_frame(client, config, &frame);
     }
     return status;
 }
 
-static int wait_for_end(struct client *client, const struct agent_config *config, bool detach)
+/* A detached job's is its start. */
+static int wait_for_end(struct client *client, const struct agent_config *config)
 {
     for (;;) {
-        struct pollfd fds[2] = { { .fd = client->fd, .events = POLLIN },
-                                 { .fd = client->signals, .events = POLLIN } };
+        struct pollfd fds[3] = { { .fd = client->fd, .events = POLLIN },
+                                 { .fd = client->signals, .events = POLLIN },
+                                 { .fd = client->words, .events = POLLIN } };
         int status = -1;
 
-        if (poll(fds, 2, -1) < 0 && errno != EINTR)
+        if (poll(fds, 3, -1) < 0 && errno != EINTR)
             return fail(FSDP_EXIT_IO, "poll: %s", strerror(errno));
         if (fds[1].revents != 0)
             status = pass_signals_on(client);
         if (status < 0 && fds[0].revents != 0)
-            status = take_bytes(client, config, detach);
+            status = take_bytes(client, config);
+        if (status < 0 && fds[2].revents != 0)
+            pass_words_on(client, 0);
         if (status >= 0)
             return status;
     }
@@ -311,7 +359,9 @@ static int wait_for_end(struct client *client, const struct agent_config *config
 
 int client_run(const char *socket_path, const struct agent_config *config, bool detach)
 {
-    struct client client = { .socket_path = socket_path, .fd = -1, .signals = -1 };
+    struct client client = {
+        .socket_path = socket_path, .fd = -1, .signals = -1, .words = -1, .detach = detach
+    };
     struct os_baseline baseline;
     int status;
 
@@ -321,13 +371,15 @@ int client_run(const char *socket_path, const struct agent_config *config, bool 
     status =
         client.signals < 0 ? fail(FSDP_EXIT_IO, "signalfd: %s", strerror(errno)) : connect_to_agent(&client);
     if (status == 0)
-        status = send_job(&client, config, detach, &baseline);
+        status = send_job(&client, config, &baseline);
     if (status == 0)
-        status = wait_for_end(&client, config, detach);
+        status = wait_for_end(&client, config);
     if (client.fd >= 0)
         close(client.fd);
     if (client.signals >= 0)
         close(client.signals);
+    if (client.words >= 0)
+        close(client.words);
     frame_parser_fini(&client.parser);
     return status;
 }

@@ -11,8 +11,9 @@
 #include "agent/agent.h"
 
 /**
- * Run `config` under the agent at `socket_path`. `detach`: return as soon as it runs; its output goes to its log
- * files alone, and it outlives this process.
+ * Run `config` under the agent at `socket_path`. `detach`: return once its workers run, with the job's id alone on
+ * stdout; its output goes to its log files alone, and it outlives this process. One that ends before its workers run
+ * ends this process with its lines and its status; so does a signal to this process until then.
  *
  * Returns the exit status of fsdprun, after one line on stderr where it is not the job's own:
  *   2   --detach for a program whose output has nowhere to go (no run directory)

@@ -134,7 +134,7 @@ const struct option option_table[] = {
     { OPT_AGENT, "agent", 0, OPTION_TEXT, "SOCKET", .group = daemon_group,
       .help = "Have the fsdp-agent that listens on SOCKET run it, instead of this process." },
     { OPT_DETACH, "detach", 0, OPTION_FLAG, .group = daemon_group,
-      .help = "With --agent: the run goes on when this process ends." },
+      .help = "With --agent: print the job's id and end once the workers run; the job goes on." },
 
     { OPT_MONITOR_INTERVAL, "monitor-interval", 0, OPTION_REAL, "SECONDS", THEIRS, .pet = true, .group = little,
       .help = "Accepted; there is no interval, as nothing is polled." },

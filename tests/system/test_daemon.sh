@@ -7,7 +7,7 @@ S=$WORK/own/agent.sock
 agent=
 at_exit() { [ -z "$agent" ] || { kill -TERM "$agent"; kill -TERM "$agent"; wait "$agent"; } 2> /dev/null; }
 
-start_agent() { "$A" --socket "$S" --pidfile "$WORK/pid" 2>> "$WORK/agent-log" & agent=$!; wait_until 20 test -S "$S"; }
+start_agent() { "$A" --socket "$S" --pidfile "$WORK/pid" 2>> "$WORK/agent-log" & agent=$!; wait_until 20 grep -qx $agent "$WORK/pid"; }
 # A job of ours, that is named by the file it touches, is alive when processes with that name are.
 none_left() { none_alive "$WORK/up"; }
 begin_hanging() { # name, options of fsdprun...
@@ -111,16 +111,50 @@ check "with everything it had started" wait_until 10 none_left
 
 # --- detached ----------------------------------------------------------------------------------------------------------------
 rm -f "$WORK/go"
-"$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" say=begun err=e "touch=$WORK/det-up" "wait=$WORK/go" say=ended 2> "$WORK/err"
+"$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" say=begun err=e "touch=$WORK/det-up" "wait=$WORK/go" say=ended > "$WORK/out" 2> "$WORK/err"
 check_eq "a detached job lets fsdprun go" 0 $?
 check_match "which says what runs where" "job [0-9]+ runs under the agent at $S, in $WORK/det/" "$(cat "$WORK/err")"
+check_eq "and has its id alone on stdout" "$(pgrep -P $agent)" "$(cat "$WORK/out")"
 wait_until 20 test -s "$WORK/det-up"; : > "$WORK/go"
 check "and goes on without it, its output in its files" wait_until 20 grep -q ended "$WORK"/det/*/attempt_0/0/stdout.log
 wait_until 20 none_alive "$WORK/det-up"
 "$F" --agent "$S" --detach --log-dir /dev/null "$TOY/toy" 2> "$WORK/err"
 check_eq "output that has nowhere to go is refused" "2 1" "$? $(grep -c -- --detach "$WORK/err")"
+TMPDIR=$WORK "$F" --agent "$S" --detach "$TOY/toy" say=kept err=too > "$WORK/out" 2> "$WORK/err"
+kept=$(sed -n 's/.*, in //p' "$WORK/err")
+check "without --log-dir it keeps its output where it says" wait_until 20 grep -q kept "$kept/attempt_0/0/stdout.log"
+check "of both streams" wait_until 20 grep -q too "$kept/attempt_0/0/stderr.log"
+"$F" --agent "$S" --detach --log-dir "$WORK/det" "$WORK/absent" > "$WORK/out" 2> "$WORK/err"
+check_eq "a detached program that is not there: its status, no id" "127 0" "$? $(wc -c < "$WORK/out")"
+check_match "and its line" "absent: No such file" "$(cat "$WORK/err")"
+port=$((20000 + $$ % 10000))
+"$F" --agent "$S" --detach --log-dir "$WORK/det" --nnodes 2 --insecure --rdzv-endpoint "127.0.0.1:$port" "$TOY/toy" > "$WORK/out" 2> "$WORK/err" & client=$!
+wait_until 20 grep -q "waiting for the others" "$WORK/err"
+kill -TERM $client; wait $client
+check_eq "a signal before it has started ends it, and fsdprun with it" "143 0 " "$? $(wc -c < "$WORK/out") $(pgrep -P $agent)"
+long() { "$F" --agent "$S" --detach --nproc-per-node 2 --log-dir "$WORK/long" --set train.steps=1000000 --set checkpoint.every=1000000 "$WORK/train.yaml"; }
+long > "$WORK/out" 2> "$WORK/err"
+check_eq "a detached job of a file runs" "0 $(cat "$WORK/out")" "$? $(pgrep -P $agent)"
+long > "$WORK/out" 2> "$WORK/err"
+check_eq "on a run directory that is held it is refused, as it would be here" "78 0" "$? $(wc -c < "$WORK/out")"
+check_match "with the line that names the holder" "another live job .* holds the run directory $WORK/long/small" "$(cat "$WORK/err")"
+
+# --- signals to the agent ----------------------------------------------------------------------------------------------------
+kill -HUP $agent
+check "HUP of the agent is one line" wait_until 20 grep -q "HUP is ignored" "$WORK/agent-log"
+check_eq "and leaves it and its jobs alone" 1 "$(pgrep -cP $agent)"
+wait_until 60 grep -q '"step":2,' "$WORK/long/small/metrics.jsonl"
+kill -TERM $agent; wait $agent
+check_eq "TERM of the agent: a job of a file saves and ends" "0 1" "$? $(find "$WORK"/long/small/checkpoints -name manifest.json | wc -l)"
+start_agent
+for socket in "$S" "$WORK/own/other.sock"; do
+  "$A" --socket "$socket" --pidfile "$WORK/pid" 2> "$WORK/err"
+  check_eq "a second agent leaves the pidfile as it is" "75 $agent 1" "$? $(cat "$WORK/pid") $(grep -c 'another agent' "$WORK/err")"
+done
+check "nor does it leave a socket" test ! -e "$WORK/own/other.sock"
+
 rm -f "$WORK/up"
-"$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" daemon "touch=$WORK/up" hang 2> "$WORK/err"
+"$F" --agent "$S" --detach --log-dir "$WORK/det" "$TOY/toy" daemon "touch=$WORK/up" hang > "$WORK/out" 2> "$WORK/err"
 wait_until 20 test -s "$WORK/up"
 
 # --- the end of the agent (the detached job runs) ----------------------------------------------------------------------------

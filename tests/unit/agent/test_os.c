@@ -26,7 +26,7 @@ static struct os_spawn request(const char *path, char *const *argv)
                               .argv = argv,
                               .envp = nothing,
                               .stdio = { 0, 1, 2 },
-                              .keep_fd = -1,
+                              .keep_fds = { -1, -1 },
                               .baseline = &baseline };
 }
 

@@ -73,7 +73,7 @@ static bool fake_spawn(void *arg, const struct os_spawn *spawn, struct os_child 
     *child = (struct fake_child){ .event = dup(fd) };
     if (os->link_fd > 0)
         close(os->link_fd);
-    os->link_fd = dup(spawn->keep_fd);
+    os->link_fd = dup(spawn->keep_fds[0]);
     *out = (struct os_child){ .pid = FIRST_PID + os->n_children++, .pidfd = fd };
     return true;
 }
