@@ -55,7 +55,10 @@ static struct verdict_run as_verdict_run(const struct coordinator *coordinator)
                                  .elastic = coordinator->roster.min_nodes < coordinator->roster.max_nodes,
                                  .changing = coordinator->changing,
                                  .world_size = coordinator->world_size,
-                                 .job = coordinator->config->job_json != NULL };
+                                 .job = coordinator->config->job_json != NULL,
+                                 .diverged_step = coordinator->diverged_world_size == coordinator->world_size
+                                                      ? coordinator->diverged_step
+                                                      : -1 };
 }
 
 static void describe_failure(struct coordinator *coordinator, const struct verdict_run *run)
@@ -131,6 +134,7 @@ static enum coordinator_event judge(struct coordinator *coordinator)
     struct verdict verdict;
 
     verdict_reach(&run, &verdict);
+    coordinator_take_divergence(coordinator, &run);
     if (verdict.failed)
         describe_failure(coordinator, &run);
     else if (verdict.class != 0)
@@ -180,6 +184,7 @@ static void end(struct coordinator *coordinator)
     }
     if (coordinator->status == 0) {
         coordinator->line[0] = '\0';
+        coordinator_passed(coordinator, (int64_t)coordinator->config->total_steps);
         if (coordinator->config->job_json != NULL && coordinator->world_size > 0)
             coordinator_note(coordinator, "complete", (struct events_field[]){ EVENT_END });
     } else if (coordinator->services.rundir != NULL) {
@@ -268,6 +273,8 @@ static void on_published(void *arg, const struct fsdp_link_published *published,
     else
         console_say(coordinator->services.console, "fsdprun: step %lld was not saved: %s",
                     (long long)published->step, published->words);
+    if (published->status == FSDP_OK)
+        coordinator_passed(coordinator, published->step);
     for (int i = 0; i < coordinator->roster.capacity; i++)
         if (coordinator_in_play(coordinator, i))
             coordinator->nodes[i].ops->publish(coordinator->nodes[i].member, published);
@@ -374,7 +381,7 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
     coordinator->services = *services;
     coordinator->state = CS_GATHERING;
     coordinator->cause = -1;
-    coordinator->resume_step = -1;
+    coordinator->resume_step = coordinator->diverged_step = -1;
     status = open_roster(coordinator, err);
     if (status == FSDP_OK)
         status = save_create(&coordinator->save, services->loop, services->io,

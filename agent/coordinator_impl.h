@@ -16,6 +16,7 @@
 #include "agent/roster.h"
 #include "agent/save.h"
 #include "agent/tcpstore.h"
+#include "agent/verdict.h"
 
 enum { COORDINATOR_QUEUE = 256, COORDINATOR_LINE_BYTES = 1024 };
 
@@ -52,6 +53,10 @@ struct coordinator {
     size_t n_deaths, deaths_capacity;
     int cause;                   /* index of the first cause in `deaths`; -1: none */
     struct errors_detail detail; /* of that rank */
+
+    /* The last divergence that was tried again, until that step has passed. */
+    int64_t diverged_step; /* -1: none */
+    int diverged_generation, diverged_world_size;
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;
@@ -137,6 +142,14 @@ void coordinator_expect(struct coordinator *coordinator);
 int coordinator_phase_of(const struct coordinator *coordinator, int node, const struct death *death);
 /** Remember a death of the generation, and which is its first cause. False: no memory for it. */
 bool coordinator_report_death(struct coordinator *coordinator, const struct death *death);
+
+/**
+ * The generation is down. If its first cause is that training diverged: say in the cause's words that it is the second
+ * time, or remember it. A retry that diverges later has passed the step of the first try.
+ */
+void coordinator_take_divergence(struct coordinator *coordinator, const struct verdict_run *run);
+/** The generation has done `step`: if an earlier one diverged there or before, the hardware is suspect. Said once. */
+void coordinator_passed(struct coordinator *coordinator, int64_t step);
 
 /** If every node is down: reach the verdict, and post it. */
 void coordinator_judge_if_down(struct coordinator *coordinator);

@@ -62,6 +62,58 @@ void coordinator_exited(struct coordinator *coordinator, int node, int generatio
     }
 }
 
+/* Of the nodes that play: "n0", "n0 or n1", ...; the sums do not tell which of them it was. */
+static void name_hosts(const struct coordinator *coordinator, char *out, size_t size)
+{
+    int length = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < coordinator->roster.capacity && length < (int)size; i++)
+        if (coordinator->roster.nodes[i].active)
+            length += snprintf(out + length, size - (size_t)length, "%s%.64s", length == 0 ? "" : " or ",
+                               coordinator->roster.nodes[i].who.host);
+}
+
+void coordinator_passed(struct coordinator *coordinator, int64_t step)
+{
+    const int64_t diverged = coordinator->diverged_step;
+    char hosts[512];
+
+    if (diverged < 0 || step < diverged)
+        return;
+    coordinator->diverged_step = -1;
+    if (coordinator->world_size != coordinator->diverged_world_size)
+        return; /* sums are rounded otherwise: that may be the whole difference */
+    name_hosts(coordinator, hosts, sizeof hosts);
+    console_say(
+        coordinator->services.console,
+        "fsdprun: step %lld diverged in generation %d and passed in generation %d: the hardware of %s may be "
+        "faulty (memory, CPU, GPU)",
+        (long long)diverged, coordinator->diverged_generation, coordinator->generation, hosts);
+    coordinator_note(coordinator, "suspect_hardware",
+                     (struct events_field[]){ EVENT_INT("step", diverged),
+                                              EVENT_INT("diverged_in", coordinator->diverged_generation),
+                                              EVENT_TEXT("hosts", hosts), EVENT_END });
+}
+
+void coordinator_take_divergence(struct coordinator *coordinator, const struct verdict_run *run)
+{
+    struct death *cause = run->cause >= 0 ? &coordinator->deaths[run->cause] : NULL;
+
+    if (cause == NULL || !run->job || !first_cause_is_divergence(cause))
+        return;
+    if (verdict_diverged_again(run)) {
+        snprintf(cause->words, sizeof cause->words,
+                 "it did so at this step in generation %d too: the job is the cause, not the hardware",
+                 coordinator->diverged_generation);
+        return;
+    }
+    coordinator_passed(coordinator, cause->step - 1);
+    coordinator->diverged_step = cause->step;
+    coordinator->diverged_generation = run->generation;
+    coordinator->diverged_world_size = run->world_size;
+}
+
 void coordinator_stopped(struct coordinator *coordinator, int node, int generation)
 {
     if (!is_current(coordinator, generation) || !coordinator_in_play(coordinator, node))

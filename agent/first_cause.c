@@ -62,6 +62,12 @@ int first_cause_find(const struct death *deaths, size_t n)
     return best;
 }
 
+bool first_cause_is_divergence(const struct death *death)
+{
+    return death->kind == DEATH_EXIT && death->phase == FSDP_PHASE_DIVERGED &&
+           !first_cause_is_consequence(death);
+}
+
 int first_cause_status(const struct death *death)
 {
     switch (death->kind) {
@@ -115,6 +121,8 @@ const char *first_cause_phase_name(int phase)
         return "done";
     case FSDP_PHASE_WAIT:
         return "wait";
+    case FSDP_PHASE_DIVERGED:
+        return "diverged";
     case PROGRAM_STARTING:
         return "starting";
     case PROGRAM_RENDEZVOUS:
@@ -133,6 +141,8 @@ const char *first_cause_phase_words(int phase)
     switch (phase) {
     case FSDP_PHASE_WAIT:
         return "while waiting for other ranks";
+    case FSDP_PHASE_DIVERGED:
+        return "as training diverged";
     case PROGRAM_STARTING:
         return "before rendezvous"; /* as is, all its life, a program that meets nowhere */
     case PROGRAM_RENDEZVOUS:

@@ -70,6 +70,9 @@ bool first_cause_is_consequence(const struct death *death);
 /** Did it leave with the status by which a worker of ours says that a peer, or its link, was gone? */
 bool first_cause_blames_another(const struct death *death);
 
+/** Did it leave because its loss or gradient was no number, in death->step? */
+bool first_cause_is_divergence(const struct death *death);
+
 /** fsdprun's exit status for this cause. */
 int first_cause_status(const struct death *death);
 

@@ -56,6 +56,8 @@ static const char *phase_word(enum fsdp_phase phase)
         return "done";
     case FSDP_PHASE_WAIT:
         return "waiting";
+    case FSDP_PHASE_DIVERGED:
+        return "diverged";
     case FSDP_PHASE_DATA:
     case FSDP_PHASE_FORWARD:
     case FSDP_PHASE_BACKWARD:

@@ -127,6 +127,14 @@ static bool is_change(const struct verdict_run *run, const struct death *cause)
     return run->changing && (cause == NULL ? !all_finished(run) : first_cause_is_consequence(cause));
 }
 
+bool verdict_diverged_again(const struct verdict_run *run)
+{
+    const struct death *cause = run->cause >= 0 ? &run->deaths[run->cause] : NULL;
+
+    return run->job && cause != NULL && first_cause_is_divergence(cause) && run->diverged_step >= 0 &&
+           cause->step == run->diverged_step;
+}
+
 void verdict_reach(const struct verdict_run *run, struct verdict *verdict)
 {
     const struct death *cause = run->cause >= 0 ? &run->deaths[run->cause] : NULL;
@@ -144,7 +152,7 @@ void verdict_reach(const struct verdict_run *run, struct verdict *verdict)
     if (cause == NULL && !asked)
         return;
     final = cause != NULL && !first_cause_is_consequence(cause) && !is_change(run, cause) &&
-            (first_cause_is_final(cause, run->job) || spent);
+            (first_cause_is_final(cause, run->job) || verdict_diverged_again(run) || spent);
     if (asked && !final) {
         judge_stopped(run, cause, verdict);
         return;

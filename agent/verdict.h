@@ -26,6 +26,7 @@ struct verdict_run {
     bool changing; /* it was taken down for such a change */
     int world_size;
     bool job; /* our own trainer runs, whose exit codes tell more */
+    int64_t diverged_step; /* at which an earlier generation of as many ranks diverged last; -1: none did */
 };
 
 enum { VERDICT_WORDS_BYTES = 64 };
@@ -39,9 +40,13 @@ struct verdict {
     char words[VERDICT_WORDS_BYTES];
 };
 
+/** Did training diverge at the very step at which it had diverged before? Then the job is the cause. */
+bool verdict_diverged_again(const struct verdict_run *run);
+
 /**
  * The rules, the first that fits: nothing failed and nobody asked: well. A failure that trying again cannot
- * mend, or that may not be tried again, has its own status, whatever signal came after it. A notice: 77 when
+ * mend, or that may not be tried again, has its own status, whatever signal came after it. Training that diverges is
+ * tried once more: it is final when it diverges at the same step again. A notice: 77 when
  * every rank has left after saving, well when all were done anyway, the status of what failed meanwhile. A
  * signal: 128 + its number. Else another generation; one for a change of membership is not counted as a restart,
  * and happens however many there were: nodes that came or said goodbye, or one that was lost where the world may

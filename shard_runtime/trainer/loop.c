@@ -171,14 +171,12 @@ static void log_step(struct loop *loop)
     write_metrics(loop, &record);
 }
 
-static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
+static void show_step(const struct loop *loop, uint64_t step)
 {
     const struct trainer *t = loop->trainer;
-    char words[128];
 
-    log_step(loop);
     fsdp_context_beat(t->context, &(struct fsdp_beat){
-                                      .step = t->step,
+                                      .step = step,
                                       .total_steps = t->job->train.steps,
                                       .tokens = t->cursor * t->job->model.seq,
                                       .loss = loop->loss.mean,
@@ -186,6 +184,15 @@ static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
                                       .tokens_per_s = loop->tokens_per_s,
                                       .memory_bytes = loop->memory_bytes,
                                   });
+}
+
+static enum fsdp_status report_step(struct loop *loop, struct fsdp_err *err)
+{
+    const struct trainer *t = loop->trainer;
+    char words[128];
+
+    log_step(loop);
+    show_step(loop, t->step);
     if (t->rank != 0 || t->step != loop->first_step + 1)
         return FSDP_OK;
     snprintf(words, sizeof words, "{\"event\": \"first_step\", \"step\": %" PRIu64 "}", t->step);
@@ -258,6 +265,8 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
             return status;
         if (diverged) {
             *end = TRAINER_DIVERGED; /* no function failed, but the words are worth having */
+            show_step(loop, t->step + 1);
+            fsdp_context_phase(t->context, FSDP_PHASE_DIVERGED); /* the agent tries the step once more */
             return fsdp_fail(err, FSDP_OK,
                              "step %" PRIu64 ": training diverged: the loss is %g, its gradient's norm %g",
                              t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm));

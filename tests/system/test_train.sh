@@ -63,7 +63,7 @@ refused "a data file that is not there" 66 'nowhere' --set "data.path=$WORK/nowh
 refused "a directory for data" 66 'directory' --set "data.path=$WORK"
 refused "heads that do not divide dim" 78 'heads.*do not divide' --set model.heads=3
 refused "ranks that do not divide the batch" 78 'global_batch' --set train.global_batch=13
-refused "a loss that is not finite" 1 "diverged" --set optimizer.kind=sgd --set optimizer.lr=1.0e5 \
+refused "a loss that is not finite" 1 "diverged: the loss is" --set optimizer.kind=sgd --set optimizer.lr=1.0e5 \
   --set train.clip_norm=0.0 --max-restarts 0
 
 # --- notice -----------------------------------------------------------------------------------------------------

@@ -143,6 +143,7 @@ enum fsdp_phase {
     FSDP_PHASE_SAVE,
     FSDP_PHASE_DONE,
     FSDP_PHASE_WAIT, /* waiting through the agent: for another rank's address, or for a checkpoint to be published */
+    FSDP_PHASE_DIVERGED, /* the loss or the gradient of `step`, which was not done, is no number; the worker ends */
 };
 
 enum { FSDP_GPU_ID_BYTES = 32 };

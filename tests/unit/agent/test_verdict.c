@@ -243,6 +243,31 @@ Test(verdict, a_change_of_membership_costs_no_restart)
     cr_expect_eq(change_of(told, told, true, true, SIGTERM).status, 143);
 }
 
+/* With three restarts left: the verdict on a divergence in `step`, after one in `before` (-1: none). */
+static enum coordinator_event event_of_divergence(int64_t step, int64_t before, int phase)
+{
+    const struct death death = { .kind = DEATH_EXIT, .code = 1, .step = step, .phase = phase };
+    const struct verdict_run run = { .deaths = &death,
+                                     .n_deaths = 1,
+                                     .detail = &no_detail,
+                                     .max_restarts = 3,
+                                     .world_size = 1,
+                                     .job = true,
+                                     .diverged_step = before };
+    struct verdict verdict;
+
+    verdict_reach(&run, &verdict);
+    return verdict.event;
+}
+
+Test(verdict, a_divergence_is_tried_again_unless_the_same_step_diverged_before)
+{
+    cr_expect_eq(event_of_divergence(7, -1, FSDP_PHASE_DIVERGED), CE_DOWN_RETRY);
+    cr_expect_eq(event_of_divergence(7, 7, FSDP_PHASE_DIVERGED), CE_DOWN_FINAL);
+    cr_expect_eq(event_of_divergence(9, 7, FSDP_PHASE_DIVERGED), CE_DOWN_RETRY, "7 has passed");
+    cr_expect_eq(event_of_divergence(7, 7, FSDP_PHASE_FORWARD), CE_DOWN_RETRY, "another failure there");
+}
+
 Test(verdict, report_parts_the_cause_from_what_died_of_it)
 {
     const struct death deaths[] = {

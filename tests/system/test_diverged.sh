@@ -1,0 +1,24 @@
+# A loss that is no number is tried once more: the same at the same step is the job's own and ends it; a step that then
+# passes is told as a fault of the hardware.
+. tests/support/harness.sh
+. tests/support/train.sh
+tiny_job "$WORK/job.yaml"
+count() { grep -c "\"event\": *\"$1\"" "$WORK/runs/$2/events.jsonl"; }
+
+run_job "$WORK/own.log" "$WORK/job.yaml" --set run.name=own --set optimizer.lr=1e6
+check_eq "a job that diverges at the same step again ends: 1" 1 $?
+check_eq "after one restart of the three it may have" 1 "$(count restart own)"
+check_match "it says so" "^fsdprun: rank 0 \(.*\) exited with status 1 as training diverged in step 3, generation 1: it did so at this step in generation 0 too: the job is the cause, not the hardware" "$(tail -n 1 "$WORK/own.log")"
+check_eq "and names one step" "step 3" "$(grep -vE 'step [0-9]+/' "$WORK/own.log" | grep -oE 'step [0-9]+' | sort -u)"
+check_eq "nothing is suspected" 0 "$(count suspect_hardware own)"
+
+run_job "$WORK/calm.log" "$WORK/job.yaml" --set run.name=calm
+mkdir "$WORK/bin" && cp "$BIN/fsdprun" "$WORK/bin/" && cp "$TOY/fsdp_train_mutant" "$WORK/bin/fsdp-train"
+FSDP_TEST_MUTANT=once-nan "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=once > "$WORK/once.log" 2>&1 < /dev/null
+check_eq "a fault that passes is trained past: 0" 0 $?
+check_eq "after one restart" 1 "$(count restart once)"
+check_match "one line says that the hardware is suspect" "^fsdprun: step 7 diverged in generation 0 and passed in generation 1: the hardware of $(hostname) may be faulty" "$(grep 'may be faulty' "$WORK/once.log")"
+check_eq "once" 1 "$(grep -c 'may be faulty' "$WORK/once.log")"
+check_match "and an event" '"event": *"suspect_hardware", *"generation": *1, *"step": *7, *"diverged_in": *0' "$(cat "$WORK/runs/once/events.jsonl")"
+check_eq "the figures are those of an undisturbed run" "$(figures "$WORK/runs/calm")" "$(figures "$WORK/runs/once")"
+[ "$n_failed" -eq 0 ]
