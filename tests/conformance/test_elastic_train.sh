@@ -34,4 +34,18 @@ last=$(number step < "$RUN/metrics.jsonl" | sort -n | tail -n 1)
 run_job calm.out --nproc-per-node 1 "$WORK/job.yaml" --set run.name=calm --set train.steps="$last" --set checkpoint.every=0
 check_eq "a run on one node as far as that ($last steps)" 0 $?
 check "the losses are the same, but for the order of sums" close_figures "$WORK/runs/calm" "$RUN" 1 1e-3
+check_eq "and no line says that a step has changed" 0 "$(grep -c 'sequences of a step went' a.out)"
+
+# With train.batch alone a second node doubles the step, and one line says so.
+rm -f ./*.pid ./*.rc
+port=$((port + 1))
+batch=(--set run.name=batch --set train.global_batch=null --set train.batch=4)
+start c "${batch[@]}"
+wait_until 90 has_logged "$WORK/runs/batch" 0 3
+start d "${batch[@]}"
+check "without train.global_batch, too, a second node is taken in" wait_until 90 has_logged "$WORK/runs/batch" 1 3
+check_eq "and one line says what that changes" 1 \
+  "$(grep -c 'saved by 1 ranks, going on with 2: the sequences of a step went from 4 to 8, because' c.out)"
+kill -TERM "$(pgrep -P "$(cat c.pid)" -x fsdprun | head -n 1)"
+check "it is stopped on both nodes" wait_until 60 test -e c.rc -a -e d.rc
 exit $((n_failed > 0))
