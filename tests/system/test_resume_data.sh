@@ -75,8 +75,22 @@ echo more >> "$WORK/data"
 complete "other bytes" 78 'another job: data.path'
 complete "other bytes with checkpoint.data: ignore" 0 'is complete' --set checkpoint.data=ignore
 
-# --- without an agent: the same, said by fsdp-train ----------------------------------------------------------------------
+# --- restarts of one launch read the data once ----------------------------------------------------------------------------
 cp "$WORK/data.kept" "$WORK/data"
+if strace -f -o "$WORK/trace" true 2> /dev/null; then
+  RUN=$WORK/runs/again
+  strace -f -qq -e trace=pread64 -o "$WORK/trace" "$BIN/fsdprun" --nproc-per-node 2 "$WORK/job.yaml" --set run.name=again \
+    --set "data.path=$WORK/data" --set train.steps=1000000 --set checkpoint.every=10 > "$WORK/log" 2>&1 < /dev/null & traced=$!
+  wait_until 60 has_logged "$RUN" 0 15 && kill -KILL "$(pid_of "$RUN" 0 1)"
+  check "a killed rank is started again" wait_until 60 has_logged "$RUN" 1 3
+  kill -TERM "$(pgrep -P $traced -x fsdprun | head -n 1)"
+  wait $traced
+  check_eq "two generations of two ranks read the data for its hash once" 1 "$(grep -c ', 3000, 0) *= 3000' "$WORK/trace")"
+else
+  skip "two generations of two ranks read the data for its hash once" "strace cannot trace here"
+fi
+
+# --- without an agent: the same, said by fsdp-train ----------------------------------------------------------------------
 alone() { "$BIN/fsdp-train" "$WORK/alone.json" > "$WORK/log" 2>&1 < /dev/null; }
 sed "s,\"lr\": *[^\,]*,\"lr\": 0.5," "$WORK/runs/base/job.json" > "$WORK/alone.json"
 alone
