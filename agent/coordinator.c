@@ -171,6 +171,31 @@ static void write_errors(struct coordinator *coordinator)
     free(collateral);
 }
 
+int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES])
+{
+    if (coordinator->status == 0)
+        snprintf(words, PROTO_WORDS_BYTES, "the job is complete: this node came too late to take part");
+    else
+        snprintf(words, PROTO_WORDS_BYTES,
+                 "the job ended with status %d before this node could take part: %.400s", coordinator->status,
+                 coordinator->line);
+    return coordinator->status == 0 ? 0 : FSDP_EXIT_PEER;
+}
+
+/* Those that wait are told as well; our own node last, which then closes what leads to the others. */
+static void tell_end(struct coordinator *coordinator, const struct coordinator_end *how)
+{
+    char words[PROTO_WORDS_BYTES];
+    const struct coordinator_end too_late = { .status = coordinator_too_late(coordinator, words),
+                                              .line = words,
+                                              .node = -1 };
+
+    for (int i = coordinator->roster.capacity - 1; i >= 0; i--)
+        if (coordinator->nodes[i].ops != NULL && coordinator->roster.nodes[i].present)
+            coordinator->nodes[i].ops->finish(coordinator->nodes[i].member,
+                                              coordinator->nodes[i].late ? &too_late : how);
+}
+
 static void end(struct coordinator *coordinator)
 {
     struct coordinator_end how;
@@ -191,7 +216,8 @@ static void end(struct coordinator *coordinator)
         write_errors(coordinator);
     }
     if (events_lost(coordinator->services.events) > 0)
-        console_say(coordinator->services.console, "fsdprun: %" PRIu64 " lines of events.jsonl were not written",
+        console_say(coordinator->services.console,
+                    "fsdprun: %" PRIu64 " lines of events.jsonl were not written",
                     events_lost(coordinator->services.events));
     how = (struct coordinator_end){ .status = coordinator->status, .line = coordinator->line, .node = -1 };
     if (coordinator->status != 0 && coordinator->end_class == 0 && coordinator->cause >= 0) {
@@ -202,10 +228,7 @@ static void end(struct coordinator *coordinator)
         how.detail = errors_detail_is_empty(&coordinator->detail) ? NULL : &coordinator->detail;
     }
     coordinator_close_timer(coordinator);
-    /* Those that wait are told as well; our own node last, which then closes what leads to the others. */
-    for (int i = coordinator->roster.capacity - 1; i >= 0; i--)
-        if (coordinator->nodes[i].ops != NULL && coordinator->roster.nodes[i].present)
-            coordinator->nodes[i].ops->finish(coordinator->nodes[i].member, &how);
+    tell_end(coordinator, &how);
 }
 
 /* --- the machine ------------------------------------------------------------------------------------------------- */

@@ -73,8 +73,8 @@ int coordinator_capacity(const struct coordinator *coordinator);
 void coordinator_set_address(struct coordinator *coordinator, const char *address);
 
 /**
- * A node asks to come in. Its number, or -1 and why not in `refused`; without words there: the job is over, and
- * whoever asks is given no answer. With a number coordinator_attach() follows.
+ * A node asks to come in. Its number, or -1, with the reason and its exit status in `refused`: 0 when the job is
+ * complete, and it only came too late. With a number coordinator_attach() follows.
  */
 int coordinator_admit(struct coordinator *coordinator, const struct proto_join *join, const char *address,
                       struct proto_refused *refused);

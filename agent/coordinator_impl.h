@@ -25,6 +25,7 @@ struct coordinator_node {
     const struct coordinator_member *ops;
     void *member;
     bool stopped;     /* nothing of the generation is alive there */
+    bool late;        /* it came while the world was ending, and has taken part in no generation */
     int leave_signal; /* of one that has said goodbye */
     bool leave_saved; /* it asked for a checkpoint first */
 };
@@ -96,10 +97,12 @@ void coordinator_end_with(struct coordinator *coordinator, int status, enum erro
 
 /** Post CE_GATHERED if enough nodes are there; else wait, for so long as may be waited. */
 void coordinator_gather(struct coordinator *coordinator);
-/** The generation is over, and another begins: let those go that said goodbye. */
+/** The generation is over, and another begins: let those go that said goodbye. Nobody is late for the next one. */
 void coordinator_part(struct coordinator *coordinator);
 /** Every node that plays is asked to save and leave. */
 void coordinator_ask_to_leave(struct coordinator *coordinator);
+/** What a node is told that came too late for the run, which is over: the words, and its exit status. */
+int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES]);
 /** Stop waiting for anything: the run is over. */
 void coordinator_close_timer(struct coordinator *coordinator);
 /** Clean up and choose the step to go on from; CE_PREPARED or CE_REFUSED follows. */

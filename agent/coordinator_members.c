@@ -159,11 +159,19 @@ static void change(struct coordinator *coordinator, bool save)
         coordinator_post(coordinator, CE_CHANGE);
 }
 
-/* A world that is ending, well or not, is not disturbed for those that have just come. */
+/* A rank has ended, well or not, or all are to. The job may go on in another generation. */
+static bool is_ending(const struct coordinator *coordinator)
+{
+    const bool up = coordinator->state == CS_UP || coordinator->state == CS_CLEARING;
+
+    return up &&
+           (coordinator->n_deaths > 0 || coordinator->stop_signal != 0 || coordinator->notice_signal != 0);
+}
+
+/* A world that is ending is not disturbed for those that have just come. */
 static bool may_change(const struct coordinator *coordinator)
 {
-    return coordinator->state == CS_UP && !coordinator->changing && coordinator->n_deaths == 0 &&
-           coordinator->stop_signal == 0 && coordinator->notice_signal == 0 &&
+    return coordinator->state == CS_UP && !coordinator->changing && !is_ending(coordinator) &&
            roster_has_newcomers(&coordinator->roster);
 }
 
@@ -229,7 +237,7 @@ int coordinator_admit(struct coordinator *coordinator, const struct proto_join *
                       struct proto_refused *refused)
 {
     if (coordinator->state == CS_ENDED) {
-        refused->words[0] = '\0';
+        refused->status = coordinator_too_late(coordinator, refused->words);
         return -1;
     }
     if (!roster_judge(&coordinator->roster, join, address, refused))
@@ -242,13 +250,17 @@ enum proto_wait coordinator_wait_of(const struct coordinator *coordinator, int n
     (void)node;
     if (coordinator->state == CS_GATHERING || coordinator->state == CS_PREPARING)
         return PROTO_WAIT_FORMING;
+    if (is_ending(coordinator))
+        return PROTO_WAIT_ENDING;
     return roster_has_newcomers(&coordinator->roster) ? PROTO_WAIT_RUNNING : PROTO_WAIT_SPARE;
 }
 
 void coordinator_attach(struct coordinator *coordinator, int node, const struct coordinator_member *ops,
                         void *member)
 {
-    coordinator->nodes[node] = (struct coordinator_node){ .ops = ops, .member = member, .stopped = true };
+    coordinator->nodes[node] = (struct coordinator_node){
+        .ops = ops, .member = member, .stopped = true, .late = is_ending(coordinator)
+    };
     if (coordinator->state == CS_GATHERING)
         coordinator_gather(coordinator);
     else
@@ -356,6 +368,8 @@ void coordinator_part(struct coordinator *coordinator)
     for (int i = 0; i < coordinator->roster.capacity; i++)
         if (coordinator->roster.nodes[i].present && coordinator->roster.nodes[i].leaving)
             let_go(coordinator, i);
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        coordinator->nodes[i].late = false;
     roster_clear(&coordinator->roster);
     coordinator->changing = false;
     coordinator->change_ms = 0;

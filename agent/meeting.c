@@ -237,7 +237,9 @@ static void take_refused(struct meeting *meeting, const struct frame *frame)
 
     if (proto_read_refused(&refused, frame->payload, frame->size, NULL) != FSDP_OK)
         refused = (struct proto_refused){ .status = FSDP_EXIT_PEER, .words = "no reason was given" };
-    snprintf(words, sizeof words, "this node was refused: %s", refused.words);
+    /* Status 0: the job is complete. That this node was not needed is no refusal. */
+    snprintf(words, sizeof words, "%s%s",
+             refused.status == 0 ? "" : "this node was refused: ", refused.words);
     fail(meeting, refused.status & 0xff, words);
 }
 

@@ -59,7 +59,12 @@ struct proto_join {
     uint64_t what; /* XXH3 of the resolved job; 0 of a program */
 };
 
-enum proto_wait { PROTO_WAIT_FORMING, PROTO_WAIT_RUNNING, PROTO_WAIT_SPARE };
+enum proto_wait {
+    PROTO_WAIT_FORMING,
+    PROTO_WAIT_RUNNING,
+    PROTO_WAIT_SPARE,
+    PROTO_WAIT_ENDING /* a rank has ended: the job is over, or another generation begins */
+};
 
 struct proto_welcome {
     char host[PROTO_TEXT_BYTES]; /* of the coordinator */

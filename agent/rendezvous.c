@@ -60,16 +60,13 @@ static void note(struct rendezvous *rendezvous, const char *words)
 static void refuse(struct rendezvous *rendezvous, struct peer *peer, const struct proto_refused *refused)
 {
     char words[PROTO_WORDS_BYTES + 32];
-    char *text = NULL;
+    char *text = proto_write_refused(refused);
 
-    if (refused->words[0] != '\0') {
-        text = proto_write_refused(refused);
-        if (text != NULL)
-            peer_send(peer, PROTO_REFUSED, 0, text, strlen(text));
-        free(text);
-        snprintf(words, sizeof words, "a node was refused: %s", refused->words);
-        note(rendezvous, words);
-    }
+    if (text != NULL)
+        peer_send(peer, PROTO_REFUSED, 0, text, strlen(text));
+    free(text);
+    snprintf(words, sizeof words, "a node was refused: %s", refused->words);
+    note(rendezvous, words);
     peer_close(peer, NULL);
 }
 

@@ -18,8 +18,8 @@
 struct rendezvous;
 
 struct rendezvous_handlers {
-    /* A node that holds the secret asks to join from this address. Its number, 1 ... capacity - 1; or -1, with
-     * *refused saying why. With no words in it the connection is closed without an answer. */
+    /* A node that holds the secret asks to join from this address. Its number, 1 ... capacity - 1; or -1, with the
+     * reason in *refused. */
     int (*judge)(void *arg, const struct proto_join *join, const char *address,
                  struct proto_refused *refused);
     void (*joined)(void *arg, int node); /* frames may be sent to it */

@@ -220,6 +220,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
         [PROTO_WAIT_FORMING] = "waiting for the world to form",
         [PROTO_WAIT_RUNNING] = "the world runs, and will be formed anew with this node",
         [PROTO_WAIT_SPARE] = "the world is full: waiting as a spare",
+        [PROTO_WAIT_ENDING] = "the world is ending: this node takes part only if it starts again",
     };
     struct uplink *uplink = arg;
     char words[PROTO_TEXT_BYTES + 200];
@@ -228,7 +229,7 @@ static void on_welcomed(void *arg, const struct proto_welcome *welcome, const ch
     if (uplink->config->quiet)
         return;
     snprintf(words, sizeof words, "%s hosts, at %s; %s", welcome->host, address,
-             waits[welcome->wait >= 0 && welcome->wait <= PROTO_WAIT_SPARE ? welcome->wait : 0]);
+             waits[welcome->wait >= 0 && welcome->wait <= PROTO_WAIT_ENDING ? welcome->wait : 0]);
     uplink->handlers.note(uplink->member, words);
 }
 

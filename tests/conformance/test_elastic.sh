@@ -210,6 +210,7 @@ check_ends "one that vanishes when its ranks have ended is not missed" "0" v1
 # Failures are counted for the whole job: two restarts, whoever fails, and the same count on every node.
 next
 start q1 1 --nnodes 2 --max-restarts 2 -- "$TOYW" env=TORCHELASTIC_RESTART_COUNT lines=2:q.0 rank=0 before=1 exit=7 before=2 wait=q.never
+wait_until 10 has q1 "this node hosts" # and has rank 0
 start q2 2 --nnodes 2 --max-restarts 2 -- "$TOYW" env=TORCHELASTIC_RESTART_COUNT rank=1 touch=q.0 touch=q.0 before=1 wait=q.never rank=1 before=2 exit=7
 check_ends "each of two nodes fails once, with two restarts: both end with 0" "0 0" q1 q2
 check_eq "the count is the same on both" "0 1 2 / 0 1 2" "$(values TORCHELASTIC_RESTART_COUNT q1.out) / $(values TORCHELASTIC_RESTART_COUNT q2.out)"
@@ -221,6 +222,46 @@ ended r1 r2
 start r3 3 --nnodes 2 --rdzv-conf is_host=0,join_timeout=2 -- "$TOYW"
 check_ends "who comes after the end waits its own time: 75" "75" r3
 check_match "and hears nothing of a closed run" "no answer from 127.0.0.1:$port for 2 s" "$(tail -n 1 r3.out)"
+
+# Who comes while the job ends is told so. It has no part in how it ends: 0 when the job is complete, else 75.
+next
+start w1 1 --nnodes 1:2 --nproc-per-node 2 --rdzv-conf last_call_timeout=1 -- "$TOYW" touch=w.started rank=1 wait=w.go
+wait_until 30 lines w.started 2
+wait_until 30 sh -c "! kill -0 $(awk '$1 == 0 {print $2}' w.started)"
+start w2 2 --nnodes 1:2 -- "$TOYW" touch=w.started
+check "one that comes when the first rank has ended is told that the world is ending" wait_until 30 has w2 "the world is ending"
+touch w.go
+check_ends "and ends with 0 when the job is complete" "0 0" w1 w2
+check_match "which it says" "the job is complete: this node came too late" "$(tail -n 1 w2.out)"
+next
+start x1 1 --nnodes 1:2 --nproc-per-node 2 --rdzv-conf last_call_timeout=1 -- "$TOYW" ignore=15 touch=x.started rank=0 lines=2:x.started rank=0 exit=7 wait=x.go
+wait_until 30 lines x.started 2
+wait_until 30 sh -c "! kill -0 $(awk '$1 == 0 {print $2}' x.started)"
+start x2 2 --nnodes 1:2 -- "$TOYW" touch=x.started
+check "one that comes when a rank has failed, too" wait_until 30 has x2 "the world is ending"
+touch x.go
+check_ends "and ends with 75, not with the failed rank's status" "7 75" x1 x2
+check_match "but says it" "the job ended with status 7 before this node could take part: .*rank 0" "$(tail -n 1 x2.out)"
+# The ranks have ended, and the host's last output waits for a reader: the FIFO is full before they write.
+for status in 0 7; do
+  next
+  y=y$status
+  mkfifo $y.fifo
+  exec 8<> $y.fifo
+  { timeout -k 5 120 "$RUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --insecure --nnodes 1:2 --rdzv-conf last_call_timeout=1 \
+      -- "$TOYW" touch=$y.started wait=$y.go flood=50000 exit=$status > $y.fifo 2>&1 8<&- < /dev/null; echo $? > ${y}h.rc; } &
+  wait_until 30 lines $y.started 1
+  dd if=/dev/zero of=$y.fifo oflag=nonblock bs=4096 2> /dev/null
+  touch $y.go
+  wait_until 30 sh -c "! kill -0 $(awk '{print $2}' $y.started)"
+  start ${y}n 2 --nnodes 1:2 --rdzv-conf join_timeout=30 -- "$TOYW"
+  check_ends "one that comes when only output is left, after status $status" "$((status == 0 ? 0 : 75))" ${y}n
+  check_match "is told so" "$([ $status = 0 ] && echo 'the job is complete' || echo 'refused: the job ended with status 7')" "$(tail -n 1 ${y}n.out)"
+  check "while the host is still there" test ! -e ${y}h.rc
+  timeout 60 cat < $y.fifo > /dev/null 8<&- &
+  exec 8<&-
+  check_ends "which ends with its own" "$status" ${y}h 2> /dev/null
+done
 
 # Contradictions, in one line that names both.
 next

@@ -525,10 +525,10 @@ Test(coordinator, who_leaves_on_notice_is_asked_to_save_first, .timeout = 30)
     tear_down(&stage);
 }
 
-Test(coordinator, a_run_that_has_ended_lets_nobody_in_and_says_nothing, .timeout = 30)
+Test(coordinator, a_run_that_has_ended_lets_nobody_in_and_says_how_it_ended, .timeout = 30)
 {
     struct stage stage;
-    struct proto_refused refused = { .words = "?" };
+    struct proto_refused refused = { .status = -1 };
     struct proto_join join;
 
     set_up(&stage, 2, 2, 0);
@@ -538,8 +538,41 @@ Test(coordinator, a_run_that_has_ended_lets_nobody_in_and_says_nothing, .timeout
     identity_fill(&join, &stage.config);
 
     cr_assert(eq(int, coordinator_admit(stage.coordinator, &join, "127.0.0.1", &refused), -1));
-    cr_assert(eq(str, refused.words, ""));
+    cr_assert(eq(int, refused.status, 0));
+    cr_assert_not_null(strstr(refused.words, "the job is complete"), "%s", refused.words);
     tear_down(&stage);
+}
+
+/* One that came while the world was ending: as the others if the job goes on, and else not as they. */
+Test(coordinator, who_comes_while_the_world_ends_has_the_jobs_status_only_after_a_part_in_it, .timeout = 30)
+{
+    for (int max_restarts = 0; max_restarts < 2; max_restarts++) {
+        struct stage stage;
+        struct actor *late;
+
+        set_up(&stage, 1, 2, max_restarts);
+        stage.config.last_call_timeout_ms = 50;
+        enter(&stage);
+        wait_for(&stage, 1);
+        coordinator_exited(stage.coordinator, 0, 0,
+                           &(struct death){ .kind = DEATH_EXIT,
+                                            .code = 41,
+                                            .when_ns = agent_os_linux.now_ns(agent_os_linux.arg) },
+                           NULL);
+        late = enter(&stage);
+        cr_assert(eq(int, (int)coordinator_wait_of(stage.coordinator, late->node), PROTO_WAIT_ENDING));
+        coordinator_stopped(stage.coordinator, 0, 0);
+        if (max_restarts == 1) {
+            wait_for(&stage, 2);
+            cr_assert(eq(int, late->n_formed, 1));
+            ends(&stage.actors[0], DEATH_EXIT, 41, 0);
+            obeys(late);
+        }
+
+        cr_assert(eq(int, stage.actors[0].status, 41));
+        cr_assert(eq(int, late->status, max_restarts == 1 ? 41 : FSDP_EXIT_PEER));
+        tear_down(&stage);
+    }
 }
 
 /* What was sent in an older generation means nothing now. */

@@ -73,8 +73,8 @@ static int judge(void *arg, const struct proto_join *join, const char *address, 
         *refused = (struct proto_refused){ .status = FSDP_EXIT_CONFIG, .words = "you are not wanted" };
         return -1;
     }
-    if (strcmp(join->role, "ignored") == 0) {
-        refused->words[0] = '\0';
+    if (strcmp(join->role, "late") == 0) {
+        *refused = (struct proto_refused){ .status = 0, .words = "it is complete" };
         return -1;
     }
     agent->joins[++agent->n_joined] = *join;
@@ -354,21 +354,19 @@ Test(rendezvous, who_is_refused_is_told_why, .timeout = 60)
     cr_assert_not_null(strstr(party.agents[0].notes, "you are not wanted"), "%s", party.agents[0].notes);
 }
 
-Test(rendezvous, who_is_given_no_answer_has_its_own_time_to_wait, .timeout = 60)
+Test(rendezvous, who_is_told_that_the_job_is_complete_ends_well, .timeout = 60)
 {
     struct party party;
 
     set_up(&party, second_failed);
-    party.agents[1].config.role = "ignored"; /* as after the end of a run */
-    party.agents[1].config.join_timeout_ms = 1000;
+    party.agents[1].config.role = "late";
+    party.agents[1].status = -1;
     host_with_0(&party);
     start(&party, 1);
     run(&party);
 
-    cr_assert(eq(int, party.agents[1].status, FSDP_EXIT_PEER));
-    cr_assert_not_null(strstr(party.agents[1].words, "no answer from 127.0.0.1:"), "%s",
-                       party.agents[1].words);
-    cr_assert(eq(str, party.agents[0].notes, ""));
+    cr_assert(eq(int, party.agents[1].status, 0));
+    cr_assert(eq(str, party.agents[1].words, "it is complete"), "without the word of a refusal");
 }
 
 Test(rendezvous, a_wrong_secret_ends_the_member_and_not_the_host, .timeout = 60)
