@@ -251,6 +251,6 @@ zpty -w -n shell "3 --numa-binding=co"$'\t'
 zpty -r -m shell line '*core-complex*'
 zpty -d shell
 END
-  check "zsh: an option and a value are completed in a terminal" timeout 100 zsh -f zsh-complete
+  check "zsh: an option and a value are completed in a terminal" timeout 1000 zsh -f zsh-complete
 else skip "completion in zsh" "zsh is not installed"; fi
 [ "$n_failed" = 0 ]

@@ -13,7 +13,7 @@ at_exit() { kill -9 $(cat "$WORK"/*.pid 2> /dev/null) 2> /dev/null; }
 start() {
   local name=$1 at=$2; shift 2
   rm -f "$name.rc"
-  { timeout -k 5 120 "$RUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --local-addr "127.0.0.$at" --insecure "$@" \
+  { timeout -k 5 1200 "$RUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --local-addr "127.0.0.$at" --insecure "$@" \
       > "$name.out" 2>&1 < /dev/null &
     echo $! > "$name.pid.tmp"; mv "$name.pid.tmp" "$name.pid"
     wait $!; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } 2> /dev/null &
@@ -96,7 +96,7 @@ began=$(date +%s%N)
 signal h2 KILL
 check "an agent of 1:2 is killed: the other goes on" wait_until 30 lines h.started 3
 took=$((($(date +%s%N) - began) / 1000000))
-check "within 5 s ($took ms)" test "$took" -lt 5000
+check "within 5 s ($took ms)" in_good_time 5000 "$took"
 touch h.go
 check_ends "and ends with 0, the killed one by KILL" "0 137" h1 h2
 check_eq "the world shrank from two to one" "1 2" "$(values WORLD_SIZE h1.out)"
@@ -130,7 +130,7 @@ began=$(date +%s%N)
 signal j2 KILL
 check "the spare takes the place of a node that is killed" wait_until 30 lines j.started 4
 took=$((($(date +%s%N) - began) / 1000000))
-check "within 5 s ($took ms)" test "$took" -lt 5000
+check "within 5 s ($took ms)" in_good_time 5000 "$took"
 touch j.go
 check_ends "and both end with 0" "0 0" j1 j3
 check_eq "it has the rank of the one it replaced" 1 "$(values RANK j3.out)"
@@ -147,7 +147,7 @@ check_ends "a spare that was not needed ends with 0 too" "0 0 0" k2 k3 k4
 
 # Too few are left: 76, and who is there.
 next
-start l1 1 --nnodes 2:3 --rdzv-conf last_call_timeout=1,join_timeout=3 -- "$TOYW" touch=l.started wait=l.go
+start l1 1 --nnodes 2:3 --rdzv-conf last_call_timeout=1,join_timeout=$((3 * $(pace))) -- "$TOYW" touch=l.started wait=l.go
 wait_until 10 has l1 "this node hosts"
 start l2 2 --nnodes 2:3 --rdzv-conf last_call_timeout=1 -- "$TOYW" touch=l.started wait=l.go
 wait_until 30 lines l.started 2
@@ -285,7 +285,7 @@ check_match "with who is here" "1 of 2 nodes came within 1 s; here is" "$(tail -
 # IPv6, with brackets.
 if [ -e /proc/net/if_inet6 ] && grep -q '^0*1 ' /proc/net/if_inet6; then
   for i in 1 2; do
-    { timeout 60 "$RUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "[::1]:$port" --insecure -- "$TOYW" env=MASTER_ADDR > "u$i.out" 2>&1; echo $? > "u$i.rc"; } &
+    { timeout 600 "$RUN" --nnodes 2 --rdzv-backend c10d --rdzv-endpoint "[::1]:$port" --insecure -- "$TOYW" env=MASTER_ADDR > "u$i.out" 2>&1; echo $? > "u$i.rc"; } &
   done
   check_ends "two agents meet at [::1]" "0 0" u1 u2
   check_eq "which is the master's address" "::1 ::1" "$(values MASTER_ADDR u1.out u2.out)"

@@ -14,7 +14,7 @@ cd "$WORK" || exit 1
 start() {
   local node=$1 name=$2; shift 2
   rm -f "$name.rc"
-  { on_node "$node" timeout -k 5 120 "$RUN" --rdzv-backend c10d --rdzv-endpoint 10.77.77.1:$port --insecure "$@" \
+  { on_node "$node" timeout -k 5 1200 "$RUN" --rdzv-backend c10d --rdzv-endpoint 10.77.77.1:$port --insecure "$@" \
       > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
 }
 ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }
@@ -42,7 +42,7 @@ began=$(date +%s%N)
 cut_link
 check "the other side of a cut goes on alone" wait_until 30 lines b.started 3
 took=$((($(date +%s%N) - began) / 1000000))
-check "within 10 s ($took ms)" test "$took" -lt 10000
+check "within 10 s ($took ms)" in_good_time 10000 "$took"
 check_ends "the node that was cut off ends with 76" "76" b1
 heal_link
 start 1 b2 --nnodes 1:2 -- "$TOYW" touch=b.started wait=b.go

@@ -9,7 +9,7 @@ cd "$WORK" || exit 1
 
 start() { # NAME OPTIONS...
   local name=$1; shift
-  { timeout -k 5 200 "$BIN/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --insecure --nproc-per-node 1 \
+  { timeout -k 5 2000 "$BIN/fsdprun" --nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:$port --insecure --nproc-per-node 1 \
       --rdzv-conf last_call_timeout=1 "$WORK/job.yaml" --set train.steps=100000 --set checkpoint.every=100000 "$@" > "$name.out" 2>&1 < /dev/null &
     echo $! > "$name.pid.tmp"; mv "$name.pid.tmp" "$name.pid"
     wait $!; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } 2> /dev/null &

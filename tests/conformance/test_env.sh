@@ -54,7 +54,7 @@ table() {
 ports() { cat "$WORK"/$1*/*/attempt_"$2"/*/stdout.log | grep '^MASTER_PORT=' | sort -u; }
 
 for n in 1 4; do
-  check_status "$n workers, restarted once: 0" 0 timeout 120 "$FSDPRUN" --role crew --rdzv-id "job$n" --nproc-per-node $n --max-restarts 2 \
+  check_status "$n workers, restarted once: 0" 0 timeout 1200 "$FSDPRUN" --role crew --rdzv-id "job$n" --nproc-per-node $n --max-restarts 2 \
     --log-dir "$WORK/n$n" -r 3 -- "$toy" $(twice n$n $n)
   table n$n $n $n 0 1 "job$n"
   check_eq "one port a generation for all $n" "1 1" "$(ports n$n 0 | wc -l) $(ports n$n 1 | wc -l)"
@@ -63,7 +63,7 @@ done
 
 # Two nodes: two launchers that meet on loopback.
 for node in 0 1; do
-  timeout 120 "$FSDPRUN" --role crew --nnodes 2 --node-rank $node --rdzv-endpoint "127.0.0.1:$port" --insecure --nproc-per-node 2 \
+  timeout 1200 "$FSDPRUN" --role crew --nnodes 2 --node-rank $node --rdzv-endpoint "127.0.0.1:$port" --insecure --nproc-per-node 2 \
     --max-restarts 2 --rdzv-id pair --log-dir "$WORK/pair$node" -r 3 -- "$toy" $(twice pair 4) > "pair$node.out" 2>&1 &
   pids[node]=$!
 done
@@ -91,7 +91,7 @@ for word in 0 1; do
 done
 # One node need not meet anybody: two runs may name one endpoint at a time.
 for run in a b; do
-  timeout 60 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --rdzv-id $run --no-python \
+  timeout 600 "$FSDPRUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --rdzv-id $run --no-python \
     sh -c ': > '$run'.there; until [ -e a.there ] && [ -e b.there ]; do sleep 0.02; done' > $run.out 2>&1 &
   pids[${#pids[@]}]=$!
 done
@@ -152,8 +152,8 @@ else
       continue
     fi
     rm -rf theirs ours
-    timeout 200 "$python" -m torch.distributed.run --nproc-per-node 2 $flags --log-dir "$WORK/theirs" -r 3 --no-python "$toy" env > theirs.out 2>&1
-    timeout 60 "$FSDPRUN" --nproc-per-node 2 $flags --log-dir "$WORK/ours" -r 3 --no-python "$toy" env > ours.out 2>&1
+    timeout 2000 "$python" -m torch.distributed.run --nproc-per-node 2 $flags --log-dir "$WORK/theirs" -r 3 --no-python "$toy" env > theirs.out 2>&1
+    timeout 600 "$FSDPRUN" --nproc-per-node 2 $flags --log-dir "$WORK/ours" -r 3 --no-python "$toy" env > ours.out 2>&1
     skipped="^($differs${flags:+)=}"; [ -n "$flags" ] || skipped="^($differs|MASTER_ADDR|MASTER_PORT|TORCHELASTIC_RUN_ID)="
     for side in theirs ours; do
       [ -n "$flags" ] || check_match "$side has a UUID for a run id" "$uuid" "$(value "$(worker "$WORK/$side" 0 0)" TORCHELASTIC_RUN_ID)"

@@ -30,7 +30,7 @@ check_eq "stdout that goes elsewhere is the worker's own" "$WORK/own" "$("$FSDPR
 # A reader that comes late, and one that goes early.
 slow=$(mkfifo "$WORK/fifo"; { wait_until 60 test -s "$WORK/pids" && cat; } < "$WORK/fifo" | wc -c & "$FSDPRUN" -- "$toy" "touch=$WORK/pids" flood=3000000 > "$WORK/fifo" 2>&1 < /dev/null; wait)
 check_eq "a reader that comes late gets all of it" "$("$toy" flood=3000000 | wc -c)" "$slow"
-check_eq "one that goes ends who writes, as without us: by SIGPIPE" "y 141" "$( (timeout 60 "$FSDPRUN" --quiet -- "$(command -v yes)" 2>&1 < /dev/null; echo $? > "$WORK/st") | head -n 1) $(cat "$WORK/st")"
+check_eq "one that goes ends who writes, as without us: by SIGPIPE" "y 141" "$( (timeout 600 "$FSDPRUN" --quiet -- "$(command -v yes)" 2>&1 < /dev/null; echo $? > "$WORK/st") | head -n 1) $(cat "$WORK/st")"
 
 # A reader who never reads: a signal ends the run all the same, whoever writes the last line.
 mkfifo "$WORK/unread"; exec 7<> "$WORK/unread"
@@ -99,7 +99,7 @@ echo "the last word" >&2
 exit 4
 END
 if command -v script > /dev/null; then
-  on_terminal() { timeout 60 script -qec "stty rows 31 cols 97; $1" /dev/null < /dev/null > "$WORK/tty" 2>&1; }
+  on_terminal() { timeout 600 script -qec "stty rows 31 cols 97; $1" /dev/null < /dev/null > "$WORK/tty" 2>&1; }
   on_terminal "exec $FSDPRUN --log-dir $WORK/d6 -- $WORK/looks"
   check_match "stdout stays a terminal" "stdout is a terminal" "$(cat "$WORK/tty")"
   check_match "stderr stays a terminal" "stderr is a terminal" "$(cat "$WORK/tty")"

@@ -4,7 +4,7 @@ FSDPRUN=$BIN/fsdprun
 toy=$TOY/toy
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 # what is preloaded stands before it
 blocked() { LD_PRELOAD=$TOY/blocked_lookup "$FSDPRUN" "$@" < /dev/null > "$WORK/out" 2> "$WORK/err"; }
-within() { [ $(($(date +%s) - $1)) -le "$2" ]; }
+within() { in_good_time $(($2 * 1000)) $((($(date +%s) - $1) * 1000)); }
 
 began=$(date +%s)
 blocked --master-addr a.never --no-python "$toy" exit=0; status=$?

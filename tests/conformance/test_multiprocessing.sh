@@ -4,7 +4,7 @@ source tests/support/harness.sh
 FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 unset $(env | sed -n 's/^\(PET_[A-Z_]*\)=.*/\1/p') OMP_NUM_THREADS
 toy=$TOY/toy
-run() { timeout -k 5 60 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; }
+run() { timeout -k 5 600 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; }
 log_dir() { rm -rf "$WORK/logs"; echo "$WORK/logs"; }
 # What a worker's file holds, or that it is not there: a rank's both streams as "OUT ERR"
 file_of() { cat "$WORK"/logs/*/attempt_0/"$1"/"$2".log 2> /dev/null || echo none; }

@@ -33,7 +33,7 @@ n=0
 phase() { # NAME WORDS PHASE COMMAND...
   local name=$1 words=$2 phase=$3; shift 3
   n=$((n + 1))
-  MARK=$WORK/mark.$n timeout 100 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d$n" --no-python "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null
+  MARK=$WORK/mark.$n timeout 1000 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d$n" --no-python "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null
   check_match "$name: the last line" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 5 $words, generation 0" "$(tail -n 1 "$WORK/err")"
   check_match "$name: errors.json" "\"rank\": 1,.*\"phase\": \"$phase\"" "$(cat "$WORK/d$n"/*/errors.json)"
 }
@@ -52,7 +52,7 @@ port=$((20000 + $$ % 20000))
 for plan in "start:before rendezvous" "run:while running"; do
   port=$((port + 1)); pids=()
   for node in 0 1; do
-    MARK=$WORK/mark.${plan%:*} timeout 100 "$FSDPRUN" --nnodes 2 --node-rank $node --insecure --rdzv-endpoint 127.0.0.1:$port --no-python "$WORK/meets" "${plan%:*}" > "$WORK/node.$node" 2>&1 < /dev/null &
+    MARK=$WORK/mark.${plan%:*} timeout 1000 "$FSDPRUN" --nnodes 2 --node-rank $node --insecure --rdzv-endpoint 127.0.0.1:$port --no-python "$WORK/meets" "${plan%:*}" > "$WORK/node.$node" 2>&1 < /dev/null &
     pids[node]=$!
   done
   wait "${pids[@]}"
@@ -81,7 +81,7 @@ time.sleep(1000)
 END
   for plan in "before:before rendezvous:ValueError: before" "in:in rendezvous:.*" "after:while running:ValueError: after"; do
     IFS=: read -r when words message <<< "$plan"
-    PYTHON_EXEC=$FSDP_TEST_PYTHON timeout 200 "$FSDPRUN" --nproc-per-node 2 "$WORK/phase.py" "$when" > "$WORK/out" 2> "$WORK/err" < /dev/null
+    PYTHON_EXEC=$FSDP_TEST_PYTHON timeout 2000 "$FSDPRUN" --nproc-per-node 2 "$WORK/phase.py" "$when" > "$WORK/out" 2> "$WORK/err" < /dev/null
     check_match "PyTorch: $when, without @record" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 1 $words, generation 0: .*$message" "$(tail -n 1 "$WORK/err")"
     check_match "PyTorch: $when, its traceback" "fsdprun: its Python traceback:.*phase.py" "$(tr '\n' '.' < "$WORK/err")"
   done

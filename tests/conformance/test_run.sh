@@ -6,7 +6,7 @@ PY=$SOURCE/tests/conformance/programs/touch_rank.py
 export PARENTS_WORD=foobar
 unset $(env | sed -n 's/^\(PET_[A-Z_]*\)=.*/\1/p') OMP_NUM_THREADS
 free_port() { local port; until port=$((20000 + RANDOM % 12000)); ! ss -Hltn | grep -q ":$port "; do :; done; echo $port; } # below those the kernel gives out
-run() { timeout -k 5 60 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; }
+run() { timeout -k 5 600 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; }
 touched() { ls "$WORK/touched" | sort -n | tr '\n' ' ' | sed 's/ $//'; }
 fresh() { rm -rf "$WORK/touched"; mkdir "$WORK/touched"; }
 # touches NAME WANTED_RANKS OPTIONS...: those ranks, and no others, left their file, and the run ended with 0
@@ -70,7 +70,7 @@ port=$(free_port)
 both=(--nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint="127.0.0.1:$port" --rdzv_conf=timeout=5,last_call_timeout=30
   --rdzv-id=19 --insecure "${common[@]}" "$SH" "$WORK/touched")
 fresh
-timeout -k 5 60 "$FSDPRUN" "${both[@]}" > "$WORK/other" 2>&1 < /dev/null &
+timeout -k 5 600 "$FSDPRUN" "${both[@]}" > "$WORK/other" 2>&1 < /dev/null &
 other=$!
 run "${both[@]}"
 status=$?

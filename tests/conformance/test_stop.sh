@@ -28,7 +28,7 @@ here="touch=$WORK/pids"
 # timed COMMAND...: its status in $rc, the seconds it took in $took
 timed() { local began=$SECONDS; "$@"; rc=$?; took=$((SECONDS - began)); }
 # within NAME LOW HIGH: $took
-within() { [ "$took" -ge "$2" ] && [ "$took" -lt "$3" ] && ok "$1" || not_ok "$1" "took $took s, want $2 to $3" "$(tail -n 5 "$WORK/err")"; }
+within() { [ "$took" -ge "$2" ] && in_good_time $(($3 * 1000)) $((took * 1000)) && ok "$1" || not_ok "$1" "took $took s, want $2 to $3" "$(tail -n 5 "$WORK/err")"; }
 
 # The signals that stop a run: the workers get the same one, and the status says which.
 for pair in TERM:15 INT:2 HUP:1 QUIT:3; do
@@ -143,7 +143,7 @@ start_job() { # NAME OPTIONS...
   guard=$!
   wait_until 60 has_logged "$WORK/runs/$name" 0 3
 }
-start_job hang --max-restarts 0 --set launch.hang_timeout_s=5
+start_job hang --max-restarts 0 --set launch.hang_timeout_s=$((5 * $(pace)))
 kill -STOP "$(pid_of "$WORK/runs/hang" 0 1)"
 timed wait "$guard"
 check_eq "a job's hang: 137" 137 "$rc"
@@ -201,7 +201,7 @@ done
 # A worker that stays in state D for longer than PyTorch's variable allows ends the run, whatever restarts are left. A
 # vfork() is such a sleep, and one that KILL ends.
 rm -f "$WORK/lives"
-TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.5 timed timeout -k 5 300 "$FSDPRUN" --nproc-per-node 2 --max-restarts 3 \
+TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.5 timed timeout -k 5 3000 "$FSDPRUN" --nproc-per-node 2 --max-restarts 3 \
   --shutdown-timeout 1 -- "$toy" "touch=$WORK/lives" rank=1 vfork hang 2> "$WORK/err"
 check_eq "a worker that stays in state D ends the run: 137" 137 "$rc"
 check_match "which the last line says" \

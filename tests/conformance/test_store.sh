@@ -9,43 +9,43 @@ TOYW=$TOY/toy
 cd "$WORK" || exit 1
 
 # What it is asked, and what it answers.
-check_status "every operation, cut at every byte" 0 timeout 300 "$RUN" -- "$CLIENT" conversation
+check_status "every operation, cut at every byte" 0 timeout 3000 "$RUN" -- "$CLIENT" conversation
 check_match "is answered as by PyTorch's own server" "cut at each of [0-9]{3} bytes" "$(cat out)"
-check_status "waits are answered, cancelled, raced, and left by the dead" 0 timeout 120 "$RUN" -- "$CLIENT" waits
-check_status "what is not the protocol ends its connection and no other" 0 timeout 120 "$RUN" -- "$CLIENT" refusals
+check_status "waits are answered, cancelled, raced, and left by the dead" 0 timeout 1200 "$RUN" -- "$CLIENT" waits
+check_status "what is not the protocol ends its connection and no other" 0 timeout 1200 "$RUN" -- "$CLIENT" refusals
 check_eq "and is said once, with the count at the end" "1 1" \
   "$(grep -c 'closed a connection: VALIDATE: 0x04030201' err) $(grep -c 'refused or closed 9 connections in all' err)"
 
-check_status "a client that asks much and reads nothing holds up nobody" 0 timeout 120 "$RUN" -- "$CLIENT" slow
+check_status "a client that asks much and reads nothing holds up nobody" 0 timeout 1200 "$RUN" -- "$CLIENT" slow
 
 # Ten thousand clients, from a process of their own.
 if [ "$(ulimit -Hn)" != unlimited ] && [ "$(ulimit -Hn)" -lt 10100 ]; then
   skip "10,000 clients" "the limit of open files is $(ulimit -Hn)"
 else
-  check_status "10,000 clients" 0 timeout 300 "$RUN" -- "$CLIENT" many=10000
+  check_status "10,000 clients" 0 timeout 3000 "$RUN" -- "$CLIENT" many=10000
   sed 's/^/# /' out
   check "for less than 4 kB of the agent's memory each" \
     awk 'match($0, /agent [0-9]+ kB \([0-9]+ before/) { split(substr($0, RSTART, RLENGTH), w, /[ (]+/); bad = w[2] - w[4] > 40000; n++ } END { exit bad || n != 1 }' out
 fi
-check_status "an agent out of descriptors does not spin, and goes on later" 0 timeout 120 "$RUN" -- "$CLIENT" starve=90
+check_status "an agent out of descriptors does not spin, and goes on later" 0 timeout 1200 "$RUN" -- "$CLIENT" starve=90
 check_match "and says so" "cannot take more connections" "$(cat err)"
 
 # A store for each generation.
-check_status "a restart" 0 timeout 60 "$RUN" --max-restarts 2 -- sh -c \
+check_status "a restart" 0 timeout 600 "$RUN" --max-restarts 2 -- sh -c \
   "'$CLIENT' fresh=ports && [ \$TORCHELASTIC_RESTART_COUNT = 2 ]"
 check_eq "begins with an empty store at another port each time" "3 3" "$(wc -l < ports | tr -d ' ') $(uniq ports | wc -l | tr -d ' ')"
 port=$(tail -n 1 ports)
-check_status "a port that is named" 0 timeout 60 "$RUN" --master-port "$port" --max-restarts 1 -- sh -c \
+check_status "a port that is named" 0 timeout 600 "$RUN" --master-port "$port" --max-restarts 1 -- sh -c \
   "'$CLIENT' fresh=named && [ \$TORCHELASTIC_RESTART_COUNT = 1 ]"
 check_eq "is kept in every generation" "$port $port" "$(tr '\n' ' ' < named | sed 's/ $//')"
-check_status "an endpoint that is named" 0 timeout 60 "$RUN" --rdzv-endpoint "127.0.0.1:$port" -- sh -c \
+check_status "an endpoint that is named" 0 timeout 600 "$RUN" --rdzv-endpoint "127.0.0.1:$port" -- sh -c \
   "[ \$MASTER_ADDR = 127.0.0.1 ] && [ \$MASTER_PORT = $port ] && '$CLIENT' connect"
 
 # A port that is taken.
 "$RUN" --master-port "$port" -- "$TOYW" touch=holds wait=go > hold.out 2>&1 &
 holder=$!
 wait_until 30 test -s holds || not_ok "the first run holds the port" "$(cat hold.out)"
-check_status "a port that is taken is no world" 75 timeout 60 "$RUN" --master-port "$port" -- "$TOYW" touch=started
+check_status "a port that is taken is no world" 75 timeout 600 "$RUN" --master-port "$port" -- "$TOYW" touch=started
 check_match "and is named" "port $port is in use" "$(tail -n 1 err)"
 check "no worker was started" test ! -e started
 if command -v ss > /dev/null; then
@@ -56,7 +56,7 @@ fi
 touch go
 wait "$holder"
 check_eq "the first run is not disturbed" 0 $?
-check_status "an address of another host is refused" 75 timeout 60 "$RUN" --master-addr 192.0.2.1 -- "$TOYW"
+check_status "an address of another host is refused" 75 timeout 600 "$RUN" --master-addr 192.0.2.1 -- "$TOYW"
 check_match "by its name" "192.0.2.1" "$(tail -n 1 err)"
 
 # The link is the one socket that a worker has.
@@ -69,9 +69,9 @@ if [ "$(id -u)" != 0 ] || ! command -v setpriv > /dev/null; then
 else
   chmod 755 "$WORK"
   cp "$CLIENT" client && chmod 755 client
-  check_status "another user's connection" 3 timeout 60 "$RUN" -- setpriv --reuid=65534 --clear-groups ./client connect
+  check_status "another user's connection" 3 timeout 600 "$RUN" -- setpriv --reuid=65534 --clear-groups ./client connect
   check_match "is refused, and named" "refused a connection of another user \(uid 65534\)" "$(cat err)"
-  check_status "our own is not" 0 timeout 60 "$RUN" -- ./client connect
+  check_status "our own is not" 0 timeout 600 "$RUN" -- ./client connect
 fi
 
 # Several hosts: the nodes are welcome, others are not.
@@ -83,7 +83,7 @@ ip -n "$NETNS_TAG-1" addr add 10.77.77.3/24 dev "v1-$$"
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 start() { # NODE NAME COMMAND...
   local node=$1 name=$2; shift 2
-  { on_node "$node" timeout -k 5 120 "$RUN" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:29471 --secret-file secret \
+  { on_node "$node" timeout -k 5 1200 "$RUN" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:29471 --secret-file secret \
       -- "$@" > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc"; } &
 }
 start 0 n0 sh -c "'$CLIENT' connect && echo \$MASTER_ADDR \$MASTER_PORT > at && '$TOYW' wait=never"
@@ -92,18 +92,18 @@ check "the workers of both nodes are served" wait_until 60 sh -c 'test -s at && 
 read -r address at_port < at
 check_eq "at the address that reaches node 0" 10.77.77.1 "$address"
 check_eq "which is all it listens on" "10.77.77.1:$at_port" "$(on_node 0 ss -Hltn "sport = :$at_port" | awk '{print $4}')"
-check_status "an address that is no node's" 3 on_node 1 env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 60 "$CLIENT" from=10.77.77.3 connect
+check_status "an address that is no node's" 3 on_node 1 env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 600 "$CLIENT" from=10.77.77.3 connect
 check_match "is refused, and named" "10.77.77.3, which is no node of this job" "$(cat n0.out)"
-check_status "a node's is served" 0 on_node 1 env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 60 "$CLIENT" from=10.77.77.2 connect
+check_status "a node's is served" 0 on_node 1 env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 600 "$CLIENT" from=10.77.77.2 connect
 if command -v setpriv > /dev/null; then
   check_status "another user on node 0 is refused too" 3 on_node 0 setpriv --reuid=65534 --clear-groups \
-    env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 60 ./client connect
+    env MASTER_ADDR="$address" MASTER_PORT="$at_port" timeout 600 ./client connect
 fi
 # Where the name that the workers are told is loopback on its own host, the others reach the store all the same.
 if getent hosts localhost > /dev/null; then
-  { on_node 0 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+  { on_node 0 timeout -k 5 600 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
       -- sh -c 'echo $MASTER_PORT > named-at' > n2.out 2>&1 < /dev/null; echo $? > n2.rc; } &
-  { on_node 1 timeout -k 5 60 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+  { on_node 1 timeout -k 5 600 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
       -- env MASTER_ADDR=10.77.77.1 "$CLIENT" connect > n3.out 2>&1 < /dev/null; echo $? > n3.rc; } &
   check "a name that is loopback on its own host" wait_until 60 sh -c 'test -s n2.rc && test -s n3.rc'
   check_eq "is reached by the address of node 0 too" "0 0" "$(cat n2.rc) $(cat n3.rc)" || cat n2.out n3.out >&2

@@ -9,7 +9,7 @@ world() {
   local title=$1 i=0 pids=() statuses= each numbers; read -ra numbers <<< "$2"; shift 2
   until port=$((port + 1)); ! ss -Hltn | grep -q ":$port "; do :; done
   for each in "${numbers[@]}"; do
-    timeout -k 5 300 "$FSDPRUN" --insecure --nnodes ${#numbers[@]} --rdzv-backend c10d --rdzv-id pytorch --rdzv-endpoint "127.0.0.1:$port" \
+    timeout -k 5 3000 "$FSDPRUN" --insecure --nnodes ${#numbers[@]} --rdzv-backend c10d --rdzv-id pytorch --rdzv-endpoint "127.0.0.1:$port" \
       --nproc-per-node "$each" "$@" > "$WORK/out.$i" 2> "$WORK/err.$i" < /dev/null &
     pids+=($!) i=$((i + 1))
   done

@@ -2,7 +2,7 @@
 # on by itself: FSDP_TEST_RECOVERIES times (10), with the losses of a run that nobody touched. Beside each recovery
 # stands what the same program takes when it is started by hand, from nothing and from that checkpoint, in turns.
 # FSDP_TEST_RECOVERY_LOG keeps a line a run.
-# Limit: 7200 s, for a hundred of them; ten take a minute where nothing else runs.
+# Limit: 72000 s, for a hundred of them; ten take a minute where nothing else runs.
 source tests/support/harness.sh
 source tests/conformance/torch.sh
 n_runs=${FSDP_TEST_RECOVERIES:-10}

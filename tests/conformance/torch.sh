@@ -21,7 +21,7 @@ export PYTHON_EXEC=$PYTHON # what both launchers start a .py file with
 # launched LAUNCHER OPTIONS...: with output in $WORK/out and $WORK/err; a run that hangs is ended after five minutes.
 launched() {
   local launcher=$1; shift
-  timeout -k 5 300 "$launcher" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null
+  timeout -k 5 3000 "$launcher" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null
 }
 # empty_dir NAME: a fresh one below $WORK, printed
 empty_dir() { rm -rf "${WORK:?}/$1"; mkdir "$WORK/$1"; echo "$WORK/$1"; }

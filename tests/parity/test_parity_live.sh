@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# Limit: 1200 s
 # PyTorch's own FSDP2, run here and now, is as near to the stored references as ours must be, and in the stored order.
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh

@@ -1,6 +1,6 @@
 /*
  * bad_client SOCKET KIND: says to an fsdp-agent what no fsdprun says, and prints "closed" when it hangs up, "text:
- * WORDS" when it refuses first, or "open" when it has done neither after 20 s.
+ * WORDS" when it refuses first, or "open" when it has done neither after 200 s.
  *   nothing     connects and says nothing         half        half a head, then nothing
  *   garbage     bytes that are no frame           huge        a head that announces 1 GiB
  *   empty       a RUN with no job in it           signal      a SIGNAL before any RUN
@@ -83,7 +83,7 @@ static void wait_for_answer(int fd)
         struct pollfd readable = { .fd = fd, .events = POLLIN };
         ssize_t n;
 
-        if (poll(&readable, 1, 20000) <= 0) {
+        if (poll(&readable, 1, 200000) <= 0) {
             puts("open");
             return;
         }

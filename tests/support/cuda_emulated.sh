@@ -13,7 +13,7 @@ JOB
 # train NAME DEVICE RANKS OPTIONS...: a run of its own
 train() {
   local name=$1 device=$2 n=$3; shift 3
-  FSDP_DEVICE=$device FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout "${TRAIN_TIMEOUT_S:-240}" "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
+  FSDP_DEVICE=$device FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout "${TRAIN_TIMEOUT_S:-2400}" "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
 losses() { sed -n 's/.*"step": \([0-9]*\), "loss": \([0-9.]*\), "grad_norm": \([0-9.]*\),.*/\1 \2 \3/p' "$WORK/$1/run/metrics.jsonl"; }
 # how_many_differ TOLERANCE A B: steps whose loss or norm are farther apart, relative; "nothing" where there are no steps

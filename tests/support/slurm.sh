@@ -67,7 +67,7 @@ no_steps() { [ -z "$(slurm_steps)" ]; }
 slurm_down() {
   local file pids=() group
   [ -n "${slurm_dir:-}" ] || return 0
-  timeout 10 scancel -u "$(id -un)" 2> /dev/null # of a script that was cut short
+  timeout 100 scancel -u "$(id -un)" 2> /dev/null # of a script that was cut short
   wait_until 20 no_steps || kill -9 $(slurm_steps)
   for file in "$slurm_dir"/*.pid; do [ -s "$file" ] && pids+=("$(cat "$file")"); done
   [ ${#pids[@]} = 0 ] || kill "${pids[@]}" 2> /dev/null

@@ -5,7 +5,7 @@
  *   load   when it opens the first file of a checkpoint to read it
  *   save   when it opens the first file of a checkpoint to write it
  *   end    after main()
- *   slow   does not stop: each pread() takes SLOW_MS longer
+ *   slow   does not stop: each pread() takes $SLOW_MS longer
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,8 +17,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { SLOW_MS = 800 };
 
 static bool is_at(const char *place)
 {
@@ -73,7 +71,11 @@ ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
     ssize_t (*real)(int, void *, size_t, off_t);
 
     *(void **)&real = dlsym(RTLD_NEXT, "pread");
-    if (is_at("slow"))
-        nanosleep(&(struct timespec){ .tv_nsec = SLOW_MS * 1000000L }, NULL);
+    if (is_at("slow")) {
+        const char *slow_ms = getenv("SLOW_MS");
+        const long ms = slow_ms == NULL ? 0 : atol(slow_ms);
+
+        nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L }, NULL);
+    }
     return real(fd, bytes, n, offset);
 }

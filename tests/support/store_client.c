@@ -29,7 +29,7 @@
 
 #include "tests/support/tcpstore_wire.h"
 
-enum { PATIENCE_MS = 60000, CLOSED = 3 };
+enum { PATIENCE_MS = 600000, CLOSED = 3 };
 
 static struct addrinfo *store_at;
 static const char *source;

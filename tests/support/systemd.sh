@@ -37,7 +37,7 @@ ExecStart=/bin/sh -c 'touch /box/up; exec $SCRIPT'
 UNIT
 "$PREPARE" "$WORK/root"
 echo $BASHPID > "$GROUP/cgroup.procs"
-SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 timeout -k 10 500 systemd-nspawn -q -D "$WORK/root" --register=no --keep-unit --private-network \
+SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 timeout -k 10 5000 systemd-nspawn -q -D "$WORK/root" --register=no --keep-unit --private-network \
   -M "$NAME" --boot systemd.unit=box.service < /dev/null
 END
   for group in /sys/fs/cgroup/*/"$name" /sys/fs/cgroup/"$name"; do

@@ -3,7 +3,7 @@
 # stops (comm_faults.c). Both play the agent too; several nodes are this machine under several node ranks.
 . tests/support/harness.sh
 C=$TOY/comm_worker F=$TOY/comm_faults
-limit() { timeout -k 5 "$@"; }
+limit() { local seconds=$1; shift; timeout -k 5 $((seconds * 10)) "$@"; }
 
 for shape in "1 1" "2 1" "3 1" "4 1" "8 1" "2 2" "3 3" "4 4" "4 2" "8 2" "8 4"; do
   set -- $shape

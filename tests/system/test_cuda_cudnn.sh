@@ -1,6 +1,5 @@
 # Attention by cuDNN. Its numbers: graphs run by a stand-in that computes what they say, against the reference; every call failing once;
 # whole training runs. The graphs themselves: before cuDNN, where it is found, which compiles them for GPUs that are not here.
-# Limit: 900 s
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 export FSDP_CUDNN_LIBRARY=$BUILD/test/emulated/libcudnn_standin.so CUDNN_STANDIN_LOG=$WORK/cudnn.log
@@ -60,7 +59,7 @@ check_match "another word" 'FSDP_CUDA_ATTENTION=theirs: not one of ours, auto, c
 driver=; ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1' || driver=$BUILD/test/emulated/driver
 before() { # TITLE LIBRARY FOLDERS
   local out="$WORK/graphs-$1.out"
-  FSDP_CUDNN_LIBRARY=$2 LD_LIBRARY_PATH=${driver:+$driver:}$3${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout 300 "$TOY/cudnn_graphs" > "$out" 2>&1 || n_failed=$((n_failed + 1))
+  FSDP_CUDNN_LIBRARY=$2 LD_LIBRARY_PATH=${driver:+$driver:}$3${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout 3000 "$TOY/cudnn_graphs" > "$out" 2>&1 || n_failed=$((n_failed + 1))
   grep -E '^(ok|not ok) ' "$out" || not_ok "our graphs before cuDNN ($1)" "$(tail -n 5 "$out")"
 }
 n_found=0

@@ -2,7 +2,6 @@
 # last of each name, and every so-manieth of all; every single one with FSDP_NIGHTLY=1. And faults of the device, after which every call
 # fails. Each time the process ends with its status and one line that names call, file, rank and device, the last checkpoint stands, and the same
 # command goes on from it to the losses of a run that nothing disturbed. Calls of which nobody is told are those of shard_runtime/cuda/ignored.h.
-# Limit: 1500 s
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so
@@ -40,7 +39,7 @@ export SOURCE every
 
 # --- a process alone ---------------------------------------------------------------------------------------------------
 # alone FOLDER: the trainer on the job of that folder, by itself
-alone() { RANK=0 timeout -k 5 120 "$BIN/fsdp-train" "$1/job.json" > "$1/out" 2>&1; }
+alone() { RANK=0 timeout -k 5 1200 "$BIN/fsdp-train" "$1/job.json" > "$1/out" 2>&1; }
 # make_alone FOLDER FROM: the job of a run, in a folder of its own
 make_alone() { mkdir -p "$1" && sed "s|\"dir\": \"[^\"]*\"|\"dir\": \"$WORK/$1\"|" "$2" > "$1/job.json"; }
 # The point SPEC of walk NAME: one line, "SPEC ok|untold|never reached|WHAT IS WRONG"
@@ -115,7 +114,7 @@ sort -u -t' ' -k1,1 train.told load.told offload.told | sed -n 's/#.* untold$//p
 check "what is untold at the end of a run was seen: memory, streams, events, products, the communicator" test "$(grep -cE '^(cudaFree|cudaStreamDestroy|cudaEventDestroy|cublasLtDestroy|cublasLtMatmulDescDestroy|ncclCommFinalize|ncclCommDestroy)$' untold)" = 7
 
 # --- writing text: evaluation alone ------------------------------------------------------------------------------------
-text() { RANK=0 timeout -k 5 120 "$BIN/fsdp-train" --sample "$WORK/train/run" --tokens 3; }
+text() { RANK=0 timeout -k 5 1200 "$BIN/fsdp-train" --sample "$WORK/train/run" --tokens 3; }
 say() { # SPEC
   local out rc name=${1%%#*}; out=$(printf '%s' "text.$1" | tr ':#!' '___')
   FSDP_EMULATED_FAULT=$1 FSDP_EMULATED_CALLS=$WORK/$out.calls text > /dev/null 2> "$out"; rc=$?
@@ -135,7 +134,7 @@ told text "text from a checkpoint"
 pair() { # NAME COLLECTIVES OPTIONS...
   local name=$1 collectives=$2; shift 2
   mkdir -p "$name.standin"
-  FSDP_EMULATED_DEVICES=2 FSDP_COLLECTIVES=$collectives NCCL_STANDIN_DIR=$WORK/$name.standin timeout -k 5 120 "$BIN/fsdprun" --nproc-per-node 2 --log-dir "$WORK/$name" "$@" job.yaml > "$name.out" 2>&1
+  FSDP_EMULATED_DEVICES=2 FSDP_COLLECTIVES=$collectives NCCL_STANDIN_DIR=$WORK/$name.standin timeout -k 5 1200 "$BIN/fsdprun" --nproc-per-node 2 --log-dir "$WORK/$name" "$@" job.yaml > "$name.out" 2>&1
 }
 # once COLLECTIVES SPEC: as `point`, on rank 1 (of a fault, with the restart in the same run)
 once() {

@@ -8,7 +8,7 @@ sed -i 's/steps: 4/steps: 4/; s/every: 2/every: 1/' job.yaml
 train() { # NAME OPTIONS...
   local name=$1; shift
   mkdir -p "$name"
-  NCCL_STANDIN_DIR=$WORK/$name FSDP_EMULATED_CALLS=$WORK/$name/made timeout 240 "$BIN/fsdprun" --nproc-per-node 2 --log-dir "$WORK/$name" --set launch.max_restarts=1 job.yaml > "$WORK/$name.out" 2>&1
+  NCCL_STANDIN_DIR=$WORK/$name FSDP_EMULATED_CALLS=$WORK/$name/made timeout 2400 "$BIN/fsdprun" --nproc-per-node 2 --log-dir "$WORK/$name" --set launch.max_restarts=1 job.yaml > "$WORK/$name.out" 2>&1
 }
 curve() { losses "$1" | sort -n -u; } # a step that was done again is there twice, with the same digits
 check "a run that nothing disturbs" train undisturbed

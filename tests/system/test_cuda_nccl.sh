@@ -9,7 +9,7 @@ sed -i 's/steps: 4/steps: 3/; s/every: 2/every: 1/' job.yaml
 train() {
   local name=$1 n=$2; shift 2
   mkdir -p "$name"
-  FSDP_EMULATED_DEVICES=$n NCCL_STANDIN_DIR=$WORK/$name NCCL_STANDIN_LOG=$WORK/$name/calls timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
+  FSDP_EMULATED_DEVICES=$n NCCL_STANDIN_DIR=$WORK/$name NCCL_STANDIN_LOG=$WORK/$name/calls timeout 2400 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
 calls() { grep -c "^$2" "$WORK/$1/calls.$3"; }
 staged() { FSDP_COLLECTIVES=cpu train "$@"; }

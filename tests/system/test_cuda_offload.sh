@@ -6,7 +6,7 @@
 # train NAME RANKS OPTIONS...: a run of its own
 train() {
   local name=$1 n=$2; shift 2
-  FSDP_DEVICE=cuda FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
+  FSDP_DEVICE=cuda FSDP_COLLECTIVES=${COLLECTIVES:-cpu} timeout 2400 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" "$@" job.yaml > "$WORK/$name.out" 2>&1
 }
 # on NAME RANKS OPTIONS...: without offload. off WAY NAME RANKS OPTIONS...: with it, and the same digits
 on() { local name=$1 n=$2; shift 2; check "$name: without offload" train "on-$name" "$n" "$@"; }

@@ -7,7 +7,7 @@ class() { sed -n "s/.*\"per_rank\": {[^}]*\"$2\": \([0-9]*\).*/\1/p" "$1.plan"; 
 planned() { # TITLE NAME RANKS OPTIONS...
   local title=$1 name=$2 n=$3 what; shift 3
   FSDP_CUDA_DRIVER='' "$BIN/fsdprun" plan --json --nproc-per-node "$n" job.yaml --set run.device=cuda --set run.collectives=cpu --set checkpoint.every=0 "$@" > "$name.plan" 2>&1
-  check "$title: planned, and run" env FSDP_EMULATED_TRACE="$WORK/$name.trace" FSDP_DEVICE=cuda FSDP_COLLECTIVES=cpu timeout 240 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" job.yaml --set checkpoint.every=0 "$@"
+  check "$title: planned, and run" env FSDP_EMULATED_TRACE="$WORK/$name.trace" FSDP_DEVICE=cuda FSDP_COLLECTIVES=cpu timeout 2400 "$BIN/fsdprun" --nproc-per-node "$n" --log-dir "$WORK/$name" job.yaml --set checkpoint.every=0 "$@"
   # (Gradients on the device are the beginning of the arena.)
   check "$title: gradients and arena, to the byte" grep -qx "alloc $(($(class "$name" gradients) + $(class "$name" arena)))" "$name.trace.0"
   for what in parameters optimizer inputs workspace; do

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.." || exit 1
 shapes=("2 1" "4 1" "2 2" "4 2" "4 4")
 pids=()
 for shape in "${shapes[@]}"; do
-  timeout -k 5 300 "$TOY/delays" run $shape > "$WORK/${shape/ /-}.out" 2>&1 &
+  timeout -k 5 3000 "$TOY/delays" run $shape > "$WORK/${shape/ /-}.out" 2>&1 &
   pids+=($!)
 done
 for i in "${!shapes[@]}"; do

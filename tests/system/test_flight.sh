@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/support/train.sh
 tiny_job "$WORK/job.yaml"
 RUN=$WORK/runs/tiny
-"$BIN/fsdprun" "$WORK/job.yaml" --set train.steps=100000 --set checkpoint.every=0 --set launch.hang_timeout_s=5 --max-restarts 1 \
+"$BIN/fsdprun" "$WORK/job.yaml" --set train.steps=100000 --set checkpoint.every=0 --set launch.hang_timeout_s=$((5 * $(pace))) --max-restarts 1 \
   > "$WORK/log" 2>&1 < /dev/null &
 launcher=$!
 at_exit() { kill -KILL "$launcher" 2> /dev/null; }

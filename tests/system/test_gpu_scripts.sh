@@ -1,6 +1,5 @@
 # The scripts for a machine with a GPU, where there is none: what they say then, what the archive for one without our packages holds, and each of
 # their lines over the emulated device.
-# Limit: 900 s
 . tests/support/harness.sh
 if [ -e /dev/nvidia0 ]; then skip "scripts for a machine with a GPU" "there is one here: scripts/gpu-check.sh"; exit 0; fi
 if [ "$BUILD" != "$SOURCE/build" ]; then skip "scripts for a machine with a GPU" "they work on build, and this is another flavour"; exit 0; fi

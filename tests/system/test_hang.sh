@@ -2,17 +2,20 @@
 . tests/support/harness.sh
 . tests/support/train.sh
 tiny_job "$WORK/job.yaml"
+# Seconds without progress that are a hang. A machine that is slow now may take a few for what is no hang.
+limit=$((5 * $(pace)))
+export SLOW_MS=$((160 * limit))
 # job NAME STOP_AT ARGS...: two ranks, one of which stops where it is told to (tests/support/stop_at.c); the status in $rc
 job() {
   local name=$1 stop_at=$2; shift 2
-  STOP_AT=$stop_at LD_PRELOAD=$TOY/stop_at timeout -k 5 120 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name="$name" --set launch.hang_timeout_s=5 --set train.steps=5 "$@" \
+  STOP_AT=$stop_at LD_PRELOAD=$TOY/stop_at timeout -k 5 1200 "$BIN/fsdprun" "$WORK/job.yaml" --set run.name="$name" --set launch.hang_timeout_s=$limit --set train.steps=5 "$@" \
     > "$WORK/$name.out" 2>&1 < /dev/null
   echo $? > "$WORK/$name.rc"
 }
 # check_job NAME WORDS: it was ended, and says this last
 check_job() {
   check_eq "$1: 137" 137 "$(cat "$WORK/$1.rc")"
-  check_match "$1: the rank and its phase are named" "$2: no progress for 5 s; 1 other rank was stopped" "$(tail -n 1 "$WORK/$1.out")"
+  check_match "$1: the rank and its phase are named" "$2: no progress for $limit s; 1 other rank was stopped" "$(tail -n 1 "$WORK/$1.out")"
 }
 for name in load slow; do
   job $name "" # what the next ones load
@@ -30,7 +33,7 @@ check_job load "rank 1 \(.*\) made no progress in load, generation 0"
 check_job save "rank 0 \(.*\) made no progress in save of step 5, generation 0"
 check_eq "a load that takes longer and goes on is no hang: 0" 0 "$(cat "$WORK/slow.rc")"
 slow=$(($(cat "$WORK/slow.ended") - began))
-check "it did take longer ($slow s)" test "$slow" -gt 6
+check "it did take longer ($slow s)" test "$slow" -gt $((limit + 1))
 job end end:1:0 --max-restarts 0
 check_eq "a rank that never ends: 137" 137 "$(cat "$WORK/end.rc")"
 check_match "is named" "rank 1 \(.*\) made no progress in done of step 5, generation 0" "$(tail -n 1 "$WORK/end.out")"

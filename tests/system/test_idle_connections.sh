@@ -10,7 +10,7 @@ head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 # start NAME OPTIONS...
 start() {
   local name=$1; shift
-  { timeout -k 5 90 "$RUN" --nnodes 2 --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf join_timeout=60 "$@" > "$name.out" 2>&1 < /dev/null
+  { timeout -k 5 900 "$RUN" --nnodes 2 --rdzv-endpoint "127.0.0.1:$port" --rdzv-conf join_timeout=60 "$@" > "$name.out" 2>&1 < /dev/null
     echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
 }
 ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }

@@ -57,7 +57,7 @@ for signal in TERM USR1; do
 done
 
 # A rank that stands still is found, named, ended, and the world restarted.
-"$BIN/fsdprun" --nproc-per-node 2 --max-restarts 1 "$WORK/job.yaml" --set run.name=hang --set launch.hang_timeout_s=5 --set train.steps=2000 --set checkpoint.every=500 > "$WORK/out" 2> "$WORK/err" < /dev/null &
+"$BIN/fsdprun" --nproc-per-node 2 --max-restarts 1 "$WORK/job.yaml" --set run.name=hang --set launch.hang_timeout_s=$((5 * $(pace))) --set train.steps=2000 --set checkpoint.every=500 > "$WORK/out" 2> "$WORK/err" < /dev/null &
 launcher=$!
 wait_until 60 has_logged "$WORK/runs/hang" 0 3
 kill -STOP "$(pid_of "$WORK/runs/hang" 0 1)"

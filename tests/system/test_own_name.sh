@@ -22,7 +22,7 @@ fi
 # start NODE NAME OPTIONS...
 start() {
   local node=$1 name=$2; shift 2
-  { on_node "$node" timeout -k 5 120 "$RUN" --insecure "$@" > "$name.out" 2>&1 < /dev/null
+  { on_node "$node" timeout -k 5 1200 "$RUN" --insecure "$@" > "$name.out" 2>&1 < /dev/null
     echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
 }
 ended() { local n; for n in "$@"; do wait_until 90 test -e "$n.rc"; done; }

@@ -104,7 +104,7 @@ check_status "a key that cannot be used is refused here too" 78 schedule --set m
 # Sizes that are legal and absurd: an answer or a refusal, and never more planning than takes a moment. (What bounds it is
 # counted, in blocks and in plans: no clock is read.)
 absurd() { # NAME STATUS WORD...
-  check_status "$1" "$2" timeout 300 "$BIN/fsdprun" plan "$WORK/job.yaml" "${@:3}"
+  check_status "$1" "$2" timeout 3000 "$BIN/fsdprun" plan "$WORK/job.yaml" "${@:3}"
 }
 absurd "the most blocks that are planned" 0 --set model.layers=256
 absurd "more are refused" 78 --set model.layers=257

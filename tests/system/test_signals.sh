@@ -39,10 +39,10 @@ start 2 --shutdown-timeout 60 -- "$toy" "catch=15:$WORK/term"
 kill -TERM "$guard"
 both_got_it() { [ "$(grep -c . "$WORK/term" 2>/dev/null)" -ge 2 ]; }
 wait_until 30 both_got_it && ok "TERM reaches every worker" || not_ok "TERM reaches every worker"
-kill -TERM "$guard"; wait_until 1 is_state "$guard" Z
+kill -TERM "$guard"; wait_at_most 1 is_state "$guard" Z
 is_state "$guard" S && ok "a second TERM changes nothing" || not_ok "a second TERM changes nothing" "$(cat "$WORK/err")"
 check_eq "and is not passed on" 2 "$(grep -c . "$WORK/term")"
-kill -INT "$guard"; wait_until 1 is_state "$guard" Z
+kill -INT "$guard"; wait_at_most 1 is_state "$guard" Z
 kill -INT "$guard"; wait "$guard"
 check_eq "two interrupts end the wait; the first signal stays the status" 143 $?
 
@@ -51,7 +51,7 @@ start 2 --shutdown-timeout 60 -- "$toy" "catch=2:$WORK/int"
 agent=$(tr -d ' ' < "/proc/$guard/task/$guard/children")
 both_got_int() { [ "$(grep -c . "$WORK/int" 2>/dev/null)" -ge 2 ]; }
 kill -INT "$guard" "$agent"
-wait_until 30 both_got_int; wait_until 1 is_state "$guard" Z
+wait_until 30 both_got_int; wait_at_most 1 is_state "$guard" Z
 is_state "$guard" S && ok "an interrupt of every process is one: the grace runs" || not_ok "an interrupt of every process is one: the grace runs" "$(cat "$WORK/err")"
 kill -INT "$guard" "$agent"; wait "$guard"
 check_eq "the second ends it: 130" 130 $?
@@ -67,7 +67,7 @@ rm -f "$WORK/pids"
 env --ignore-signal=HUP "$FSDPRUN" -- "$toy" "touch=$WORK/pids" hang > /dev/null 2>&1 < /dev/null &
 guard=$!
 wait_until 30 launched 1
-kill -HUP "$guard"; wait_until 1 is_state "$guard" Z
+kill -HUP "$guard"; wait_at_most 1 is_state "$guard" Z
 is_state "$guard" S && ok "a HUP that was ignored at the start stays so" || not_ok "a HUP that was ignored at the start stays so"
 kill -TERM "$guard"; wait "$guard"
 
@@ -115,20 +115,20 @@ done 2> /dev/null
 start 1 --shutdown-timeout 8 -- "$toy" "catch=15:$WORK/grace"
 kill -TERM "$guard"; wait_until 30 test -s "$WORK/grace"
 kill -TSTP "$guard"; wait_until 30 is_state "$guard" T
-wait_until 9 false # longer than the grace
+wait_at_most 9 false # longer than the grace
 kill -CONT "$guard"; wait_until 30 is_state "$(pid_of 0)" S && ok "a worker in its grace is there after a long stop" || not_ok "a worker in its grace is there after a long stop"
-kill -INT "$guard"; wait_until 1 false; kill -INT "$guard"; wait "$guard"
+kill -INT "$guard"; wait_at_most 1 false; kill -INT "$guard"; wait "$guard"
 
 # The terminal: a pty by script(1) where it is found.
 if command -v script > /dev/null; then
   type_hello() { wait_until 30 launched 1; echo hello; wait_until 30 grep -q 'read:' "$WORK/tty"; }
   rm -f "$WORK/pids"; : > "$WORK/tty"
-  type_hello | timeout 60 script -qec "$FSDPRUN -- $toy touch=$WORK/pids read" "$WORK/tty" > /dev/null 2>&1
+  type_hello | timeout 600 script -qec "$FSDPRUN -- $toy touch=$WORK/pids read" "$WORK/tty" > /dev/null 2>&1
   check_match "a rank can read the terminal" "read: hello" "$(cat "$WORK/tty")"
   rm -f "$WORK/pids"; : > "$WORK/tty"
   interrupt() { wait_until 30 launched 2; printf '\003'; wait_until 30 grep -q 'stopped by' "$WORK/tty"; }
   # exec: a shell that waited for it would get the interrupt as well, and some die of it.
-  interrupt | timeout 60 script -qec "exec $FSDPRUN --nproc-per-node 2 -- $toy touch=$WORK/pids hang" "$WORK/tty" > /dev/null 2>&1
+  interrupt | timeout 600 script -qec "exec $FSDPRUN --nproc-per-node 2 -- $toy touch=$WORK/pids hang" "$WORK/tty" > /dev/null 2>&1
   check_eq "Ctrl-C on a terminal is one signal: 130" 130 $?
   check "Ctrl-C on a terminal: nothing is left" none_alive "$mark"
 else

@@ -34,7 +34,7 @@ check "the same seed writes the same text" cmp "$WORK/once" "$WORK/out"
 check_status "another seed writes text as well" 0 sample "$RUN" --prompt "And God" --tokens 40 --seed 2
 check_status "but another text" 1 cmp "$WORK/once" "$WORK/out"
 check_status "it stops where nobody reads any more" 0 \
-  timeout 60 sh -c "'$BIN/fsdp-train' --sample '$RUN' --tokens 10000000 | head -c 20 > /dev/null"
+  timeout 600 sh -c "'$BIN/fsdp-train' --sample '$RUN' --tokens 10000000 | head -c 20 > /dev/null"
 check_status "no checkpoint there is status 66" 66 sample "$WORK"
 check_status "no directory there is status 66" 66 sample "$WORK/nothing"
 check_eq "in one line" 1 "$(wc -l < "$WORK/err")"

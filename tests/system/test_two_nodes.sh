@@ -15,7 +15,7 @@ head -c 32 /dev/urandom | base64 > other; chmod 600 other
 start() {
   local node=$1 name=$2; shift 2
   rm -f "$name.rc"
-  { on_node "$node" timeout -k 5 90 "$RUN" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:$port "$@" \
+  { on_node "$node" timeout -k 5 900 "$RUN" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:$port "$@" \
       > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc.tmp"; mv "$name.rc.tmp" "$name.rc"; } &
 }
 ended() { wait_until "${2:-60}" test -e "$1.rc"; }
@@ -77,10 +77,10 @@ check_match "and told so" "secret" "$(cat d-wrong.out)"
 start 1 d-clear --insecure -- "$TOYW" touch=d.started
 head -c 300000 /dev/urandom > garbage
 for what in garbage /dev/zero; do
-  on_node 1 timeout 20 bash -c "exec 3<>/dev/tcp/10.77.77.1/$port && head -c 300000 $what >&3; cat <&3 > /dev/null" 2> /dev/null
+  on_node 1 timeout 200 bash -c "exec 3<>/dev/tcp/10.77.77.1/$port && head -c 300000 $what >&3; cat <&3 > /dev/null" 2> /dev/null
 done
 ok "garbage and oversized frames are cut off"
-on_node 1 timeout 60 bash -c "exec 3<>/dev/tcp/10.77.77.1/$port; cat <&3 > /dev/null; echo closed > idle" &
+on_node 1 timeout 600 bash -c "exec 3<>/dev/tcp/10.77.77.1/$port; cat <&3 > /dev/null; echo closed > idle" &
 check "a client that says nothing is cut off" wait_until 20 test -s idle
 check "none of them started a worker" test ! -e d.started
 check_eq "node 0 still waits" none "$(rc d0)"
@@ -115,7 +115,7 @@ ended f0 30; ended f1 30
 took=$((($(date +%s%N) - before) / 1000000))
 heal_link
 check_eq "a cut link ends both nodes with 76" "76 76" "$(rc f0) $(rc f1)"
-check "within 10 s ($took ms)" test "$took" -lt 10000
+check "within 10 s ($took ms)" in_good_time 10000 "$took"
 check_match "node 0 says which node" "node 1" "$(tail -n 1 f0.out)"
 check_match "node 1 says that it lost its coordinator" "link to the coordinator" "$(tail -n 1 f1.out)"
 check "no worker is left on either" wait_until 5 none_alive "f.never"

@@ -111,7 +111,7 @@ static void put(const char *text, size_t size)
 }
 
 Test(error_file, what_cannot_be_read_says_nothing_and_never_waits, .init = make_folder, .fini = remove_folder,
-     .timeout = 10)
+     .timeout = 100)
 {
     cr_expect_not(error_file_read(&detail, path), "it is not there");
     put("", 0);
@@ -170,7 +170,7 @@ static const char *text_of(const char *name)
     return text;
 }
 
-Test(error_file, passing_it_on_never_waits, .init = make_folder, .fini = remove_folder, .timeout = 10)
+Test(error_file, passing_it_on_never_waits, .init = make_folder, .fini = remove_folder, .timeout = 100)
 {
     struct fsdp_err err = { 0 };
 

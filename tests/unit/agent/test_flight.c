@@ -135,7 +135,7 @@ Test(flight, whatever_the_page_holds_becomes_one_object)
     free(page);
 }
 
-Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file, .timeout = 10)
+Test(flight, lines_are_added_and_a_worker_without_collectives_leaves_no_file, .timeout = 100)
 {
     char folder[] = "/tmp/fsdp-flight-XXXXXX", path[64];
     struct fsdp_progress *page = new_page();

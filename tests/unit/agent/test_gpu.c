@@ -189,7 +189,7 @@ Test(gpu, mig_devices_one_for_each_worker_or_the_first_for_all)
     fake_root_remove(machine.root);
 }
 
-Test(gpu, an_nvml_that_fails_is_said_in_words, .timeout = 60)
+Test(gpu, an_nvml_that_fails_is_said_in_words, .timeout = 600)
 {
     struct machine machine;
 

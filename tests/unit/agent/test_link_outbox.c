@@ -23,7 +23,7 @@ static void close_ends(void)
         close(ends[1]);
 }
 
-TestSuite(link_outbox, .init = open_ends, .fini = close_ends, .timeout = 30);
+TestSuite(link_outbox, .init = open_ends, .fini = close_ends, .timeout = 300);
 
 static enum fsdp_status send_number(uint32_t number, struct fsdp_err *err)
 {

@@ -186,7 +186,7 @@ static void close_links(void)
     cr_expect_eq(uv_loop_close(&loop), 0, "a handle is left");
 }
 
-TestSuite(link_server, .init = open_links, .fini = close_links, .timeout = 30);
+TestSuite(link_server, .init = open_links, .fini = close_links, .timeout = 300);
 
 Test(link_server, hello_comes_first_with_the_page_then_the_job)
 {

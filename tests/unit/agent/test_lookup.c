@@ -20,7 +20,7 @@ static void tear_down(void)
     cr_assert(uv_loop_close(&loop) == 0, "a handle was left open");
 }
 
-TestSuite(lookup, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(lookup, .init = set_up, .fini = tear_down, .timeout = 600);
 
 static void on_done(void *arg, struct addrinfo *found, const char *why)
 {

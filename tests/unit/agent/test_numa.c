@@ -383,7 +383,7 @@ static bool impossible(const struct setting *s)
     return false;
 }
 
-Test(numa, laws_over_every_machine_placing_and_binding, .timeout = 120)
+Test(numa, laws_over_every_machine_placing_and_binding, .timeout = 1200)
 {
     int n_bound = 0, n_refused = 0;
 

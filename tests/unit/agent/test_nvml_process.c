@@ -44,7 +44,7 @@ static void *hold_locks(void *arg)
     return NULL;
 }
 
-Test(nvml_process, answers_beside_threads_inside_dlopen, .timeout = 120)
+Test(nvml_process, answers_beside_threads_inside_dlopen, .timeout = 1200)
 {
     struct nvml_list *list = calloc(1, sizeof *list);
     pthread_t thread;
@@ -91,7 +91,7 @@ static bool has_come_up(pid_t pid)
     return strcmp(name, "fsdp-gpu-watch") == 0 && state[0] == 'S';
 }
 
-Test(nvml_process, has_nothing_open_but_what_it_answers_on, .timeout = 60)
+Test(nvml_process, has_nothing_open_but_what_it_answers_on, .timeout = 600)
 {
     const struct timespec slice = { .tv_nsec = 5 * 1000 * 1000 };
     int fd, inherited[2];
@@ -110,7 +110,7 @@ Test(nvml_process, has_nothing_open_but_what_it_answers_on, .timeout = 60)
     close(fd);
 }
 
-Test(nvml_process, watches_until_it_is_killed, .timeout = 60)
+Test(nvml_process, watches_until_it_is_killed, .timeout = 600)
 {
     struct gpu_sample sample;
     int fd, status;

@@ -58,7 +58,7 @@ static void tear_down(void)
     fake_root_remove(root);
 }
 
-TestSuite(placement_search, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(placement_search, .init = set_up, .fini = tear_down, .timeout = 600);
 
 static void on_done(void *arg, const struct placement *found, enum fsdp_status status, const char *why)
 {

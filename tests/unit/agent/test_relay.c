@@ -41,7 +41,7 @@ static void tear_down(void)
         close(far_end);
 }
 
-TestSuite(relay, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(relay, .init = set_up, .fini = tear_down, .timeout = 600);
 
 /* stdout and stderr are one pipe, of which the test has the other end. Small: it is full soon. */
 static void over_a_pipe(bool direct)

@@ -106,7 +106,7 @@ static void on_host_lost(void *arg, int node, int64_t silent_ms, const char *wor
 {
     struct agent *agent = arg;
 
-    cr_assert(node >= 1 && silent_ms >= 0 && silent_ms < 30000);
+    cr_assert(node >= 1 && silent_ms >= 0 && silent_ms < 300000);
     agent->n_lost++;
     snprintf(agent->words, sizeof agent->words, "%s", words);
     finish(agent->party);
@@ -193,7 +193,7 @@ static void set_up(struct party *party, bool (*done)(const struct party *party))
     uv_loop_init(&party->loop);
     uv_timer_init(&party->loop, &party->deadline);
     party->deadline.data = party;
-    uv_timer_start(&party->deadline, on_deadline, 40000, 0);
+    uv_timer_start(&party->deadline, on_deadline, 400000, 0);
     party->port = free_port(&party->loop);
     for (int i = 0; i < MAX_NODES; i++) {
         struct agent_config *config = &party->agents[i].config;
@@ -202,7 +202,7 @@ static void set_up(struct party *party, bool (*done)(const struct party *party))
         agent_config_init(config);
         config->n_nodes = config->min_nodes = 2;
         config->node_rank = -1;
-        config->join_timeout_ms = 25000;
+        config->join_timeout_ms = 250000;
         config->rendezvous_host = "127.0.0.1";
         config->rendezvous_port = party->port;
         config->secret = "the secret of the job";
@@ -248,7 +248,7 @@ static bool all_answered(const struct party *party)
     return n == MAX_NODES - 1;
 }
 
-Test(rendezvous, of_six_agents_on_one_host_one_hosts_and_all_talk, .timeout = 60)
+Test(rendezvous, of_six_agents_on_one_host_one_hosts_and_all_talk, .timeout = 600)
 {
     static const char *const names[] = { "127.0.0.1", "localhost" };
 
@@ -275,7 +275,7 @@ static bool one_hosts(const struct party *party)
     return n_hosts(party) == 1;
 }
 
-Test(rendezvous, who_is_to_host_where_it_has_not_the_address_listens_everywhere, .timeout = 60)
+Test(rendezvous, who_is_to_host_where_it_has_not_the_address_listens_everywhere, .timeout = 600)
 {
     struct party party;
 
@@ -294,7 +294,7 @@ static bool first_failed(const struct party *party)
     return party->agents[0].n_failed == 1;
 }
 
-Test(rendezvous, nobody_hosts_where_nobody_has_the_address, .timeout = 60)
+Test(rendezvous, nobody_hosts_where_nobody_has_the_address, .timeout = 600)
 {
     struct party party;
 
@@ -309,7 +309,7 @@ Test(rendezvous, nobody_hosts_where_nobody_has_the_address, .timeout = 60)
     cr_assert(eq(int, n_hosts(&party), 0));
 }
 
-Test(rendezvous, a_name_that_cannot_be_resolved_is_tried_again_and_told_once, .timeout = 60)
+Test(rendezvous, a_name_that_cannot_be_resolved_is_tried_again_and_told_once, .timeout = 600)
 {
     struct party party;
     char *told;
@@ -339,7 +339,7 @@ static void host_with_0(struct party *party)
         uv_run(&party->loop, UV_RUN_ONCE);
 }
 
-Test(rendezvous, who_is_refused_is_told_why, .timeout = 60)
+Test(rendezvous, who_is_refused_is_told_why, .timeout = 600)
 {
     struct party party;
 
@@ -354,7 +354,7 @@ Test(rendezvous, who_is_refused_is_told_why, .timeout = 60)
     cr_assert_not_null(strstr(party.agents[0].notes, "you are not wanted"), "%s", party.agents[0].notes);
 }
 
-Test(rendezvous, who_is_told_that_the_job_is_complete_ends_well, .timeout = 60)
+Test(rendezvous, who_is_told_that_the_job_is_complete_ends_well, .timeout = 600)
 {
     struct party party;
 
@@ -369,7 +369,7 @@ Test(rendezvous, who_is_told_that_the_job_is_complete_ends_well, .timeout = 60)
     cr_assert(eq(str, party.agents[1].words, "it is complete"), "without the word of a refusal");
 }
 
-Test(rendezvous, a_wrong_secret_ends_the_member_and_not_the_host, .timeout = 60)
+Test(rendezvous, a_wrong_secret_ends_the_member_and_not_the_host, .timeout = 600)
 {
     struct party party;
 
@@ -384,7 +384,7 @@ Test(rendezvous, a_wrong_secret_ends_the_member_and_not_the_host, .timeout = 60)
     cr_assert(eq(int, party.agents[0].n_joined, 0));
 }
 
-Test(rendezvous, another_run_id_is_told_to_both_without_a_secret_too, .timeout = 60)
+Test(rendezvous, another_run_id_is_told_to_both_without_a_secret_too, .timeout = 600)
 {
     struct party party;
 
@@ -412,7 +412,7 @@ static bool host_lost_one(const struct party *party)
     return party->agents[0].n_lost == 1;
 }
 
-Test(rendezvous, a_member_that_goes_is_told_as_lost, .timeout = 60)
+Test(rendezvous, a_member_that_goes_is_told_as_lost, .timeout = 600)
 {
     struct party party;
 
@@ -435,7 +435,7 @@ static bool member_lost_host(const struct party *party)
     return party->agents[1].n_lost == 1;
 }
 
-Test(rendezvous, a_host_that_goes_waits_for_the_goodbyes_and_no_longer, .timeout = 60)
+Test(rendezvous, a_host_that_goes_waits_for_the_goodbyes_and_no_longer, .timeout = 600)
 {
     struct party party;
     uint64_t began;
@@ -455,7 +455,7 @@ static bool second_messaged(const struct party *party)
 }
 
 /* Who loses the one that hosts before anything has begun meets again, and may be the host itself then. */
-Test(rendezvous, who_was_welcomed_and_lost_its_host_meets_again, .timeout = 60)
+Test(rendezvous, who_was_welcomed_and_lost_its_host_meets_again, .timeout = 600)
 {
     struct party party;
 

@@ -444,7 +444,7 @@ static void walk(const struct roster *roster, int depth)
     }
 }
 
-Test(roster, every_short_history_leaves_whole_ranks, .timeout = 120)
+Test(roster, every_short_history_leaves_whole_ranks, .timeout = 1200)
 {
     for (int max = 2; max <= 3; max++) {
         struct roster roster;

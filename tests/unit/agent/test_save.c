@@ -75,7 +75,7 @@ static void end(void)
     cr_expect_eq(system(command), 0);
 }
 
-TestSuite(save, .init = begin, .fini = end, .timeout = 30);
+TestSuite(save, .init = begin, .fini = end, .timeout = 300);
 
 static struct fsdp_link_saved report_of(int rank)
 {

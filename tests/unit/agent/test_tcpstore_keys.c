@@ -428,7 +428,7 @@ static void compare(struct tcpstore_keys *keys, const struct client clients[N_CL
 }
 
 /* APPEND may leave what ADD cannot read, or more digits than fit: neither comes up within LENGTH steps. */
-Test(tcpstore_keys, every_path_of_five_steps_ends_as_in_the_model, .timeout = 120)
+Test(tcpstore_keys, every_path_of_five_steps_ends_as_in_the_model, .timeout = 1200)
 {
     long n_paths = 1;
 

@@ -300,7 +300,7 @@ static int descriptors_before(void)
 
 /* --- the tests ---------------------------------------------------------------------------------------------------- */
 
-Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_leaks_nothing, .timeout = 60)
+Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_leaks_nothing, .timeout = 600)
 {
     enum { N = 4 };
     const int before = descriptors_before();
@@ -333,7 +333,7 @@ Test(world_fake_os, a_start_that_fails_at_the_nth_worker_ends_the_others_and_lea
 }
 
 /* Three workers that end in every order, each in every way; what follows is checked against a model of two lines. */
-Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_first, .timeout = 120)
+Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_first, .timeout = 1200)
 {
     static const int orders[6][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 },
                                       { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
@@ -380,7 +380,7 @@ Test(world_fake_os, exits_in_every_order_are_told_once_and_the_cause_is_the_firs
         }
 }
 
-Test(world_fake_os, workers_are_stopped_by_the_signal_that_stops_the_run, .timeout = 30)
+Test(world_fake_os, workers_are_stopped_by_the_signal_that_stops_the_run, .timeout = 300)
 {
     os = (struct fake_os){ .deaf = true };
     begin(2, 60000);
@@ -409,7 +409,7 @@ Test(world_fake_os, workers_are_stopped_by_the_signal_that_stops_the_run, .timeo
     finish();
 }
 
-Test(world_fake_os, the_next_generation_is_not_stopped_by_the_signal_of_the_last, .timeout = 30)
+Test(world_fake_os, the_next_generation_is_not_stopped_by_the_signal_of_the_last, .timeout = 300)
 {
     os = (struct fake_os){ 0 };
     begin(1, 60000);
@@ -427,7 +427,7 @@ Test(world_fake_os, the_next_generation_is_not_stopped_by_the_signal_of_the_last
     finish();
 }
 
-Test(world_fake_os, without_grace_kill_comes_at_once, .timeout = 30)
+Test(world_fake_os, without_grace_kill_comes_at_once, .timeout = 300)
 {
     os = (struct fake_os){ .deaf = true };
     begin(2, 0);
@@ -444,7 +444,7 @@ Test(world_fake_os, without_grace_kill_comes_at_once, .timeout = 30)
 }
 
 /* Its workers ignore what asks them to end, and lose nothing: whatever stops them, the grace is not for that. */
-Test(world_fake_os, workers_of_a_job_are_killed_at_once, .timeout = 30)
+Test(world_fake_os, workers_of_a_job_are_killed_at_once, .timeout = 300)
 {
     for (int failure = 0; failure < 2; failure++) {
         os = (struct fake_os){ .deaf = true };
@@ -468,7 +468,7 @@ Test(world_fake_os, workers_of_a_job_are_killed_at_once, .timeout = 30)
     }
 }
 
-Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 60)
+Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 600)
 {
     const int before = descriptors_before();
     int64_t began;
@@ -497,7 +497,7 @@ Test(world_fake_os, a_kill_that_does_nothing_is_not_waited_for, .timeout = 60)
 }
 
 /* It was never heard of: stopped, or stuck in a library, before it opened its link. */
-Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_generation, .timeout = 30)
+Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_generation, .timeout = 300)
 {
     os = (struct fake_os){ 0 };
     begin(2, 30000);
@@ -516,7 +516,7 @@ Test(world_fake_os, a_worker_of_a_job_that_never_begins_is_a_hang_in_every_gener
     finish();
 }
 
-Test(world_fake_os, a_program_that_shows_no_progress_is_no_hang, .timeout = 30)
+Test(world_fake_os, a_program_that_shows_no_progress_is_no_hang, .timeout = 300)
 {
     os = (struct fake_os){ 0 };
     begin(1, 30000);
@@ -531,7 +531,7 @@ Test(world_fake_os, a_program_that_shows_no_progress_is_no_hang, .timeout = 30)
     finish();
 }
 
-Test(world_fake_os, a_wake_up_without_an_end_is_no_end, .timeout = 30)
+Test(world_fake_os, a_wake_up_without_an_end_is_no_end, .timeout = 300)
 {
     os = (struct fake_os){ 0 };
     begin(1, 60000);
@@ -550,7 +550,7 @@ Test(world_fake_os, a_wake_up_without_an_end_is_no_end, .timeout = 30)
 }
 
 /* A stop in each moment of a start and of an end: before, between and after the exits. */
-Test(world_fake_os, a_stop_at_any_moment_leads_down, .timeout = 60)
+Test(world_fake_os, a_stop_at_any_moment_leads_down, .timeout = 600)
 {
     for (int moment = 0; moment <= 3; moment++)
         for (int now = 0; now < 2; now++) {
@@ -602,7 +602,7 @@ static void put(const char *key, const void *value, uint32_t size)
                  (ssize_t)(sizeof header + header.size));
 }
 
-Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations, .timeout = 60)
+Test(world_fake_os, what_a_worker_keeps_is_in_the_hellos_of_the_next_generations, .timeout = 600)
 {
     static const char too_long[FSDP_LINK_KEPT_BYTES + 1];
     const int before = descriptors_before();

@@ -130,7 +130,7 @@ static const int cuts[][2] = { { 1, 1 }, { 2, 1 }, { 1, 2 }, { 2, 2 }, { 3, 2 },
 
 enum { N_CUTS = sizeof cuts / sizeof *cuts };
 
-Test(checkpoint_boxes, any_cut_loads_what_any_other_saved, .timeout = 120)
+Test(checkpoint_boxes, any_cut_loads_what_any_other_saved, .timeout = 1200)
 {
     for (int from = 0; from < N_CUTS; from++) {
         struct fsdp_err err = { 0 };

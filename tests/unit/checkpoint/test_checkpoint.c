@@ -8,7 +8,7 @@
 #include "tests/unit/shardfile/files.h"
 #include "tests/unit/shardfile/memory_io.h"
 
-TestSuite(checkpoint, .timeout = 120);
+TestSuite(checkpoint, .timeout = 1200);
 
 Test(checkpoint, any_world_size_loads_what_any_other_saved)
 {

@@ -10,7 +10,7 @@
 #include "tests/unit/checkpoint/state.h"
 #include "tests/unit/shardfile/memory_io.h"
 
-TestSuite(crash, .timeout = 300);
+TestSuite(crash, .timeout = 3000);
 
 enum { OLD = 40, NEW = 50, W = 2 };
 

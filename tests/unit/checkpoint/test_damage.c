@@ -24,7 +24,7 @@ static void end(void)
     memory_io_fini(&io);
 }
 
-TestSuite(damage, .init = begin, .fini = end, .timeout = 120);
+TestSuite(damage, .init = begin, .fini = end, .timeout = 1200);
 
 #define SHARD_1 "shard-00001-model-00001-of-00001.safetensors"
 #define SHARD_2 "shard-00002-model-00001-of-00001.safetensors"

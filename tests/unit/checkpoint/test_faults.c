@@ -10,7 +10,7 @@
 #include "tests/unit/checkpoint/state.h"
 #include "tests/unit/shardfile/memory_io.h"
 
-TestSuite(faults, .timeout = 120);
+TestSuite(faults, .timeout = 1200);
 
 static const int errors[] = { EIO, ENOSPC, EDQUOT, EROFS, EINTR };
 

@@ -57,7 +57,7 @@ static void through(const struct rows_store *store, const struct state_shard *sh
     }
 }
 
-Test(rows_store, what_is_saved_is_the_same_file, .timeout = 60)
+Test(rows_store, what_is_saved_is_the_same_file, .timeout = 600)
 {
     for (int rank = 0; rank < 3; rank++) {
         const struct checkpoint_state head = state_head(STEP);
@@ -82,7 +82,7 @@ Test(rows_store, what_is_saved_is_the_same_file, .timeout = 60)
     }
 }
 
-Test(rows_store, what_is_loaded_is_the_same_at_any_world_size, .timeout = 60)
+Test(rows_store, what_is_loaded_is_the_same_at_any_world_size, .timeout = 600)
 {
     struct memory_io io;
 

@@ -29,7 +29,7 @@ static void remove_folder(void)
     cr_assert_eq(system(command), 0);
 }
 
-TestSuite(weights, .init = make_folder, .fini = remove_folder, .timeout = 60);
+TestSuite(weights, .init = make_folder, .fini = remove_folder, .timeout = 600);
 
 static const float *values_a(void)
 {

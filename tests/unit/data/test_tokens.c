@@ -135,7 +135,7 @@ Test(tokens, directory_is_refused)
     cr_assert_not_null(strstr(err.message, "a directory"), "%s", err.message);
 }
 
-Test(tokens, named_pipe_is_refused_without_waiting, .timeout = 10)
+Test(tokens, named_pipe_is_refused_without_waiting, .timeout = 100)
 {
     cr_assert(eq(int, mkfifo(path, 0600), 0));
 

@@ -123,7 +123,7 @@ static void measure(struct fsdp_context *context, void *user)
     cr_expect(job.faults < 256, "%ld pages", job.faults);
 }
 
-Test(evaluation, beside_training_it_takes_what_was_forecast, .timeout = 300)
+Test(evaluation, beside_training_it_takes_what_was_forecast, .timeout = 3000)
 {
     if (sanitized)
         cr_skip("a sanitizer's shadow is memory too");

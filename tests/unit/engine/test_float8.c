@@ -186,7 +186,7 @@ static void expect_codes_of_masters(struct fsdp_context *context, void *user)
     close_run(&run);
 }
 
-Test(float8_gather, every_rank_sees_the_codes_of_the_whole_weights, .timeout = 240)
+Test(float8_gather, every_rank_sees_the_codes_of_the_whole_weights, .timeout = 2400)
 {
     for (int W = 1; W <= 6; W++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -205,7 +205,7 @@ Test(float8_gather, every_rank_sees_the_codes_of_the_whole_weights, .timeout = 2
 }
 
 /* The largest size is of all parts of a split tensor, and replicas have the same codes. */
-Test(float8_gather, parts_and_replicas_share_one_scale, .timeout = 240)
+Test(float8_gather, parts_and_replicas_share_one_scale, .timeout = 2400)
 {
     struct way ways[] = { { .W = 2, .tensor = 2 },
                           { .W = 4, .tensor = 2 },
@@ -293,7 +293,7 @@ static void expect_same_losses(struct way *ways, size_t n_ways)
  * Every rank has the same samples, so that the mean of their gradients is each one's own, exactly in worlds of 2 and 4 (of
  * three times a number the last bit is lost, and found again): what is left to differ are the weights they compute with.
  */
-Test(float8_gather, losses_are_the_same_bits_in_every_world, .timeout = 240)
+Test(float8_gather, losses_are_the_same_bits_in_every_world, .timeout = 2400)
 {
     struct way ways[] = { { .W = 1 },
                           { .W = 2 },
@@ -316,7 +316,7 @@ Test(float8_gather, losses_are_the_same_bits_in_every_world, .timeout = 240)
 }
 
 /* Of one rank gradients go to their float32 shards unrounded, as without float8: worlds of two and more are alike. */
-Test(float8_gather, and_so_they_are_in_bfloat16, .timeout = 240)
+Test(float8_gather, and_so_they_are_in_bfloat16, .timeout = 2400)
 {
     struct way ways[] = { { .W = 2, .bf16 = true },
                           { .W = 4, .bf16 = true },
@@ -327,7 +327,7 @@ Test(float8_gather, and_so_they_are_in_bfloat16, .timeout = 240)
     expect_same_losses(ways, sizeof ways / sizeof *ways);
 }
 
-Test(float8_gather, and_over_micro_steps_with_weights_kept_or_not, .timeout = 240)
+Test(float8_gather, and_over_micro_steps_with_weights_kept_or_not, .timeout = 2400)
 {
     struct way ways[] = {
         { .W = 1, .n_micro = 3 },
@@ -341,7 +341,7 @@ Test(float8_gather, and_over_micro_steps_with_weights_kept_or_not, .timeout = 24
 }
 
 /* Weights of three bits of mantissa: losses of these steps stay within 2 % of those of bfloat16 without float8. */
-Test(float8_gather, training_stays_near_that_of_bfloat16, .timeout = 240)
+Test(float8_gather, training_stays_near_that_of_bfloat16, .timeout = 2400)
 {
     static const int worlds[] = { 1, 2, 3, 4 };
 

@@ -69,7 +69,7 @@ static void compare(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 120)
+Test(forecast, is_the_memory_of_the_model_that_is_made, .timeout = 1200)
 {
     static const enum fsdp_reshard reshards[] = { FSDP_RESHARD_AUTO, FSDP_RESHARD_TRUE, FSDP_RESHARD_FALSE };
 
@@ -108,7 +108,7 @@ static void compare_text(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(forecast, its_text_is_the_layout_and_the_program_of_the_model_that_is_made, .timeout = 120)
+Test(forecast, its_text_is_the_layout_and_the_program_of_the_model_that_is_made, .timeout = 1200)
 {
     setenv("FSDP_NUMERICS", "ref", 1);
     for (int W = 1; W <= 3; W++) {

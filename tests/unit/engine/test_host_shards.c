@@ -205,12 +205,12 @@ static void try_worlds(struct job job, int first_W, int last_W)
             world_run(W, train_both, &job);
 }
 
-Test(host_shards, change_no_bit_at_any_world_size, .timeout = 300)
+Test(host_shards, change_no_bit_at_any_world_size, .timeout = 3000)
 {
     try_worlds((struct job){ .what = "as it is", .tiny = tiny_defaults, .n_micro = 1 }, 1, 5);
 }
 
-Test(host_shards, change_no_bit_of_any_dtype, .timeout = 300)
+Test(host_shards, change_no_bit_of_any_dtype, .timeout = 3000)
 {
     static const char *const words[] = { "bfloat16", "bfloat16 with float32 sums", "rounded stochastically" };
     struct fsdp_mixed_precision_policy drawn = sums_in_f32;
@@ -227,7 +227,7 @@ Test(host_shards, change_no_bit_of_any_dtype, .timeout = 300)
 }
 
 /* Largest sizes and codes are of the copy on the device, whoever unsharded it before. */
-Test(host_shards, change_no_bit_of_gathers_in_float8, .timeout = 300)
+Test(host_shards, change_no_bit_of_gathers_in_float8, .timeout = 3000)
 {
     struct fsdp_mixed_precision_policy float8 = sums_in_f32;
     struct job job = { .what = "float8", .n_micro = 1 };
@@ -254,7 +254,7 @@ Test(host_shards, change_no_bit_of_gathers_in_float8, .timeout = 300)
 }
 
 /* In a world of one, sums of every micro-step are added by the product itself without offload: held to a tolerance elsewhere. */
-Test(host_shards, change_no_bit_of_micro_steps, .timeout = 300)
+Test(host_shards, change_no_bit_of_micro_steps, .timeout = 3000)
 {
     for (int every = 0; every < 2; every++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -268,7 +268,7 @@ Test(host_shards, change_no_bit_of_micro_steps, .timeout = 300)
         }
 }
 
-Test(host_shards, change_no_bit_of_replicas, .timeout = 300)
+Test(host_shards, change_no_bit_of_replicas, .timeout = 3000)
 {
     for (int defers = 0; defers < 2; defers++) {
         struct job job = { .what = defers ? "replicas, summed at the end" : "replicas",
@@ -282,7 +282,7 @@ Test(host_shards, change_no_bit_of_replicas, .timeout = 300)
     }
 }
 
-Test(host_shards, change_no_bit_of_any_way_to_shard, .timeout = 300)
+Test(host_shards, change_no_bit_of_any_way_to_shard, .timeout = 3000)
 {
     struct job job = { .n_micro = 1 };
 
@@ -318,7 +318,7 @@ Test(host_shards, change_no_bit_of_any_way_to_shard, .timeout = 300)
     try_worlds(job, 1, 3);
 }
 
-Test(host_shards, may_be_unsharded_by_hand_and_be_in_ordinary_memory, .timeout = 300)
+Test(host_shards, may_be_unsharded_by_hand_and_be_in_ordinary_memory, .timeout = 3000)
 {
     struct job job = { .what = "unsharded by hand", .n_micro = 1, .unshards = true };
 
@@ -330,7 +330,7 @@ Test(host_shards, may_be_unsharded_by_hand_and_be_in_ordinary_memory, .timeout =
     try_worlds(job, 1, 3);
 }
 
-Test(host_shards, take_optimizer_state_in_a_file, .timeout = 300)
+Test(host_shards, take_optimizer_state_in_a_file, .timeout = 3000)
 {
     struct job job = { .what = "state in a file", .n_micro = 1 };
     char directory[256];

@@ -198,7 +198,7 @@ static void fail_everywhere(struct fsdp_context *context, void *user)
     fsdp_device_mesh_destroy(mesh);
 }
 
-Test(lone_failure, of_any_operation_is_told_to_all_and_changes_no_bit_afterwards, .timeout = 300)
+Test(lone_failure, of_any_operation_is_told_to_all_and_changes_no_bit_afterwards, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 1, .victim = 0, .n_micro = 1 },
@@ -220,7 +220,7 @@ Test(lone_failure, of_any_operation_is_told_to_all_and_changes_no_bit_afterwards
 }
 
 /* Of parameters that hooks updated inside the failed backward nobody says that they are what they were. */
-Test(lone_failure, behind_hooks_on_final_gradients_is_not_undone, .timeout = 300)
+Test(lone_failure, behind_hooks_on_final_gradients_is_not_undone, .timeout = 3000)
 {
     struct way way = { .W = 2, .victim = 1, .n_micro = 1, .updates = true };
 

@@ -484,7 +484,7 @@ static void fail_every_allocation(struct fsdp_context *context, void *user)
     cr_expect(nth > 200, "only %lu allocations", nth);
 }
 
-Test(model, every_allocation_may_fail, .timeout = 240)
+Test(model, every_allocation_may_fail, .timeout = 2400)
 {
     world_run(1, fail_every_allocation, NULL);
 }

@@ -109,7 +109,7 @@ static void walk(struct fsdp_io *io, int n_states, size_t window_bytes)
     free(expected);
 }
 
-Test(offload, what_is_updated_is_there_next_time_through_any_window, .timeout = 60)
+Test(offload, what_is_updated_is_there_next_time_through_any_window, .timeout = 600)
 {
     static const size_t windows[] = { 1, 5 * 4096, 50000, 0 };
 
@@ -127,7 +127,7 @@ Test(offload, what_is_updated_is_there_next_time_through_any_window, .timeout = 
             }
 }
 
-Test(offload, on_a_real_disk, .timeout = 60)
+Test(offload, on_a_real_disk, .timeout = 600)
 {
     char directory[] = BUILD_DIR "/offload-XXXXXX", path[4200];
     struct expected *expected = calloc(1, sizeof *expected);
@@ -166,7 +166,7 @@ Test(offload, on_a_real_disk, .timeout = 60)
     }
 }
 
-Test(offload, a_checkpoint_writes_into_it_from_anywhere_to_anywhere, .timeout = 60)
+Test(offload, a_checkpoint_writes_into_it_from_anywhere_to_anywhere, .timeout = 600)
 {
     static float want[2][MAX_ELEMS], got[MAX_ELEMS];
     struct device device = open_device();
@@ -237,7 +237,7 @@ static bool fail_call(int n, int error)
     return reached;
 }
 
-Test(offload, each_call_that_fails_is_said_once_and_leaks_nothing, .timeout = 120)
+Test(offload, each_call_that_fails_is_said_once_and_leaks_nothing, .timeout = 1200)
 {
     static const int errors[] = { EIO, ENOSPC, EINTR };
     int n;

@@ -149,7 +149,7 @@ static void train_both(struct fsdp_context *context, void *user)
     close_run(&kept);
 }
 
-Test(offload_training, changes_no_bit_at_any_world_size, .timeout = 300)
+Test(offload_training, changes_no_bit_at_any_world_size, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .kind = FSDP_ADAMW, .window_bytes = 1 },
@@ -185,7 +185,7 @@ static void without_state(struct fsdp_context *context, void *user)
     close_run(&kept);
 }
 
-Test(offload_training, an_optimizer_without_state_needs_no_file, .timeout = 60)
+Test(offload_training, an_optimizer_without_state_needs_no_file, .timeout = 600)
 {
     struct way way = { .kind = FSDP_SGD };
 
@@ -229,7 +229,7 @@ static void through_a_checkpoint(struct fsdp_context *context, void *user)
     close_run(&first);
 }
 
-Test(offload_training, a_checkpoint_goes_in_and_out_of_the_file, .timeout = 120)
+Test(offload_training, a_checkpoint_goes_in_and_out_of_the_file, .timeout = 1200)
 {
     struct way way = { .kind = FSDP_ADAMW, .window_bytes = 1 };
     char directory[] = "/tmp/fsdp-offload-XXXXXX", command[128];
@@ -266,7 +266,7 @@ static void check_forecast(struct fsdp_context *context, void *user)
     close_run(&run);
 }
 
-Test(offload_training, a_forecast_knows_the_window_and_the_file, .timeout = 60)
+Test(offload_training, a_forecast_knows_the_window_and_the_file, .timeout = 600)
 {
     setenv("FSDP_NUMERICS", "ref", 1); /* as world_run() has it */
     for (int W = 1; W <= 3; W += 2)

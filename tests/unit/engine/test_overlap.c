@@ -36,7 +36,7 @@ static enum fsdp_status note(void *user, int entry, struct fsdp_err *err)
     return entry == log->fails_at ? fsdp_fail(err, FSDP_ERR_PEER, "entry %d", entry) : FSDP_OK;
 }
 
-Test(overlap, entries_run_in_order_on_one_other_thread, .timeout = 60)
+Test(overlap, entries_run_in_order_on_one_other_thread, .timeout = 600)
 {
     struct log_of log = { .fails_at = -1 };
     struct overlap *overlap;
@@ -57,7 +57,7 @@ Test(overlap, entries_run_in_order_on_one_other_thread, .timeout = 60)
     overlap_destroy(overlap);
 }
 
-Test(overlap, after_a_failure_nothing_runs_until_it_was_told, .timeout = 60)
+Test(overlap, after_a_failure_nothing_runs_until_it_was_told, .timeout = 600)
 {
     struct log_of log = { .fails_at = 2 };
     struct fsdp_err err = { 0 };
@@ -76,7 +76,7 @@ Test(overlap, after_a_failure_nothing_runs_until_it_was_told, .timeout = 60)
     overlap_destroy(overlap);
 }
 
-Test(overlap, one_that_was_never_used_ends, .timeout = 60)
+Test(overlap, one_that_was_never_used_ends, .timeout = 600)
 {
     struct overlap *overlap;
 
@@ -248,7 +248,7 @@ static void train(struct fsdp_context *context, void *user)
         free(t->weights);
 }
 
-Test(overlap_step, no_bit_changes, .timeout = 240)
+Test(overlap_step, no_bit_changes, .timeout = 2400)
 {
     for (int W = 2; W <= 4; W++)
         for (size_t n_micro = 1; n_micro <= 3; n_micro += 2) {
@@ -285,7 +285,7 @@ static void make_slow_ops(void)
     slow_kernels.gelu_backward = slow_gelu_backward;
 }
 
-Test(overlap_step, while_a_slow_transport_gathers_the_rank_computes, .timeout = 240)
+Test(overlap_step, while_a_slow_transport_gathers_the_rank_computes, .timeout = 2400)
 {
     struct try_it inline_run = { .overlap = FSDP_OVERLAP_OFF, .slow = true, .n_micro = 1 };
     struct try_it beside = { .overlap = FSDP_OVERLAP_ON, .slow = true, .n_micro = 1 };
@@ -314,7 +314,7 @@ static void time_steps(struct try_it *t)
  * transport's delays are hidden. Both are timers, so that a busy machine lengthens the two runs alike; they take turns, and the
  * fastest step of each counts, to which noise only adds.
  */
-Test(overlap_step, a_step_takes_less_than_its_kernels_and_a_slow_transport_together, .timeout = 240)
+Test(overlap_step, a_step_takes_less_than_its_kernels_and_a_slow_transport_together, .timeout = 2400)
 {
     double inline_s = 1e9, beside_s = 1e9;
 

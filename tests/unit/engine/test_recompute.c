@@ -109,7 +109,7 @@ static void compare(const struct try_it *plain, struct try_it *t, int W)
     free(t->gradients);
 }
 
-Test(recompute_step, no_bit_changes_wherever_it_is_done, .timeout = 240)
+Test(recompute_step, no_bit_changes_wherever_it_is_done, .timeout = 2400)
 {
     for (int W = 1; W <= 3; W++)
         for (int bf16 = 0; bf16 < 2; bf16++) {

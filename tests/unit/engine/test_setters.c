@@ -171,7 +171,7 @@ static void sync_and_reshard(struct fsdp_module *root, bool on)
     fsdp_module_set_reshard_after_backward(root, on, true);
 }
 
-Test(setters, before_each_micro_step_are_the_plan_that_says_it_of_all_but_the_last, .timeout = 60)
+Test(setters, before_each_micro_step_are_the_plan_that_says_it_of_all_but_the_last, .timeout = 600)
 {
     static const struct {
         const char *what;
@@ -227,7 +227,7 @@ static void recompute(struct fsdp_module *root, bool on)
 }
 
 /* None of these changes a bit, so that a run in which they come late ends as one in which they were there from the start. */
-Test(setters, between_steps_are_what_the_next_one_is_planned_from, .timeout = 60)
+Test(setters, between_steps_are_what_the_next_one_is_planned_from, .timeout = 600)
 {
     static const struct {
         const char *what;
@@ -316,7 +316,7 @@ static void change(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, give_the_plan_of_a_model_that_was_made_so, .timeout = 60)
+Test(setters, give_the_plan_of_a_model_that_was_made_so, .timeout = 600)
 {
     world_run(2, change, NULL);
 }
@@ -355,7 +355,7 @@ static void be_late(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, that_come_too_late_are_refused_and_nothing_is_lost, .timeout = 60)
+Test(setters, that_come_too_late_are_refused_and_nothing_is_lost, .timeout = 600)
 {
     world_run(2, be_late, NULL);
 }
@@ -399,7 +399,7 @@ static void take_hook_away(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, between_a_forward_and_its_backward_are_too_late, .timeout = 60)
+Test(setters, between_a_forward_and_its_backward_are_too_late, .timeout = 600)
 {
     world_run(2, take_hook_away, NULL);
 }
@@ -432,7 +432,7 @@ static void gather_within(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, of_what_is_reduced_settle_when_gradients_can_be_gathered, .timeout = 60)
+Test(setters, of_what_is_reduced_settle_when_gradients_can_be_gathered, .timeout = 600)
 {
     bool reduces_each = false;
 
@@ -472,7 +472,7 @@ static void prepare_behind_a_loop(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, of_the_last_micro_step_are_followed_where_an_evaluation_is_prepared, .timeout = 60)
+Test(setters, of_the_last_micro_step_are_followed_where_an_evaluation_is_prepared, .timeout = 600)
 {
     world_run(2, prepare_behind_a_loop, NULL);
 }
@@ -524,7 +524,7 @@ static void run_short(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, without_room_for_their_plan_are_tried_again, .timeout = 60)
+Test(setters, without_room_for_their_plan_are_tried_again, .timeout = 600)
 {
     world_run(2, run_short, NULL);
 }
@@ -572,7 +572,7 @@ static void prepare_short(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(setters, without_room_where_an_evaluation_is_prepared_are_tried_again, .timeout = 60)
+Test(setters, without_room_where_an_evaluation_is_prepared_are_tried_again, .timeout = 600)
 {
     bool all = false;
 

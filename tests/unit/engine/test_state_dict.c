@@ -79,7 +79,7 @@ static void there_and_back(struct fsdp_context *context, void *user)
     drop_model(&to);
 }
 
-Test(state_dict, what_is_gathered_and_broadcast_is_the_same_model, .timeout = 120)
+Test(state_dict, what_is_gathered_and_broadcast_is_the_same_model, .timeout = 1200)
 {
     for (int W = 1; W <= 5; W++)
         world_run(W, there_and_back, NULL);
@@ -105,7 +105,7 @@ static void misfit(struct fsdp_context *context, void *user)
     drop_model(&place);
 }
 
-Test(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, .timeout = 120)
+Test(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, .timeout = 1200)
 {
     for (int W = 1; W <= 3; W++)
         world_run(W, misfit, NULL);
@@ -150,7 +150,7 @@ static void through_a_file(struct fsdp_context *context, void *user)
     drop_model(&to);
 }
 
-Test(state_dict, a_file_of_whole_tensors_is_taken_row_by_row, .timeout = 120)
+Test(state_dict, a_file_of_whole_tensors_is_taken_row_by_row, .timeout = 1200)
 {
     char folder[] = "/tmp/fsdp-state.XXXXXX", path[64];
 

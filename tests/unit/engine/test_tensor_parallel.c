@@ -140,7 +140,7 @@ static void release(struct seen *seen)
     }
 }
 
-Test(tensor_parallel, weights_and_norms_are_those_of_one_rank_at_every_size, .timeout = 120)
+Test(tensor_parallel, weights_and_norms_are_those_of_one_rank_at_every_size, .timeout = 1200)
 {
     static const int sizes[][2] = { { 1, 2 }, { 2, 2 }, { 1, 4 }, { 3, 2 }, { 2, 4 }, { 4, 1 } };
     static struct seen one, many;
@@ -221,7 +221,7 @@ static void compare_memory(struct fsdp_context *context, void *user)
     close_meshes(&meshes);
 }
 
-Test(tensor_parallel, memory_is_planned_and_less_than_without, .timeout = 60)
+Test(tensor_parallel, memory_is_planned_and_less_than_without, .timeout = 600)
 {
     static const int sizes[][2] = { { 1, 2 }, { 2, 2 }, { 1, 4 }, { 2, 4 } };
     const struct fsdp_forecast one = forecast_of(1, 1);
@@ -395,7 +395,7 @@ static void give_other_samples(struct fsdp_context *context, void *user)
     close_meshes(&meshes);
 }
 
-Test(tensor_parallel, ranks_of_a_group_with_different_samples_are_told_apart_at_once, .timeout = 30)
+Test(tensor_parallel, ranks_of_a_group_with_different_samples_are_told_apart_at_once, .timeout = 300)
 {
     world_run(4, give_other_samples, NULL);
 }

@@ -197,7 +197,7 @@ static void unshard_between_steps(struct fsdp_context *context, void *user)
     close_run(&plain);
 }
 
-Test(unshard, the_next_forward_takes_it_in_place_of_a_gather_and_no_bit_changes, .timeout = 60)
+Test(unshard, the_next_forward_takes_it_in_place_of_a_gather_and_no_bit_changes, .timeout = 600)
 {
     static struct try tries[] = {
         { .W = 1 },
@@ -256,7 +256,7 @@ static void unshard_for_evaluation(struct fsdp_context *context, void *user)
     close_run(&run);
 }
 
-Test(unshard, evaluation_takes_it_too_and_what_is_left_ends_with_the_model, .timeout = 30)
+Test(unshard, evaluation_takes_it_too_and_what_is_left_ends_with_the_model, .timeout = 300)
 {
     static struct try tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_ON },
                                   { .W = 3, .overlap = FSDP_OVERLAP_OFF } };
@@ -316,7 +316,7 @@ static void unshard_without_room(struct fsdp_context *context, void *user)
     close_run(&run);
 }
 
-Test(unshard, without_room_on_one_rank_nobody_has_it_and_all_are_told, .timeout = 30)
+Test(unshard, without_room_on_one_rank_nobody_has_it_and_all_are_told, .timeout = 300)
 {
     static struct try tries[] = { { .W = 2, .overlap = FSDP_OVERLAP_OFF },
                                   { .W = 3, .overlap = FSDP_OVERLAP_ON, .async = true } };

@@ -321,7 +321,7 @@ Test(broken_job, a_file_too_large_is_one_line)
     cr_assert(eq(str, lines, "t.yaml:1:1: is too large for a job file (1048578 bytes)"));
 }
 
-Test(broken_job, ten_thousand_nested_lists_end_at_once, .timeout = 20)
+Test(broken_job, ten_thousand_nested_lists_end_at_once, .timeout = 200)
 {
     struct job_origins origins;
     struct job job;

@@ -106,7 +106,7 @@ static size_t mutate(char *text, size_t length, uint64_t *state)
     }
 }
 
-Test(job_mutations, each_is_taken_or_refused_with_a_reason, .timeout = 300)
+Test(job_mutations, each_is_taken_or_refused_with_a_reason, .timeout = 3000)
 {
     char text[MAX_BYTES + 1], lines[8192];
     uint64_t state = 20261121;

@@ -151,7 +151,7 @@ static void underscored(char *out, const char *name)
         *c = *c == '-' ? '_' : *c;
 }
 
-Test(options_forms, dashes_and_underscores_with_a_value_apart_or_attached, .timeout = 60)
+Test(options_forms, dashes_and_underscores_with_a_value_apart_or_attached, .timeout = 600)
 {
     for (size_t i = 0; i < N_KNOWN; i++) {
         char name[64];
@@ -174,7 +174,7 @@ static size_t count_theirs(const char *start)
     return n;
 }
 
-Test(options_forms, a_name_may_be_cut_wherever_torchruns_is_the_only_one, .timeout = 60)
+Test(options_forms, a_name_may_be_cut_wherever_torchruns_is_the_only_one, .timeout = 600)
 {
     size_t n_cut = 0, n_ambiguous = 0;
 

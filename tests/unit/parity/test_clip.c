@@ -5,7 +5,7 @@
 
 #include "tests/unit/parity/case.h"
 
-Test(parity_clip_grad_norm, every_order_over_one_and_two_dimensions, .timeout = 300)
+Test(parity_clip_grad_norm, every_order_over_one_and_two_dimensions, .timeout = 3000)
 {
     static const char *const cases[] = { "clip-1", "transformer", "clip-3", "clip-inf" };
     static const struct way ways[] = { { .W = 1 }, { .W = 2 }, { .W = 5 }, { .W = 4, .replicate = 2 } };
@@ -28,14 +28,14 @@ static void expect_of_split(const char *const *cases, size_t n_cases)
         case_expect(cases[c], ways, sizeof ways / sizeof *ways);
 }
 
-Test(parity_clip_grad_norm, every_order_over_shards_and_split_linears, .timeout = 300)
+Test(parity_clip_grad_norm, every_order_over_shards_and_split_linears, .timeout = 3000)
 {
     static const char *const cases[] = { "mlp-clip-1", "mlp", "mlp-clip-3", "mlp-clip-inf" };
 
     expect_of_split(cases, sizeof cases / sizeof *cases);
 }
 
-Test(parity_clip_grad_norm, every_order_over_shards_and_split_heads, .timeout = 300)
+Test(parity_clip_grad_norm, every_order_over_shards_and_split_heads, .timeout = 3000)
 {
     static const char *const cases[] = { "tensor-clip-1", "tensor", "tensor-clip-3", "tensor-clip-inf" };
 

@@ -42,23 +42,23 @@ static void expect_no_difference(struct way mesh)
     expect_same("transformer", &mesh, ways, N(ways));
 }
 
-Test(parity_delays, change_no_bit, .timeout = 300)
+Test(parity_delays, change_no_bit, .timeout = 3000)
 {
     expect_no_difference((struct way){ .W = 2 });
 }
 
-Test(parity_delays, nor_do_they_of_four_ranks, .timeout = 300)
+Test(parity_delays, nor_do_they_of_four_ranks, .timeout = 3000)
 {
     expect_no_difference((struct way){ .W = 4 });
 }
 
-Test(parity_delays, nor_of_two_copies_of_two_shards, .timeout = 300)
+Test(parity_delays, nor_of_two_copies_of_two_shards, .timeout = 3000)
 {
     expect_no_difference((struct way){ .W = 4, .replicate = 2 });
 }
 
 /* Each mode slow everywhere, of the same bits as the default where nothing waits. */
-Test(parity_delays, nor_do_they_in_any_mode_of_resharding_and_prefetching, .timeout = 300)
+Test(parity_delays, nor_do_they_in_any_mode_of_resharding_and_prefetching, .timeout = 3000)
 {
 #define SLOW .W = 4, .steps = 1, .slow = SLOW_ALL, .overlap = FSDP_OVERLAP_ON
     static const struct way first = { .W = 4, .steps = 1 }, ways[] = {
@@ -81,7 +81,7 @@ Test(parity_delays, nor_do_they_in_any_mode_of_resharding_and_prefetching, .time
     expect_same("transformer", &copies, of_copies, N(of_copies));
 }
 
-Test(parity_delays, nor_do_they_with_parameters_gathered_further_ahead, .timeout = 300)
+Test(parity_delays, nor_do_they_with_parameters_gathered_further_ahead, .timeout = 3000)
 {
     static const struct way first = { .W = 2, .steps = 2 }, ways[] = {
         { .W = 2, .steps = 2, .slow = SLOW_ALL, .overlap = FSDP_OVERLAP_ON, .prefetch = 2, .in_flight = 2 },
@@ -90,7 +90,7 @@ Test(parity_delays, nor_do_they_with_parameters_gathered_further_ahead, .timeout
     expect_same("twice", &first, ways, N(ways));
 }
 
-Test(parity_modes, of_resharding_and_prefetching_change_no_bit, .timeout = 300)
+Test(parity_modes, of_resharding_and_prefetching_change_no_bit, .timeout = 3000)
 {
     static const struct way first = { .W = 4 }, ways[] = {
         { .W = 4, .reshard = FSDP_RESHARD_TRUE },
@@ -112,7 +112,7 @@ Test(parity_modes, of_resharding_and_prefetching_change_no_bit, .timeout = 300)
 }
 
 /* Two forwards before a backward: their own order of sums, and the same bits whatever is gathered when. */
-Test(parity_modes, of_two_forwards_change_no_bit, .timeout = 300)
+Test(parity_modes, of_two_forwards_change_no_bit, .timeout = 3000)
 {
     static const struct way first = { TWO_FORWARDS }, ways[] = {
         { TWO_FORWARDS, .reshard = FSDP_RESHARD_TRUE },
@@ -127,7 +127,7 @@ Test(parity_modes, of_two_forwards_change_no_bit, .timeout = 300)
 }
 
 /* A backward of each of two forwards gives the bits of two micro-steps, whose forwards come one by one. */
-Test(parity_modes, of_forwards_run_ahead_change_no_bit, .timeout = 300)
+Test(parity_modes, of_forwards_run_ahead_change_no_bit, .timeout = 3000)
 {
     static const struct way every = { .W = 2, .n_micro = 2, .sync = FSDP_SYNC_EVERY },
                             last = { .W = 2, .n_micro = 2, .sync = FSDP_SYNC_LAST }, of_every[] = {
@@ -144,7 +144,7 @@ Test(parity_modes, of_forwards_run_ahead_change_no_bit, .timeout = 300)
     expect_same("transformer", &last, of_last, N(of_last));
 }
 
-Test(parity_modes, of_resharding_change_no_bit_with_bfloat16, .timeout = 300)
+Test(parity_modes, of_resharding_change_no_bit_with_bfloat16, .timeout = 3000)
 {
     struct reference *reference = reference_read("transformer");
     static const struct way ways[] = {
@@ -168,7 +168,7 @@ Test(parity_modes, of_resharding_change_no_bit_with_bfloat16, .timeout = 300)
 
 /* --- mutants --------------------------------------------------------------------------------------------- */
 
-Test(parity_mutants, each_is_seen, .timeout = 300)
+Test(parity_mutants, each_is_seen, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 2, .steps = 2, .sabotage = SUMS_FOR_MEANS },

@@ -6,7 +6,7 @@
 
 #define N(ways) (sizeof(ways) / sizeof *(ways))
 
-Test(parity_frozen, only_biases_learn, .timeout = 300)
+Test(parity_frozen, only_biases_learn, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 },
                                        { .W = 2 },
@@ -19,7 +19,7 @@ Test(parity_frozen, only_biases_learn, .timeout = 300)
 }
 
 /* A block that backward never comes to is neither gathered for it nor computed again. */
-Test(parity_frozen, a_leading_block_learns_nothing, .timeout = 300)
+Test(parity_frozen, a_leading_block_learns_nothing, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 },
                                        { .W = 2 },
@@ -31,7 +31,7 @@ Test(parity_frozen, a_leading_block_learns_nothing, .timeout = 300)
     case_expect("leading", ways, N(ways));
 }
 
-Test(parity_frozen, what_is_frozen_has_no_gradient_and_the_weights_it_began_with, .timeout = 300)
+Test(parity_frozen, what_is_frozen_has_no_gradient_and_the_weights_it_began_with, .timeout = 3000)
 {
     struct reference *reference = reference_read("biases");
     static struct seen before, after;

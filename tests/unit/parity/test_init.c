@@ -79,7 +79,7 @@ static void round_trip(struct fsdp_context *context, void *user)
     fsdp_module_destroy(root);
 }
 
-Test(parity_init, every_shape_round_trips_along_every_dimension, .timeout = 300)
+Test(parity_init, every_shape_round_trips_along_every_dimension, .timeout = 3000)
 {
     static const int dtypes[] = { FSDP_DTYPE_NONE, FSDP_BF16 };
 
@@ -206,7 +206,7 @@ static void expect_round_trip(int W, int n_dims, int dim, size_t n, int dtype)
     cr_assert_eq(held, block.n_elems, "W %d, %zu along dimension %d of %d", W, n, dim, n_dims);
 }
 
-Test(parity_init, blocks_round_trip_along_each_of_up_to_four_dimensions, .timeout = 300)
+Test(parity_init, blocks_round_trip_along_each_of_up_to_four_dimensions, .timeout = 3000)
 {
     static const int dtypes[] = { FSDP_DTYPE_NONE, FSDP_BF16 };
 

@@ -198,7 +198,7 @@ static void expect_planned_in_rows(const struct reference *reference, const stru
     }
 }
 
-Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 300)
+Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 3000)
 {
     static const struct {
         const char *reference, *name;
@@ -266,7 +266,7 @@ Test(parity_memory, every_class_stays_within_the_plan_to_the_byte, .timeout = 30
 }
 
 /* From 64 positions on attention keeps no probabilities (nn/attention.c). */
-Test(parity_memory, long_sequences_stay_within_it_too, .timeout = 300)
+Test(parity_memory, long_sequences_stay_within_it_too, .timeout = 3000)
 {
     static const struct {
         const char *name;
@@ -328,7 +328,7 @@ static void expect_evaluation(struct fsdp_model *model, void *user)
 }
 
 /* Then a step is trained with it beside: the two share parameters and nothing else. */
-Test(parity_memory, an_evaluation_stays_within_its_plan, .timeout = 300)
+Test(parity_memory, an_evaluation_stays_within_its_plan, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 },
                                        { .W = 3 },
@@ -372,7 +372,7 @@ static void watch_mutant(struct fsdp_model *model, void *user)
     model->training.observe = reach_outside;
 }
 
-Test(parity_memory, a_byte_outside_the_plan_is_seen, .timeout = 300)
+Test(parity_memory, a_byte_outside_the_plan_is_seen, .timeout = 3000)
 {
     struct reference *reference = reference_read("linears-a");
     static struct watches watches = { .n_micro = 1 };
@@ -462,7 +462,7 @@ static void expect_formula_in(const char *name, struct way *ways, size_t n_ways)
     reference_free(reference);
 }
 
-Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 300)
+Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 3000)
 {
     static const char *const cases[] = { "transformer", "tied", "biases", "linears-b" };
 
@@ -481,7 +481,7 @@ Test(parity_memory, persistent_state_is_the_formula_in_every_mode, .timeout = 30
 }
 
 /* Parts along dimension 0 and 1, cut in two, three and four, replicated too. */
-Test(parity_memory, and_of_split_models_and_of_meshes_of_units, .timeout = 300)
+Test(parity_memory, and_of_split_models_and_of_meshes_of_units, .timeout = 3000)
 {
     struct way split[] = { { .W = 2, .tensor = 2 },
                            { .W = 4, .tensor = 2 },

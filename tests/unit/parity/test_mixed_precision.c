@@ -58,7 +58,7 @@ static void expect_bounded_in_both(const char *name, const struct way *ways, siz
     expect_bounded(name, ways, n_ways, FSDP_BF16);
 }
 
-Test(parity_mixed_precision, no_farther_from_fp64_than_pytorch, .timeout = 300)
+Test(parity_mixed_precision, no_farther_from_fp64_than_pytorch, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 }, { .W = 2 }, { .W = 3 }, { .W = 4 } };
 
@@ -68,7 +68,7 @@ Test(parity_mixed_precision, no_farther_from_fp64_than_pytorch, .timeout = 300)
 }
 
 /* Tensor parallelism beside it: PyTorch's own error is that of its split and sharded training. */
-Test(parity_mixed_precision, nor_where_linears_are_split, .timeout = 300)
+Test(parity_mixed_precision, nor_where_linears_are_split, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 2, .tensor = 2 },
                                        { .W = 4, .tensor = 2 },
@@ -81,7 +81,7 @@ Test(parity_mixed_precision, nor_where_linears_are_split, .timeout = 300)
 }
 
 /* With float32 reductions, micro-steps add up in float32: no worse than one. */
-Test(parity_mixed_precision, micro_steps_add_up_in_float32, .timeout = 300)
+Test(parity_mixed_precision, micro_steps_add_up_in_float32, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_LAST },
                                        { .W = 2, .n_micro = 3, .sync = FSDP_SYNC_EVERY } };

@@ -140,7 +140,7 @@ static const struct live *run_live(const struct schedule *schedule)
     return lives;
 }
 
-Test(parity_comm, the_schedule_is_pytorchs, .timeout = 300)
+Test(parity_comm, the_schedule_is_pytorchs, .timeout = 3000)
 {
     FILE *file = fopen(SOURCE_DIR "/tests/parity/reference/fsdp2/schedule.txt", "r");
     const size_t n_schedules = sizeof schedules / sizeof *schedules;

@@ -8,7 +8,7 @@
 
 #define N(ways) (sizeof(ways) / sizeof *(ways))
 
-Test(parity_tensor, a_column_and_a_row_parallel_mlp, .timeout = 300)
+Test(parity_tensor, a_column_and_a_row_parallel_mlp, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 2, .tensor = 2 },
@@ -23,7 +23,7 @@ Test(parity_tensor, a_column_and_a_row_parallel_mlp, .timeout = 300)
     case_expect("mlp", ways, N(ways));
 }
 
-Test(parity_tensor, a_transformer_of_split_heads_and_features, .timeout = 300)
+Test(parity_tensor, a_transformer_of_split_heads_and_features, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 2, .tensor = 2 },
@@ -46,7 +46,7 @@ Test(parity_tensor, a_transformer_of_split_heads_and_features, .timeout = 300)
 }
 
 /* Units of one tree on meshes of their own, over the same ranks. */
-Test(parity_tensor, meshes_of_units, .timeout = 300)
+Test(parity_tensor, meshes_of_units, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 4, .replicate = 2, .mixed_meshes = true },

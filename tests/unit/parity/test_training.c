@@ -9,7 +9,7 @@
 #define N(ways) (sizeof(ways) / sizeof *(ways))
 
 /* Shapes that no world size divides, and at 8 ranks fewer rows than ranks. */
-Test(parity_training, uneven_linears_at_every_world_size, .timeout = 300)
+Test(parity_training, uneven_linears_at_every_world_size, .timeout = 3000)
 {
     static const char *const cases[] = { "linears-a", "linears-b", "linears-c" };
 
@@ -21,7 +21,7 @@ Test(parity_training, uneven_linears_at_every_world_size, .timeout = 300)
         }
 }
 
-Test(parity_training, transformer_at_every_world_size, .timeout = 300)
+Test(parity_training, transformer_at_every_world_size, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 }, { .W = 2 }, { .W = 3 }, { .W = 4 },
                                        { .W = 5 }, { .W = 6 }, { .W = 7 }, { .W = 8 } };
@@ -29,7 +29,7 @@ Test(parity_training, transformer_at_every_world_size, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, rms_norm_at_every_world_size, .timeout = 300)
+Test(parity_training, rms_norm_at_every_world_size, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 1 },
@@ -46,7 +46,7 @@ Test(parity_training, rms_norm_at_every_world_size, .timeout = 300)
     case_expect("rms", ways, N(ways));
 }
 
-Test(parity_training, reshard_modes, .timeout = 300)
+Test(parity_training, reshard_modes, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 2, .reshard = FSDP_RESHARD_TRUE },
@@ -61,7 +61,7 @@ Test(parity_training, reshard_modes, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, groupings, .timeout = 300)
+Test(parity_training, groupings, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 3, .groups = ROOT_ONLY },
                                        { .W = 3, .groups = IN_LISTS },
@@ -71,7 +71,7 @@ Test(parity_training, groupings, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, explicit_prefetch, .timeout = 300)
+Test(parity_training, explicit_prefetch, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 2, .prefetch = 1 },
                                        { .W = 3, .prefetch = 2 },
@@ -80,7 +80,7 @@ Test(parity_training, explicit_prefetch, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, gradient_accumulation, .timeout = 300)
+Test(parity_training, gradient_accumulation, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 1, .n_micro = 3 },
@@ -110,7 +110,7 @@ Test(parity_training, gradient_accumulation, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, hybrid_sharding, .timeout = 300)
+Test(parity_training, hybrid_sharding, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 4, .replicate = 2 },
                                        { .W = 4, .replicate = 4 },
@@ -123,7 +123,7 @@ Test(parity_training, hybrid_sharding, .timeout = 300)
 }
 
 /* Sums in both reductions and one division by all ranks behind them. */
-Test(parity_training, forced_sums, .timeout = 300)
+Test(parity_training, forced_sums, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 2, .force_sum = true },
@@ -139,7 +139,7 @@ Test(parity_training, forced_sums, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, activation_checkpointing, .timeout = 300)
+Test(parity_training, activation_checkpointing, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 2, .recompute = FSDP_CHECKPOINT_FULL },
@@ -152,7 +152,7 @@ Test(parity_training, activation_checkpointing, .timeout = 300)
     case_expect("tied", ways, 3);
 }
 
-Test(parity_training, tied_parameters, .timeout = 300)
+Test(parity_training, tied_parameters, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 },
                                        { .W = 2 },
@@ -163,7 +163,7 @@ Test(parity_training, tied_parameters, .timeout = 300)
     case_expect("tied", ways, N(ways));
 }
 
-Test(parity_training, a_module_used_twice, .timeout = 300)
+Test(parity_training, a_module_used_twice, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 },
                                        { .W = 2 },
@@ -175,7 +175,7 @@ Test(parity_training, a_module_used_twice, .timeout = 300)
 }
 
 /* Half of the ranks use what the others do not: zeros are reduced in its place. */
-Test(parity_training, parameters_that_some_ranks_do_not_use, .timeout = 300)
+Test(parity_training, parameters_that_some_ranks_do_not_use, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 2 },
                                        { .W = 4 },
@@ -187,7 +187,7 @@ Test(parity_training, parameters_that_some_ranks_do_not_use, .timeout = 300)
 }
 
 /* Both sets of activations are there; one backward, of the sum of the losses. */
-Test(parity_training, two_forwards_before_a_backward, .timeout = 300)
+Test(parity_training, two_forwards_before_a_backward, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 1, .n_micro = 2, .forwards = 2 },
@@ -214,7 +214,7 @@ Test(parity_training, two_forwards_before_a_backward, .timeout = 300)
 }
 
 /* a.backward() and then b.backward(). */
-Test(parity_training, two_forwards_and_a_backward_of_each, .timeout = 300)
+Test(parity_training, two_forwards_and_a_backward_of_each, .timeout = 3000)
 {
     static const struct way ways[] = {
         { .W = 1, .n_micro = 2, .forwards = 2, .backwards = FSDP_BACKWARD_OF_EACH },
@@ -267,7 +267,7 @@ Test(parity_training, two_forwards_and_a_backward_of_each, .timeout = 300)
     case_expect("linears-a", ways, 4);
 }
 
-Test(parity_training, other_dimensions, .timeout = 300)
+Test(parity_training, other_dimensions, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 2, .columns = true },
                                        { .W = 4, .columns = true, .n_micro = 2 },
@@ -276,7 +276,7 @@ Test(parity_training, other_dimensions, .timeout = 300)
     case_expect("transformer", ways, N(ways));
 }
 
-Test(parity_training, optimizer_groups, .timeout = 300)
+Test(parity_training, optimizer_groups, .timeout = 3000)
 {
     static const struct way ways[] = { { .W = 1 }, { .W = 3 }, { .W = 4, .replicate = 2 } };
 

@@ -326,7 +326,7 @@ static int count_races(const struct plan *plan)
     return n_races;
 }
 
-Test(plan_memory, random_models_find_what_they_wrote, .timeout = 240)
+Test(plan_memory, random_models_find_what_they_wrote, .timeout = 2400)
 {
     for (uint64_t seed = 0; seed < 240; seed++) {
         struct dice dice = { .key = seed, .n_units = 1 + (int)(seed % 4), .n_ops = 12 };

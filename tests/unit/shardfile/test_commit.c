@@ -17,7 +17,7 @@ static void begin(void)
     snprintf(checkpoints, sizeof checkpoints, "%s/run/checkpoints", root);
 }
 
-TestSuite(commit, .init = begin, .fini = files_end, .timeout = 60);
+TestSuite(commit, .init = begin, .fini = files_end, .timeout = 600);
 
 static void save(int64_t step)
 {

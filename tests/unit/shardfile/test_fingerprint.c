@@ -23,7 +23,7 @@ static void close_file(void)
     (void)fclose(file);
 }
 
-TestSuite(fingerprint, .init = open_file, .fini = close_file, .timeout = 30);
+TestSuite(fingerprint, .init = open_file, .fini = close_file, .timeout = 300);
 
 static void put(uint64_t at, char byte)
 {

@@ -6,7 +6,7 @@
 #include "shard_runtime/shardfile/data_record.h"
 #include "shard_runtime/shardfile/job_changes.h"
 
-TestSuite(job_changes, .timeout = 30);
+TestSuite(job_changes, .timeout = 300);
 
 static const char defaults[] = "{ \"data\": {\"path\": null, \"order\": \"shuffled\"},\n"
                                "  \"optimizer\": {\"lr\": 0.001, \"betas\": [0.9, 0.95], \"groups\": null} }";

@@ -4,7 +4,7 @@
 
 #include "shard_runtime/shardfile/json.h"
 
-TestSuite(json, .timeout = 30);
+TestSuite(json, .timeout = 300);
 
 /* Step over one value; true when the text is that value and nothing else. */
 static bool whole(const char *text)

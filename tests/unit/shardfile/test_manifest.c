@@ -5,7 +5,7 @@
 
 #include "shard_runtime/shardfile/manifest.h"
 
-TestSuite(manifest, .timeout = 30);
+TestSuite(manifest, .timeout = 300);
 
 static struct manifest_tensor tensors[] = {
     { "layers.0.\"odd\"", FSDP_BF16, 3, { 4, 2, 0 } },

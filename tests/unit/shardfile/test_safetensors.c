@@ -17,7 +17,7 @@ static void begin(void)
     directory = files_begin();
 }
 
-TestSuite(safetensors, .init = begin, .fini = files_end, .timeout = 60);
+TestSuite(safetensors, .init = begin, .fini = files_end, .timeout = 600);
 
 static const float w[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
 static const uint16_t b[3] = { 0x3f80, 0x4000, 0x4040 }; /* 1, 2, 3 in bfloat16 */

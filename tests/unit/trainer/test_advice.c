@@ -199,7 +199,7 @@ static void expect_advice_fits(const char *path, const char *setting)
     free(plain);
 }
 
-Test(advice, what_is_said_of_large_models_is_true_when_it_is_followed, .timeout = 300)
+Test(advice, what_is_said_of_large_models_is_true_when_it_is_followed, .timeout = 3000)
 {
     expect_advice_fits("configs/plan-7b.yaml", "launch.nnodes=1");
     expect_advice_fits("configs/plan-7b.yaml", "parallel.activation_checkpoint=none");

@@ -26,7 +26,7 @@ static void remove_folder(void)
     cr_assert(eq(int, system(command), 0));
 }
 
-TestSuite(trainer_setup, .init = make_folder, .fini = remove_folder, .timeout = 60);
+TestSuite(trainer_setup, .init = make_folder, .fini = remove_folder, .timeout = 600);
 
 static void put_tokens(const char *path, size_t n_tokens, int first)
 {
