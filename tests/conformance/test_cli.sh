@@ -162,7 +162,7 @@ END
   check_status "--run-path: what it raises" 1 "$FSDPRUN" --run-path raise.py
   check_match "... with a traceback that names the file" 'raise.py", line 3' "$(cat err)"
   check_eq "... and __file__" "raise.py" "$(cat out)"
-  check_status "--run-path of what is not there" 1 "$FSDPRUN" --run-path "$WORK/nothing.py"
+  check_status "--run-path of what is not there" 127 "$FSDPRUN" --run-path "$WORK/nothing.py"
   check_eq "PYTHON_EXEC names the Python" "wrapped -u pkg/mod.py" "$(printf '#!/bin/sh\necho wrapped "$@"\n' > wrapper; chmod +x wrapper; PYTHON_EXEC=$WORK/wrapper "$FSDPRUN" pkg/mod.py)"
 
   # --- called as torchrun
@@ -172,10 +172,10 @@ END
   check_eq "as torchrun: no file is a job, and what follows is the program's" "0 main train.yaml --set a" "$("$TORCHRUN" train.yaml --set a)"
   check_eq "as torchrun: what may be executed is Python's all the same" "python" "$("$TORCHRUN" prog)"
   check_eq "as torchrun: --no-python executes" "x" "$("$TORCHRUN" --no-python echo x)"
-  ln -s "$WORK/wrapper" link/python3
+  ln -s "$WORK/wrapper" link/python3; : > x.py
   check_eq "as torchrun: the Python beside it is the one" "wrapped -u x.py" "$(env -u PYTHON_EXEC "$TORCHRUN" x.py)"
-  rm link/python3
-  check_status "as torchrun: what is not there is for Python to say" 2 "$TORCHRUN" nothing.py
+  rm link/python3 x.py
+  check_status "as torchrun: a file that is not there" 127 "$TORCHRUN" nothing.py
 fi
 check_status "as torchrun: usage" 2 "$TORCHRUN" --zebra x.py
 check_eq "... in its name" "torchrun: --zebra is no option (see torchrun --help)" "$(cat err)"
