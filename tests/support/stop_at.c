@@ -51,6 +51,12 @@ __attribute__((destructor)) static void at_end(void)
     stop_if("end");
 }
 
+static void stop_if_checkpoint(const char *path, int flags)
+{
+    if (strstr(path, ".safetensors") != NULL)
+        stop_if((flags & O_ACCMODE) == O_RDONLY ? "load" : "save");
+}
+
 int open(const char *path, int flags, ...)
 {
     int (*real)(const char *, int, ...);
@@ -61,9 +67,22 @@ int open(const char *path, int flags, ...)
     mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
     *(void **)&real = dlsym(RTLD_NEXT, "open");
-    if (strstr(path, "/checkpoints/") != NULL && strstr(path, ".safetensors") != NULL)
-        stop_if((flags & O_ACCMODE) == O_RDONLY ? "load" : "save");
+    stop_if_checkpoint(path, flags);
     return real(path, flags, mode);
+}
+
+int openat(int directory, const char *path, int flags, ...)
+{
+    int (*real)(int, const char *, int, ...);
+    va_list args;
+    mode_t mode;
+
+    va_start(args, flags);
+    mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    *(void **)&real = dlsym(RTLD_NEXT, "openat");
+    stop_if_checkpoint(path, flags);
+    return real(directory, path, flags, mode);
 }
 
 ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
