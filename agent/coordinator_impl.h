@@ -58,6 +58,8 @@ struct coordinator {
     /* The last divergence that was tried again, until that step has passed. */
     int64_t diverged_step; /* -1: none */
     int diverged_generation, diverged_world_size;
+    int diverged_rank; /* the one whose part of the loss alone was no number; -1: not known */
+    char diverged_host[DEATH_HOST_BYTES]; /* where it ran */
 
     int stop_signal, notice_signal; /* 0: none */
     bool stop_now;

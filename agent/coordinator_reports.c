@@ -77,23 +77,29 @@ static void name_hosts(const struct coordinator *coordinator, char *out, size_t 
 void coordinator_passed(struct coordinator *coordinator, int64_t step)
 {
     const int64_t diverged = coordinator->diverged_step;
-    char hosts[512];
+    char hosts[512], which[48] = "", rank[16] = "null";
 
     if (diverged < 0 || step < diverged)
         return;
     coordinator->diverged_step = -1;
     if (coordinator->world_size != coordinator->diverged_world_size)
         return; /* sums are rounded otherwise: that may be the whole difference */
-    name_hosts(coordinator, hosts, sizeof hosts);
-    console_say(
-        coordinator->services.console,
-        "fsdprun: step %lld diverged in generation %d and passed in generation %d: the hardware of %s may be "
-        "faulty (memory, CPU, GPU)",
-        (long long)diverged, coordinator->diverged_generation, coordinator->generation, hosts);
+    if (coordinator->diverged_rank >= 0) {
+        snprintf(hosts, sizeof hosts, "%s", coordinator->diverged_host);
+        snprintf(which, sizeof which, ", where rank %d ran,", coordinator->diverged_rank);
+        snprintf(rank, sizeof rank, "%d", coordinator->diverged_rank);
+    } else {
+        name_hosts(coordinator, hosts, sizeof hosts);
+    }
+    console_say(coordinator->services.console,
+                "fsdprun: step %lld diverged in generation %d and passed in generation %d: the hardware of "
+                "%s%s may be faulty (memory, CPU, GPU)",
+                (long long)diverged, coordinator->diverged_generation, coordinator->generation, hosts, which);
     coordinator_note(coordinator, "suspect_hardware",
                      (struct events_field[]){ EVENT_INT("step", diverged),
                                               EVENT_INT("diverged_in", coordinator->diverged_generation),
-                                              EVENT_TEXT("hosts", hosts), EVENT_END });
+                                              EVENT_JSON("rank", rank), EVENT_TEXT("hosts", hosts),
+                                              EVENT_END });
 }
 
 void coordinator_take_divergence(struct coordinator *coordinator, const struct verdict_run *run)
@@ -112,6 +118,8 @@ void coordinator_take_divergence(struct coordinator *coordinator, const struct v
     coordinator->diverged_step = cause->step;
     coordinator->diverged_generation = run->generation;
     coordinator->diverged_world_size = run->world_size;
+    coordinator->diverged_rank = cause->phase == FSDP_PHASE_DIVERGED_ALONE ? cause->rank : -1;
+    snprintf(coordinator->diverged_host, sizeof coordinator->diverged_host, "%s", cause->host);
 }
 
 void coordinator_stopped(struct coordinator *coordinator, int node, int generation)

@@ -64,8 +64,9 @@ int first_cause_find(const struct death *deaths, size_t n)
 
 bool first_cause_is_divergence(const struct death *death)
 {
-    return death->kind == DEATH_EXIT && death->phase == FSDP_PHASE_DIVERGED &&
-           !first_cause_is_consequence(death);
+    const bool diverged = death->phase == FSDP_PHASE_DIVERGED || death->phase == FSDP_PHASE_DIVERGED_ALONE;
+
+    return death->kind == DEATH_EXIT && diverged && !first_cause_is_consequence(death);
 }
 
 int first_cause_status(const struct death *death)
@@ -122,6 +123,7 @@ const char *first_cause_phase_name(int phase)
     case FSDP_PHASE_WAIT:
         return "wait";
     case FSDP_PHASE_DIVERGED:
+    case FSDP_PHASE_DIVERGED_ALONE:
         return "diverged";
     case PROGRAM_STARTING:
         return "starting";
@@ -142,6 +144,7 @@ const char *first_cause_phase_words(int phase)
     case FSDP_PHASE_WAIT:
         return "while waiting for other ranks";
     case FSDP_PHASE_DIVERGED:
+    case FSDP_PHASE_DIVERGED_ALONE:
         return "as training diverged";
     case PROGRAM_STARTING:
         return "before rendezvous"; /* as is, all its life, a program that meets nowhere */

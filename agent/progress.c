@@ -57,6 +57,7 @@ static const char *phase_word(enum fsdp_phase phase)
     case FSDP_PHASE_WAIT:
         return "waiting";
     case FSDP_PHASE_DIVERGED:
+    case FSDP_PHASE_DIVERGED_ALONE:
         return "diverged";
     case FSDP_PHASE_DATA:
     case FSDP_PHASE_FORWARD:

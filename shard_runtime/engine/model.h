@@ -90,6 +90,7 @@ struct fsdp_model {
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */
     bool more_to_come; /* the next call is not the step's last */
+    double own_loss_sum; /* of the last loss: this rank's part of the sum over all ranks */
     bool completed;    /* hooks on final gradients were called in this step, */
     bool spoiled;      /* by some rank, and it failed */
     bool hooks_talk;   /* hooks on reduced gradients were seen to call collectives of their own */

@@ -117,6 +117,7 @@ static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct 
 static enum fsdp_status agree_on_loss(struct fsdp_model *model, enum fsdp_status status, double sum,
                                       uint64_t n_targets, struct fsdp_loss *loss, struct fsdp_err *err)
 {
+    model->own_loss_sum = sum;
     status = model_agree(model, &sum, 1, status, err);
     if (status == FSDP_OK)
         *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,

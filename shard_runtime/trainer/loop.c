@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/engine/context.h"
+#include "shard_runtime/engine/model.h"
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/trainer/batch.h"
 #include "shard_runtime/trainer/memory.h"
@@ -252,6 +253,23 @@ static enum fsdp_status save_step(struct loop *loop, bool last, struct fsdp_err 
     return FSDP_OK;
 }
 
+/*
+ * A wrong sum of one rank spoils the loss of all. Where only one rank's own part is no number, that one is named and
+ * speaks for all; the numbers of a job that diverges by itself are wrong on every rank, and rank 0 speaks.
+ */
+static enum fsdp_status find_speaker(struct trainer *t, struct fsdp_err *err)
+{
+    const bool mine = !isfinite(t->model->own_loss_sum);
+    int64_t bad[2] = { mine ? t->W - t->rank : 0, mine ? t->rank + 1 : 0 }; /* the lowest and the highest win */
+    const enum fsdp_status status =
+        fsdp_all_reduce(fsdp_context_comm(t->context), bad, 2, FSDP_I64, FSDP_MAX, NULL, err);
+    const bool alone = bad[0] != 0 && t->W - bad[0] == bad[1] - 1 && t->W > 1;
+
+    t->speaker = alone ? (int)bad[1] - 1 : 0;
+    fsdp_context_phase(t->context, alone ? FSDP_PHASE_DIVERGED_ALONE : FSDP_PHASE_DIVERGED);
+    return status;
+}
+
 static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, struct fsdp_err *err)
 {
     struct trainer *t = loop->trainer;
@@ -264,9 +282,11 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
         if (status != FSDP_OK)
             return status;
         if (diverged) {
-            *end = TRAINER_DIVERGED; /* no function failed, but the words are worth having */
-            show_step(loop, t->step + 1);
-            fsdp_context_phase(t->context, FSDP_PHASE_DIVERGED); /* the agent tries the step once more */
+            *end = TRAINER_DIVERGED;      /* no function failed, but the words are worth having */
+            show_step(loop, t->step + 1); /* which the agent tries once more */
+            status = find_speaker(t, err);
+            if (status != FSDP_OK)
+                return status;
             return fsdp_fail(err, FSDP_OK,
                              "step %" PRIu64 ": training diverged: the loss is %g, its gradient's norm %g",
                              t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm));

@@ -123,8 +123,8 @@ static int say_end(const struct trainer *trainer, enum trainer_end end, bool was
                    trainer->step);
         return FSDP_EXIT_NOTICE;
     case TRAINER_DIVERGED:
-        /* All ranks came to it at once. Rank 0 is the cause that is blamed, as it is the one that speaks. */
-        if (trainer->rank != 0)
+        /* All ranks came to it at once. The one that speaks is the one that is blamed. */
+        if (trainer->rank != trainer->speaker)
             return FSDP_EXIT_PEER;
         fprintf(stderr, "fsdp-train: %s; what was saved stands; try a lower optimizer.lr\n", err->message);
         return EXIT_DIVERGED;

@@ -46,6 +46,7 @@ struct trainer {
     struct fsdp_model *model;
     struct fsdp_optimizer *optimizer;
 
+    int speaker;     /* after TRAINER_DIVERGED: the rank that says so */
     bool resumed;    /* from a checkpoint, of step `step` */
     uint64_t step;   /* done so far */
     uint64_t cursor; /* samples consumed so far, by all ranks */

@@ -17,8 +17,9 @@ mkdir "$WORK/bin" && cp "$BIN/fsdprun" "$WORK/bin/" && cp "$TOY/fsdp_train_mutan
 FSDP_TEST_MUTANT=once-nan "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=once > "$WORK/once.log" 2>&1 < /dev/null
 check_eq "a fault that passes is trained past: 0" 0 $?
 check_eq "after one restart" 1 "$(count restart once)"
-check_match "one line says that the hardware is suspect" "^fsdprun: step 7 diverged in generation 0 and passed in generation 1: the hardware of $(hostname) may be faulty" "$(grep 'may be faulty' "$WORK/once.log")"
+check_match "the rank whose part of the loss was wrong is named, though all ranks stop" "rank 1 \(.*\) exited with status 1 as training diverged in step 7, generation 0; .*starting again" "$(cat "$WORK/once.log")"
+check_match "one line says that its hardware is suspect" "^fsdprun: step 7 diverged in generation 0 and passed in generation 1: the hardware of $(hostname), where rank 1 ran, may be faulty" "$(grep 'may be faulty' "$WORK/once.log")"
 check_eq "once" 1 "$(grep -c 'may be faulty' "$WORK/once.log")"
-check_match "and an event" '"event": *"suspect_hardware", *"generation": *1, *"step": *7, *"diverged_in": *0' "$(cat "$WORK/runs/once/events.jsonl")"
+check_match "and an event" '"event": *"suspect_hardware", *"generation": *1, *"step": *7, *"diverged_in": *0, *"rank": *1' "$(cat "$WORK/runs/once/events.jsonl")"
 check_eq "the figures are those of an undisturbed run" "$(figures "$WORK/runs/calm")" "$(figures "$WORK/runs/once")"
 [ "$n_failed" -eq 0 ]

@@ -144,6 +144,7 @@ enum fsdp_phase {
     FSDP_PHASE_DONE,
     FSDP_PHASE_WAIT, /* waiting through the agent: for another rank's address, or for a checkpoint to be published */
     FSDP_PHASE_DIVERGED, /* the loss or the gradient of `step`, which was not done, is no number; the worker ends */
+    FSDP_PHASE_DIVERGED_ALONE, /* the same, and of all ranks' parts of the loss only this one's is no number */
 };
 
 enum { FSDP_GPU_ID_BYTES = 32 };

@@ -136,10 +136,10 @@ Test(first_cause, only_what_would_end_the_same_way_is_final)
 
 Test(first_cause, every_phase_has_a_name)
 {
-    for (int phase = FSDP_PHASE_START; phase <= FSDP_PHASE_DIVERGED; phase++)
+    for (int phase = FSDP_PHASE_START; phase <= FSDP_PHASE_DIVERGED_ALONE; phase++)
         cr_expect_not_null(first_cause_phase_name(phase), "%d", phase);
     cr_expect_null(first_cause_phase_name(-1));
-    cr_expect_null(first_cause_phase_name(FSDP_PHASE_DIVERGED + 1));
+    cr_expect_null(first_cause_phase_name(FSDP_PHASE_DIVERGED_ALONE + 1));
 }
 
 Test(first_cause, a_programs_phases_have_names_and_words)
