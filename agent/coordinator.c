@@ -158,17 +158,25 @@ void coordinator_judge_if_down(struct coordinator *coordinator)
     coordinator_post(coordinator, judge(coordinator));
 }
 
-static void write_errors(struct coordinator *coordinator)
+/*
+ * True when it was written and holds more than the line on the console: a stop by a signal, and a program that cannot be
+ * started, are told whole by that.
+ */
+static bool write_errors(struct coordinator *coordinator)
 {
     const struct verdict_run run = as_verdict_run(coordinator);
     struct errors_death *collateral = calloc(run.n_deaths + 1, sizeof *collateral);
     struct errors_report report;
     struct fsdp_err err = { 0 };
+    bool written;
 
     verdict_report(&run, coordinator->status, coordinator->end_class, coordinator->line, collateral, &report);
-    if (errors_write(coordinator->services.rundir, &report, &err) != FSDP_OK)
+    written = errors_write(coordinator->services.rundir, &report, &err) == FSDP_OK;
+    if (!written)
         console_say(coordinator->services.console, "fsdprun: %s", err.message);
     free(collateral);
+    return written && report.class != ERRORS_STOPPED && report.class != ERRORS_NOTICE &&
+           report.class != ERRORS_EXEC;
 }
 
 int coordinator_too_late(const struct coordinator *coordinator, char words[PROTO_WORDS_BYTES])
@@ -199,6 +207,7 @@ static void tell_end(struct coordinator *coordinator, const struct coordinator_e
 static void end(struct coordinator *coordinator)
 {
     struct coordinator_end how;
+    bool recorded = false;
 
     coordinator_close_store(coordinator);
     if (coordinator->status == 0 && coordinator->stop_signal != 0) { /* between two generations */
@@ -213,13 +222,15 @@ static void end(struct coordinator *coordinator)
         if (coordinator->config->job_json != NULL && coordinator->world_size > 0)
             coordinator_note(coordinator, "complete", (struct events_field[]){ EVENT_END });
     } else if (coordinator->services.rundir != NULL) {
-        write_errors(coordinator);
+        recorded = write_errors(coordinator);
     }
     if (events_lost(coordinator->services.events) > 0)
         console_say(coordinator->services.console,
                     "fsdprun: %" PRIu64 " lines of events.jsonl were not written",
                     events_lost(coordinator->services.events));
-    how = (struct coordinator_end){ .status = coordinator->status, .line = coordinator->line, .node = -1 };
+    how = (struct coordinator_end){
+        .status = coordinator->status, .line = coordinator->line, .node = -1, .recorded = recorded
+    };
     if (coordinator->status != 0 && coordinator->end_class == 0 && coordinator->cause >= 0) {
         const struct death *cause = &coordinator->deaths[coordinator->cause];
 

@@ -31,6 +31,7 @@ struct coordinator_end {
     const char *line; /* the first cause in words, empty when all went well */
     int node, code;   /* where a worker is the cause: of which node, and its exit code or minus its signal */
     const struct errors_detail *detail; /* of that worker; NULL: none, or nothing is known */
+    bool recorded; /* errors.json has more about this failure; known on the coordinator's node alone */
 };
 
 /* What the coordinator tells a node; `member` is what coordinator_attach() was given. */

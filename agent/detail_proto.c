@@ -40,6 +40,9 @@ void detail_to_proto(struct proto_detail *out, const struct errors_detail *detai
     snprintf(out->message, sizeof out->message, "%s", detail->message);
     snprintf(out->traceback, sizeof out->traceback, "%s", detail->traceback);
     snprintf(out->error_file, sizeof out->error_file, "%s", detail->error_file);
+    snprintf(out->log, sizeof out->log, "%s", detail->log);
+    out->shown = detail->shown;
+    out->output_at = (int64_t)detail->output_at;
     out->raised_us = detail->raised_us;
 }
 
@@ -50,6 +53,9 @@ bool detail_from_proto(struct errors_detail *out, const struct proto_detail *det
     snprintf(out->message, sizeof out->message, "%s", detail->message);
     snprintf(out->traceback, sizeof out->traceback, "%s", detail->traceback);
     snprintf(out->error_file, sizeof out->error_file, "%s", detail->error_file);
+    snprintf(out->log, sizeof out->log, "%s", detail->log);
+    out->shown = detail->shown != 0;
+    out->output_at = (uint64_t)detail->output_at;
     out->raised_us = detail->raised_us;
     return !errors_detail_is_empty(out);
 }

@@ -13,7 +13,7 @@
 #include "agent/json_text.h"
 #include "agent/rundir.h"
 
-enum { LINE_MESSAGE_BYTES = 400, ACCOUNT_TRACEBACK_LINES = 40, ACCOUNT_TAIL_LINES = 8 };
+enum { LINE_MESSAGE_BYTES = 400, ACCOUNT_TRACEBACK_LINES = 40, ACCOUNT_TAIL_LINES = 8, SCREEN_BYTES = 8192 };
 
 static const char *const class_names[ERRORS_CLASS_COUNT] = {
     [ERRORS_EXIT] = "exit",       [ERRORS_SIGNAL] = "signal", [ERRORS_EXEC] = "exec",
@@ -92,6 +92,7 @@ static void put_cause(FILE *out, const struct errors_report *report)
         fputs(", \"raised\": null", out);
     put_string(out, "error_file",
                detail != NULL && detail->error_file[0] != '\0' ? detail->error_file : NULL);
+    put_string(out, "log", detail != NULL && detail->log[0] != '\0' ? detail->log : NULL);
     fputs(", \"stderr\": [", out);
     for (int i = 0; detail != NULL && i < detail->tail.n_lines; i++) {
         fputs(i == 0 ? "" : ", ", out);
@@ -288,7 +289,36 @@ void errors_copy_text(char *out, size_t size, const char *text, size_t n)
 bool errors_detail_is_empty(const struct errors_detail *detail)
 {
     return detail->tail.n_lines == 0 && detail->message[0] == '\0' && detail->traceback[0] == '\0' &&
-           detail->error_file[0] == '\0';
+           detail->error_file[0] == '\0' && detail->log[0] == '\0';
+}
+
+/*
+ * Is the last line of the traceback among the last lines of stderr? One from an error file may never have been shown.
+ * PyTorch puts "[rank0]: " before each line.
+ */
+static bool traceback_is_in_tail(const struct errors_detail *detail)
+{
+    size_t end = strlen(detail->traceback), start;
+
+    while (end > 0 && detail->traceback[end - 1] == '\n')
+        end--;
+    for (start = end; start > 0 && detail->traceback[start - 1] != '\n';)
+        start--;
+    for (int i = 0; i < detail->tail.n_lines; i++) {
+        const char *line = detail->tail.lines[i];
+        const size_t length = strlen(line);
+
+        if (length >= end - start &&
+            memcmp(line + length - (end - start), detail->traceback + start, end - start) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool errors_detail_went_by(const struct errors_detail *detail, uint64_t output_now)
+{
+    return detail->shown && output_now - detail->output_at <= SCREEN_BYTES &&
+           (detail->traceback[0] == '\0' || traceback_is_in_tail(detail));
 }
 
 /* A terminal acts on control bytes: what a worker wrote is shown, not obeyed. */

@@ -2,7 +2,7 @@
  * errors.json: what ended the job, and what died only because of that.
  *
  * {"time", "status", "cause": {"class", "rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name",
- *   "oom_kill", "phase", "step", "generation", "message", "traceback", "raised", "error_file", "stderr": [lines]},
+ *   "oom_kill", "phase", "step", "generation", "message", "traceback", "raised", "error_file", "log", "stderr": [lines]},
  *   "collateral": {"count", "ranks": [{"rank", "local_rank", "host", "pid", "exit_code", "signal", "signal_name"}]}}
  * `phase` of our trainer is "start", "forward", ...; of a program, and before a first beat, "starting" (it has not come to
  * the store where the ranks meet), "rendezvous" (others have not), "running", "stopping" (it had been asked to end).
@@ -62,6 +62,9 @@ struct errors_detail {
     char traceback[ERRORS_TRACEBACK_BYTES]; /* its Python call stack, or the end of it; empty: none */
     int64_t raised_us;                      /* when, in microseconds of its host's epoch clock; 0: unknown */
     char error_file[ERRORS_PATH_BYTES];     /* on its host; empty: there is none */
+    char log[ERRORS_PATH_BYTES];            /* of its stderr, on its host; empty: none is kept */
+    bool shown;                             /* its stderr comes out of fsdprun's on its node */
+    uint64_t output_at;                     /* bytes its node had taken by then of all its ranks' output */
 };
 
 /** A copy that stands by itself: its lines point into its own bytes. */
@@ -71,6 +74,12 @@ void errors_detail_copy(struct errors_detail *to, const struct errors_detail *fr
 void errors_copy_text(char *out, size_t size, const char *text, size_t n);
 
 bool errors_detail_is_empty(const struct errors_detail *detail);
+
+/**
+ * Has what errors_account() would show just gone by on fsdprun's stderr? For the node of that worker. `output_now`: bytes
+ * taken of all its ranks' output, as in `output_at`; more than a screen since then, and it counts as scrolled away.
+ */
+bool errors_detail_went_by(const struct errors_detail *detail, uint64_t output_now);
 
 /** One dead worker, or none (rank -1) when the class is not about one. */
 struct errors_death {

@@ -406,6 +406,8 @@ bool logs_tell(struct logs *logs, int rank, bool uncaught, struct errors_detail 
     if (found == NULL)
         return false;
     read_held(found);
+    if (logs->rundir != NULL)
+        snprintf(detail->log, sizeof detail->log, "%s", found->path);
     from = log_file_begin(found->file);
     end = log_file_end(found->file);
     if (end - from > sizeof room)

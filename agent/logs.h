@@ -79,7 +79,7 @@ enum fsdp_status logs_open(struct logs *logs, const struct logs_spec *spec, int 
 
 /**
  * What the last of `rank`'s captured stderr in its newest generation tells (last_words_tell()). What its pipe still holds
- * is read first: an exit is often seen before the last words. False, and nothing is told, when it is not captured.
+ * is read first: an exit is often seen before the last words. detail->log is its file's path, where one is kept. False, and nothing is told, when it is not captured.
  */
 bool logs_tell(struct logs *logs, int rank, bool uncaught, struct errors_detail *detail);
 

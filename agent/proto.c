@@ -25,7 +25,9 @@ struct field {
 #define DETAIL_FIELDS(type)                                                                                  \
     FIELD(type, TEXT, "stderr", detail.stderr_tail), FIELD(type, TEXT, "message", detail.message),           \
         FIELD(type, TEXT, "traceback", detail.traceback),                                                    \
-        FIELD(type, TEXT, "error_file", detail.error_file), FIELD(type, LONG, "raised_us", detail.raised_us)
+        FIELD(type, TEXT, "error_file", detail.error_file), FIELD(type, TEXT, "log", detail.log),            \
+        FIELD(type, WORD, "shown", detail.shown), FIELD(type, LONG, "output_at", detail.output_at),          \
+        FIELD(type, LONG, "raised_us", detail.raised_us)
 #define N(rows) (sizeof(rows) / sizeof *(rows))
 
 static const struct field join_fields[] = {

@@ -91,8 +91,9 @@ struct proto_start {
 /* struct errors_detail (agent/errors.h): what a worker left behind about its end. */
 struct proto_detail {
     char stderr_tail[4096 + 64]; /* its last lines, each ended by a newline; empty: not captured */
-    char message[1024], traceback[8192], error_file[4096];
-    int64_t raised_us;
+    char message[1024], traceback[8192], error_file[4096], log[4096];
+    uint32_t shown;
+    int64_t raised_us, output_at;
 };
 
 /* One worker's end: struct death as the node saw it, but for its place in time. */

@@ -48,7 +48,7 @@ struct relay {
     uv_poll_t ready;          /* of the sink */
     bool ready_open;
     uv_timer_t timer; /* RETRY_MS; STALL_MS once hurried */
-    uint64_t moved, moved_before, lost;
+    uint64_t taken, moved, moved_before, lost;
     bool hurried, destroyed;
     int n_open_handles;
     void (*drained)(void *data);
@@ -215,6 +215,7 @@ static void take(struct channel *channel, const char *bytes, size_t n)
     last_words_add(&channel->words, bytes, n);
     if (!channel->shown || relay->gone)
         return;
+    relay->taken += n;
     if (!relay->blocked)
         written = write_out(relay, bytes, n);
     if (written < n) {
@@ -431,6 +432,7 @@ static void tell_unkept(const struct channel *channel, struct errors_detail *det
     char line[ERRORS_TAIL_BYTES];
     int n;
 
+    detail->shown = false; /* these words, at least */
     if (channel->relay->direct)
         n = snprintf(
             line, sizeof line,
@@ -577,6 +579,11 @@ void relay_resized(struct relay *relay)
 bool relay_within_line(const struct relay *relay)
 {
     return relay->within_line;
+}
+
+uint64_t relay_taken(const struct relay *relay)
+{
+    return relay->taken;
 }
 
 uint64_t relay_lost(const struct relay *relay)

@@ -76,6 +76,7 @@ void relay_resized(struct relay *relay);
 /** Is the last byte that went out within a line? */
 bool relay_within_line(const struct relay *relay);
 
+uint64_t relay_taken(const struct relay *relay); /* bytes read so far of what is shown */
 uint64_t relay_lost(const struct relay *relay); /* bytes that a file did not take, or that were given up on */
 
 #endif

@@ -1,6 +1,7 @@
 #include "agent/run.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -18,14 +19,29 @@ enum {
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
+void run_say(const struct run *run, const char *format, ...)
+{
+    char words[RUN_LINE_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    if (run->console != NULL)
+        console_say(run->console, "fsdprun: %s", words);
+    else
+        dprintf(run->config->stdio[2], "fsdprun: %s\n", words);
+}
+
 /* The first cause is the last line, so that it is what stands above the prompt. */
 static void say_last(const struct run *run)
 {
-    char text[RUN_ACCOUNT_BYTES + RUN_LINE_BYTES + 16];
+    char text[RUN_WHERE_BYTES + RUN_ACCOUNT_BYTES + RUN_LINE_BYTES + 16];
 
     if (run->line[0] == '\0' || (run->config->quiet && run->status == FSDP_EXIT_NOTICE))
         return;
-    snprintf(text, sizeof text, "%s%sfsdprun: %s\n", run->within_line ? "\n" : "", run->account, run->line);
+    snprintf(text, sizeof text, "%s%s%sfsdprun: %s\n", run->within_line ? "\n" : "", run->where, run->account,
+             run->line);
     sink_say(run->config->stdio[2], text, run->hurried ? LAST_WORD_MS : -1);
 }
 
@@ -207,6 +223,26 @@ static void stop_before_start(struct run *run, int signal)
     refuse(run, 128 + signal, words);
 }
 
+/* The answer to the first Ctrl-C. A job is killed at once: it loses no more than what a checkpoint does not have. */
+static void say_stopping(const struct run *run)
+{
+    const struct agent_config *config = run->config;
+
+    if (config->quiet || (!isatty(config->stdio[0]) && !isatty(config->stdio[2])))
+        return;
+    if (config->job_json != NULL || config->grace_ms < 1000)
+        run_say(run, "stopping");
+    else
+        run_say(run, "stopping, up to %lld s; Ctrl-C again kills", (long long)config->grace_ms / 1000);
+}
+
+static void answer_stop(struct run *run, int signal)
+{
+    if (signal == SIGINT && ++run->n_interrupts == 1)
+        say_stopping(run);
+    stop(run, signal, run->n_interrupts > 1 && signal == SIGINT);
+}
+
 void run_signal(struct run *run, int signal)
 {
     unsigned save = run->config->save_on_signal;
@@ -231,7 +267,7 @@ void run_signal(struct run *run, int signal)
         (signal == SIGUSR1 && (save & AGENT_SAVE_USR1) != 0))
         save_and_stop(run, signal);
     else if ((run->config->stop_signals >> signal & 1) != 0)
-        stop(run, signal, signal == SIGINT && ++run->n_interrupts > 1);
+        answer_stop(run, signal);
     else if ((run->config->forward_signals >> signal & 1) != 0)
         forward(run, signal);
 }
@@ -264,12 +300,7 @@ static void on_child(uv_signal_t *handle, int signal)
 
 static void on_note(void *member, const char *words)
 {
-    const struct run *run = member;
-
-    if (run->console != NULL)
-        console_say(run->console, "fsdprun: %s", words);
-    else
-        dprintf(run->config->stdio[2], "fsdprun: %s\n", words);
+    run_say(member, "%s", words);
 }
 
 static void on_hosts(void *member, struct rendezvous *rendezvous, const char *where)

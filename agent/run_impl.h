@@ -18,7 +18,7 @@
 #include "agent/uplink.h"
 #include "agent/world.h"
 
-enum { RUN_LINE_BYTES = 1024, RUN_ACCOUNT_BYTES = 16384 };
+enum { RUN_LINE_BYTES = 1024, RUN_WHERE_BYTES = 2 * 4096 + 64, RUN_ACCOUNT_BYTES = 16384 };
 
 struct run {
     uv_loop_t *loop;
@@ -46,12 +46,13 @@ struct run {
     uv_signal_t children;
     uv_timer_t disk;
     int n_handles;
-    bool job_written, stuck, captured, closing;
+    bool job_written, said_where, stuck, captured, closing;
     bool refused; /* it never began: its directory goes as it came */
     int n_interrupts;
     int node_rank; /* of this node in the last generation; -1: it was in none */
     int status;
     char line[RUN_LINE_BYTES];
+    char where[RUN_WHERE_BYTES];     /* files with more about it, as a line; empty: none */
     char account[RUN_ACCOUNT_BYTES]; /* what is shown above the line */
     bool within_line;                /* the output before them has no end of line */
     bool hurried;                    /* a signal to stop has come */
@@ -76,6 +77,9 @@ enum fsdp_status run_open_as_coordinator(struct run *run, struct rendezvous *ren
                                          struct fsdp_err *err);
 
 /* --- run.c --- */
+
+/** A line of our own on the console, or on stderr where there is none yet. */
+void run_say(const struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /** The world is over, or there is none: drain what was written, and end. `arg` is the struct run. */
 void run_world_ended(void *arg);

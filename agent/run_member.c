@@ -50,6 +50,19 @@ static void write_job(struct run *run)
     free(text);
 }
 
+/* A job's files are one place, which the coordinator names; a program's may be in a temporary one on each node. */
+static void say_where(struct run *run)
+{
+    const bool job = run->config->job_json != NULL;
+
+    if (run->said_where || run->rundir == NULL || run->config->quiet || run->config->output.no_files ||
+        (job ? run->coordinator == NULL : !run->captured || !run->config->run_dir_temporary))
+        return;
+    run->said_where = true;
+    run_say(run, "%s %s", job ? "run directory" : "the output of the ranks is kept in",
+            rundir_path(run->rundir));
+}
+
 /* --- the coordinator's member on this node ------------------------------------------------------------------------ */
 
 /* What is needed to run anything cannot be had here: the first rank fails, for everybody to hear. */
@@ -80,6 +93,7 @@ static void member_form(void *member, const struct world_plan *plan)
         return;
     }
     run->node_rank = plan->node_rank;
+    say_where(run);
     world_form(run->world, plan);
     write_job(run); /* after the start: it waits for the disk */
 }
@@ -135,13 +149,28 @@ static void pass_error_on(const struct run *run, const struct coordinator_end *e
         console_say(run->console, "fsdprun: TORCHELASTIC_ERROR_FILE: %s", err.message);
 }
 
+/* Where there is more about the failure, of what this node has. */
+static void name_files(struct run *run, const struct coordinator_end *end, bool own)
+{
+    const char *log = own && end->detail->log[0] != '\0' ? end->detail->log : NULL;
+
+    if (!end->recorded && log == NULL)
+        return;
+    snprintf(run->where, sizeof run->where, "fsdprun: more in %s%s%s%s\n",
+             end->recorded ? rundir_path(run->rundir) : "", end->recorded ? "/errors.json" : "",
+             end->recorded && log != NULL ? " and " : "", log != NULL ? log : "");
+}
+
 static void member_finish(void *member, const struct coordinator_end *end)
 {
     struct run *run = member;
+    const bool own = end->detail != NULL && end->node == run->node_rank;
 
     run->status = end->status;
     snprintf(run->line, sizeof run->line, "%s", end->line);
-    errors_account(end->detail, run->account, sizeof run->account);
+    name_files(run, end, own);
+    if (!own || !errors_detail_went_by(end->detail, world_output(run->logs, run->relay)))
+        errors_account(end->detail, run->account, sizeof run->account);
     pass_error_on(run, end);
     if (run->world != NULL)
         world_end(run->world);

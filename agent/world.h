@@ -74,4 +74,7 @@ void world_forward(struct world *world, int signal);         /* to the workers t
 /** What the pages say now. */
 void world_progress(const struct world *world, struct agent_progress *progress);
 
+/** Bytes taken so far of the ranks' output, which is captured or relayed; either may be NULL. */
+uint64_t world_output(const struct logs *logs, const struct relay *relay);
+
 #endif

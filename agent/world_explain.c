@@ -44,10 +44,18 @@ static void take_last_words(const struct world *world, const struct death *death
     /* So Python ends after an exception that nobody caught. */
     const bool uncaught = world->config->job_json == NULL && death->kind == DEATH_EXIT && death->code == 1;
 
-    if (world->services.logs != NULL && logs_tell(world->services.logs, death->rank, uncaught, detail))
-        return;
-    if (world->services.relay != NULL)
+    const enum logs_mode mode = worker_log_mode(world->config, death->local_rank, AGENT_STDERR);
+
+    detail->shown = mode == LOGS_TEE || mode == LOGS_INHERIT;
+    if ((world->services.logs == NULL || !logs_tell(world->services.logs, death->rank, uncaught, detail)) &&
+        world->services.relay != NULL)
         relay_tell(world->services.relay, death->rank, uncaught, detail);
+    detail->output_at = world_output(world->services.logs, world->services.relay);
+}
+
+uint64_t world_output(const struct logs *logs, const struct relay *relay)
+{
+    return (logs != NULL ? logs_captured(logs) : 0) + (relay != NULL ? relay_taken(relay) : 0);
 }
 
 static bool is_of_timer(const struct worker *worker)

@@ -212,7 +212,8 @@ END
 "$FSDPRUN" --redirects 3 --log-dir "$WORK/tr.d" -- "$WORK/traced" 2> "$WORK/err"
 check_match "the captured traceback is shown whole" "fsdprun: its Python traceback:.  Traceback .*frame 0.*frame 11.  KeyError: 3.fsdprun: rank 0 .*: KeyError: 3" "$(tail -n 16 "$WORK/err" | tr '\n' '.')"
 "$FSDPRUN" -- "$WORK/traced" 2> "$WORK/err"
-check_match "of stderr that is inherited too" "KeyError: 3.fsdprun: its Python traceback:.  Traceback .*frame 0.*frame 11.  KeyError: 3.fsdprun: rank 0 .*: KeyError: 3" "$(tr '\n' '.' < "$WORK/err")"
+check_match "of stderr that is inherited it has just gone by" "KeyError: 3.fsdprun: more in [^ ]*/errors.json.fsdprun: rank 0 .*: KeyError: 3" "$(tr '\n' '.' < "$WORK/err")"
+check_eq "and is not shown again" 1 "$(grep -c 'frame 11' "$WORK/err")"
 
 # The OOM killer, in a control group of 64 MiB. tail(1) keeps the last line, and /dev/zero has no other.
 if [ "$(id -u)" = 0 ] && cgroup_new oom memory && { echo 64M > "$CGROUP/memory.max" || echo 64M > "$CGROUP/memory.limit_in_bytes"; } 2> /dev/null; then

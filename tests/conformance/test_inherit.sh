@@ -75,9 +75,25 @@ tell() { # NAME ERRORS_DIR OUTPUT
   check_match "$1: and in errors.json" '"stderr": \[.*"opening shard 7", "the disk is on fire"\]' "$(cat "$2"/*/errors.json)"
 }
 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d1" -- "$WORK/failing" > "$WORK/o" 2> "$WORK/e" < /dev/null
-tell "into files" "$WORK/d1" "$WORK/e"
+once() { # NAME ERRORS_DIR OUTPUT
+  check_match "$1: they have just gone by, and are not repeated above the last line" \
+    'opening shard 7.the disk is on fire.fsdprun: more in .*/errors.json.fsdprun: rank 1 .*exited with status 9' "$(tr '\n' '.' < "$3")"
+  check_eq "$1: they stand there once" 1 "$(grep -c 'opening shard 7' "$3")"
+  check_match "$1: and in errors.json" '"stderr": \[.*"opening shard 7", "the disk is on fire"\]' "$(cat "$2"/*/errors.json)"
+  check "$1: whose path is named" test -s "$(sed -n 's/^fsdprun: more in //p' "$3")"
+}
+once "into files" "$WORK/d1" "$WORK/e"
 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d2" -- "$WORK/failing" 2>&1 < /dev/null | cat > "$WORK/e"
-tell "into one pipe" "$WORK/d2" "$WORK/e"
+once "into one pipe" "$WORK/d2" "$WORK/e"
+worker drowned <<'END'
+#!/bin/sh
+[ "$RANK" = 1 ] && { until [ -e "$1" ]; do sleep 0.05; done; echo "the disk is on fire" >&2; exit 9; }
+trap 'head -c 20000 /dev/zero | tr "\\0" "x" >&2; exit 1' TERM
+: > "$1"
+while :; do sleep 0.05; done
+END
+"$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d9" -- "$WORK/drowned" "$WORK/drowned.up" > "$WORK/o" 2> "$WORK/e" < /dev/null
+check_eq "what has scrolled away since is repeated" 2 "$(grep -c 'the disk is on fire' "$WORK/e")"
 "$FSDPRUN" --nproc-per-node 2 --log-dir "$WORK/d3" -- "$WORK/failing" > /dev/null 2>&1 < /dev/null
 check_match "where nobody sees them: in errors.json" '"stderr": \["opening shard 7", "the disk is on fire"\]' "$(cat "$WORK"/d3/*/errors.json)"
 "$FSDPRUN" --nproc-per-node 2 --local-ranks-filter 0 --log-dir "$WORK/d4" -- "$WORK/failing" > "$WORK/o" 2> "$WORK/e" < /dev/null
@@ -105,7 +121,7 @@ if command -v script > /dev/null; then
   check_match "stderr stays a terminal" "stderr is a terminal" "$(cat "$WORK/tty")"
   check_match "of its size" "^31 97" "$(cat "$WORK/tty")"
   check "what it writes is not changed" grep -q "$(printf '^10%%\r20%%\r\033\\[1mdone\033\\[0m\r$')" "$WORK/tty"
-  check_match "its last words are told" "its last lines on stderr:.*  the last word.*rank 0 .*status 4" "$(tr '\r\n' '  ' < "$WORK/tty")"
+  check_match "the last line stands below its last words" "the last word  *fsdprun: more in .*rank 0 .*status 4" "$(tr '\r\n' '  ' < "$WORK/tty")"
   check_match "and kept" '"the last word"\]' "$(cat "$WORK"/d6/*/errors.json)"
   on_terminal "exec $FSDPRUN -- $WORK/looks > $WORK/o"
   check_match "stderr alone is a terminal" "stderr is a terminal" "$(cat "$WORK/tty")"
@@ -139,7 +155,7 @@ END
     rm -rf "$WORK/d7"
     PREFIX=$prefix "$FSDPRUN" --log-dir "$WORK/d7" "$WORK/raises.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
     check_match "${prefix:+prefixed: }the exception is in the last line" "rank 0 .*exited with status 1.*: RuntimeError: cannot go on$" "$(last "$WORK/e")"
-    check_match "${prefix:+prefixed: }its traceback above it" "fsdprun: its Python traceback:.*  Traceback .*ValueError: layer 0.*RuntimeError: cannot go on.fsdprun: rank 0" "$(tr '\n' '.' < "$WORK/e")"
+    check_eq "${prefix:+prefixed: }its traceback has gone by, and is not repeated" 1 "$(grep -c 'ValueError: layer 0' "$WORK/e")"
     check_match "${prefix:+prefixed: }and in errors.json" '"message": "RuntimeError: cannot go on", "traceback": "Traceback .*ValueError: layer 0.*direct cause.*RuntimeError: cannot go on.n"' "$(cat "$WORK"/d7/*/errors.json)"
     check_match "${prefix:+prefixed: }with what came after" "\"stderr\": .*$([ -n "$prefix" ] && echo "a warning at the end" || echo "on the way out")" "$(cat "$WORK"/d7/*/errors.json)"
   done
@@ -147,13 +163,14 @@ END
   python() { # NAME: runs stdin as a program
     rm -rf "$WORK/d8"
     cat > "$WORK/$1.py"
-    "$FSDPRUN" --log-dir "$WORK/d8" "$WORK/$1.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
-    # What follows the program's own output is fsdprun's account.
+    # In a rank that is not shown: what comes out is fsdprun's account.
+    "$FSDPRUN" --nproc-per-node 2 --local-ranks-filter 1 --log-dir "$WORK/d8" -- sh -c '[ "$RANK" = 0 ] || exec sleep 1000; exec python3 -u "$1"' \
+      sh "$WORK/$1.py" > "$WORK/o" 2> "$WORK/e" < /dev/null
     account=$(sed -n '/^fsdprun: its /,$p' "$WORK/e" | tr '\n' '~') json=$(cat "$WORK"/d8/*/errors.json)
   }
   logged() { # NAME
     name=$1
-    check_match "a logged traceback is not the cause: $name" "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0~$" "$account"
+    check_match "a logged traceback is not the cause: $name" "its last lines on stderr:~.*ZeroDivisionError.*~  config missing~fsdprun: rank 0 .*exited with status 1 .*generation 0; 1 other rank was stopped~$" "$account"
     check_match "$name: no traceback in errors.json" '"message": null, "traceback": null' "$json"
   }
   python logged_at_top <<'END'
@@ -175,7 +192,7 @@ END
   python lines <<'END'
 raise RuntimeError('Error(s) in loading state_dict for M:\n\tMissing key(s): "b".\n\tsize mismatch for w: 3, not 2.\nsee the manual')
 END
-  check_match "a message of several lines is whole in the last line" 'for M: Missing key\(s\): "b"\. size mismatch for w: 3, not 2\. see the manual~$' "$account"
+  check_match "a message of several lines is whole in the last line" 'for M: Missing key\(s\): "b"\. size mismatch for w: 3, not 2\. see the manual; 1 other rank was stopped~$' "$account"
   check_match "in the account" 'RuntimeError: Error.*for M:~  .Missing key\(s\): "b"\.~  .size mismatch.*~  see the manual~fsdprun: rank 0' "$account"
   check_match "and in errors.json" '"message": "RuntimeError: Error[^,]*Missing key.*see the manual", "traceback": "Traceback.*see the manual.n"' "$json"
   python broken <<'END'
@@ -189,14 +206,14 @@ e = RuntimeError("first\nof two lines")
 e.add_note("a note")
 raise ExceptionGroup("several", [e, ExceptionGroup("inner", [ValueError(1)])])
 END
-    check_match "an exception group is told" 'its Python traceback:~    \+ Exception Group Traceback .*RuntimeError: first~.*a note~.*ValueError: 1~ *\+-+~fsdprun: rank 0 .*: ExceptionGroup: several \(2 sub-exceptions\)~$' "$account"
+    check_match "an exception group is told" 'its Python traceback:~    \+ Exception Group Traceback .*RuntimeError: first~.*a note~.*ValueError: 1~ *\+-+~fsdprun: rank 0 .*: ExceptionGroup: several \(2 sub-exceptions\); 1 other rank was stopped~$' "$account"
     check_match "and kept" '"message": "ExceptionGroup: several \(2 sub-exceptions\)", "traceback": "  \+ Exception Group' "$json"
     python noted <<'END'
 e = ValueError("no")
 e.add_note("look at line 3")
 raise e
 END
-    check_match "a note belongs to the message" ': ValueError: no look at line 3~$' "$account"
+    check_match "a note belongs to the message" ': ValueError: no look at line 3; 1 other rank was stopped~$' "$account"
   else
     skip "exception groups and notes" "a Python before 3.11"
   fi

@@ -30,6 +30,29 @@ timed() { local began=$SECONDS; "$@"; rc=$?; took=$((SECONDS - began)); }
 # within NAME LOW HIGH: $took
 within() { [ "$took" -ge "$2" ] && in_good_time $(($3 * 1000)) $((took * 1000)) && ok "$1" || not_ok "$1" "took $took s, want $2 to $3" "$(tail -n 5 "$WORK/err")"; }
 
+# What Ctrl-C is answered with on a terminal: how long it may take, where anything is waited for.
+if command -v script > /dev/null; then
+  interrupt() { # COMMAND: run on a terminal, interrupted once $WORK/up is there; what stood on the terminal is $WORK/tty
+    rm -f "$WORK/up" "$WORK/over" "$WORK/pid"
+    timeout 60 script -qec "echo \$\$ > $WORK/pid; exec env --default-signal=INT $1" /dev/null < /dev/null > "$WORK/tty" 2>&1 &
+    local terminal=$!
+    wait_until 60 test -e "$WORK/up" && kill -INT "$(cat "$WORK/pid")"
+    wait_until 20 grep -q 'fsdprun: stopping\|stopped by' "$WORK/tty"
+    : > "$WORK/over"; wait $terminal
+  }
+  printf '#!/bin/sh\ntrap "" INT TERM\n: > %s\nuntil [ -e %s ]; do sleep 0.05; done\n' "$WORK/up" "$WORK/over" > "$WORK/stubborn-$mark"
+  chmod 755 "$WORK/stubborn-$mark"
+  interrupt "$FSDPRUN --shutdown-timeout 50 -- $WORK/stubborn-$mark"
+  check_match "the first Ctrl-C is answered with the grace" '^fsdprun: stopping, up to 50 s; Ctrl-C again kills' "$(cat "$WORK/tty")"
+  check_eq "once" 1 "$(grep -c 'stopping' "$WORK/tty")"
+  mkdir "$WORK/bin"; cp "$FSDPRUN" "$WORK/bin/"; cp "$WORK/stubborn-$mark" "$WORK/bin/fsdp-train"
+  tiny_job "$WORK/job.yaml"
+  interrupt "$WORK/bin/fsdprun --nproc-per-node 1 $WORK/job.yaml"
+  check_match "a job waits for nothing, and promises nothing" '^fsdprun: stopping.?$' "$(grep stopping "$WORK/tty")"
+else
+  skip "the answer to Ctrl-C" "needs script(1)"
+fi
+
 # The signals that stop a run: the workers get the same one, and the status says which.
 for pair in TERM:15 INT:2 HUP:1 QUIT:3; do
   rm -f "$WORK/caught"

@@ -26,6 +26,7 @@ job() { (cd "$WORK" && exec "$F" --nproc-per-node 2 "$@" job.yaml); }
 # --- a run -------------------------------------------------------------------------------------------------------------
 check_status "a job runs" 0 job
 check_eq "its console lines carry the rank" "[rank 0]: rank 0 restart 0 [rank 1]: rank 1 restart 0" "$(sort "$WORK/out" | xargs)"
+check_eq "it says where its files are" 1 "$(grep -c "^fsdprun: run directory $RUN\$" "$WORK/err")"
 check_eq "each rank has its logs" "complaint of 1" "$(cat "$RUN/logs/g0/rank1/stderr.log")"
 check_match "job.json is the resolved job" '"name": *"toy"' "$(cat "$RUN/job.json")"
 check_match "events.jsonl has spawns and exits" "spawn spawn .*exit.* complete" \
@@ -41,6 +42,8 @@ check_match "the first run's log is gone on with, behind a mark" \
 check_eq "the next generation has its own" "rank 0 restart 1" "$(cat "$RUN/logs/g1/rank0/stdout.log")"
 check_eq "the mark is not shown" 0 "$(grep -c -e --- "$WORK/out")"
 TOY="rank=1 err=boom rank=1 signal=11 hang" check_status "the root cause is the status" 139 job --max-restarts 0
+check_match "the failure says where there is more" "fsdprun: more in $RUN/errors.json and $RUN/logs/g0/rank1/stderr.log\$" "$(cat "$WORK/err")"
+check_eq "but does not repeat what has just gone by" 1 "$(grep -c boom "$WORK/err")"
 check_match "errors.json names it" '"class": "signal", "rank": 1, .*"signal_name": "SIGSEGV", .*"stderr": \["complaint of 1", "boom"\]' "$(cat "$RUN/errors.json")"
 check_match "and what was stopped because of it" '"collateral": \{"count": 1' "$(cat "$RUN/errors.json")"
 check "events.jsonl is JSON line by line, over all runs" "$BUILD/test/json_check" -l "$RUN/events.jsonl"
@@ -122,7 +125,8 @@ fi
 mkdir "$WORK/tmp"
 TMPDIR=$WORK/tmp "$F" "$BUILD/test/toy" exit=0
 check_eq "a program that keeps nothing leaves nothing" "" "$(ls "$WORK/tmp")"
-TMPDIR=$WORK/tmp "$F" -r 3 --max-restarts 1 "$BUILD/test/toy" say=x before=1 exit=1
+TMPDIR=$WORK/tmp "$F" -r 3 --max-restarts 1 "$BUILD/test/toy" say=x before=1 exit=1 2> "$WORK/err"
+check_eq "output in a temporary directory: it says where" 1 "$(grep -c "^fsdprun: the output of the ranks is kept in $(echo "$WORK"/tmp/fsdprun_*/*_*)\$" "$WORK/err")"
 check_eq "torchrun's layout in a temporary directory" "attempt_0 attempt_1 events.jsonl job.json lock" \
   "$(cd "$WORK"/tmp/fsdprun_*/*_* && ls | xargs)"
 check_eq "with one folder an attempt and local rank" "attempt_0/0/stderr.log attempt_0/0/stdout.log attempt_1/0/stderr.log attempt_1/0/stdout.log" \

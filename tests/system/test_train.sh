@@ -60,7 +60,7 @@ printf 'short' > "$WORK/short"
 refused "an empty data file" 66 'is empty' --set "data.path=$WORK/empty"
 refused "a data file shorter than a sample" 66 'needs 17' --set "data.path=$WORK/short"
 refused "a data file that is not there" 66 'nowhere' --set "data.path=$WORK/nowhere"
-refused "a directory for data" 66 'directory' --set "data.path=$WORK"
+refused "a directory for data" 66 'a directory' --set "data.path=$WORK"
 refused "heads that do not divide dim" 78 'heads.*do not divide' --set model.heads=3
 refused "ranks that do not divide the batch" 78 'global_batch' --set train.global_batch=13
 refused "a loss that is not finite" 1 "diverged: the loss is" --set optimizer.kind=sgd --set optimizer.lr=1.0e5 \

@@ -15,6 +15,9 @@ Test(detail_proto, comes_back_as_it_was)
     snprintf(detail.message, sizeof detail.message, "m");
     snprintf(detail.traceback, sizeof detail.traceback, "a\nb\n");
     snprintf(detail.error_file, sizeof detail.error_file, "/e");
+    snprintf(detail.log, sizeof detail.log, "/l");
+    detail.shown = true;
+    detail.output_at = UINT64_C(1) << 40;
     detail.raised_us = 17;
 
     detail_to_proto(&text, &detail);
@@ -26,6 +29,8 @@ Test(detail_proto, comes_back_as_it_was)
     cr_expect_str_eq(back.message, "m");
     cr_expect_str_eq(back.traceback, "a\nb\n");
     cr_expect_str_eq(back.error_file, "/e");
+    cr_expect_str_eq(back.log, "/l");
+    cr_expect(back.shown && back.output_at == UINT64_C(1) << 40);
     cr_expect_eq(back.raised_us, 17);
 }
 

@@ -187,3 +187,20 @@ Test(errors, where_a_program_was_is_told)
     cr_assert_str_eq(errors_line(&report, line, sizeof line),
                      "rank 3 (host n1, pid 4242) was killed by SIGSEGV in rendezvous, generation 2");
 }
+
+Test(errors, what_has_just_gone_by_is_known)
+{
+    struct errors_detail detail = { .shown = true, .output_at = 100000 };
+    static const char last_words[] = "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: x\n";
+
+    errors_tail_take(&detail.tail, last_words, sizeof last_words - 1, false);
+    cr_expect(errors_detail_went_by(&detail, 100000));
+    cr_expect_not(errors_detail_went_by(&detail, 120000), "more than a screen came after it");
+    strcpy(detail.traceback, "Traceback (most recent call last):\nValueError: x\n");
+    cr_expect(errors_detail_went_by(&detail, 100000), "with PyTorch's prefix");
+    strcpy(detail.traceback, "Traceback (most recent call last):\nKeyError: 'only in the error file'");
+    cr_expect_not(errors_detail_went_by(&detail, 100000));
+    detail.traceback[0] = '\0';
+    detail.shown = false;
+    cr_expect_not(errors_detail_went_by(&detail, 100000));
+}
