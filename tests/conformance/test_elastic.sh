@@ -248,7 +248,7 @@ for status in 0 7; do
   y=y$status
   mkfifo $y.fifo
   exec 8<> $y.fifo
-  { timeout -k 5 120 "$RUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --insecure --nnodes 1:2 --rdzv-conf last_call_timeout=1 \
+  { timeout -k 5 1200 "$RUN" --rdzv-backend c10d --rdzv-endpoint "127.0.0.1:$port" --insecure --nnodes 1:2 --rdzv-conf last_call_timeout=1 \
       -- "$TOYW" touch=$y.started wait=$y.go flood=50000 exit=$status > $y.fifo 2>&1 8<&- < /dev/null; echo $? > ${y}h.rc; } &
   wait_until 30 lines $y.started 1
   dd if=/dev/zero of=$y.fifo oflag=nonblock bs=4096 2> /dev/null
@@ -258,7 +258,7 @@ for status in 0 7; do
   check_ends "one that comes when only output is left, after status $status" "$((status == 0 ? 0 : 75))" ${y}n
   check_match "is told so" "$([ $status = 0 ] && echo 'the job is complete' || echo 'refused: the job ended with status 7')" "$(tail -n 1 ${y}n.out)"
   check "while the host is still there" test ! -e ${y}h.rc
-  timeout 60 cat < $y.fifo > /dev/null 8<&- &
+  timeout 600 cat < $y.fifo > /dev/null 8<&- &
   exec 8<&-
   check_ends "which ends with its own" "$status" ${y}h 2> /dev/null
 done

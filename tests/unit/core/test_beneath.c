@@ -216,7 +216,7 @@ static enum fsdp_status open_record(const char *name)
     return status;
 }
 
-Test(beneath, a_record_is_a_file_or_a_device, .timeout = 10)
+Test(beneath, a_record_is_a_file_or_a_device, .timeout = 100)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     const int fd = socket(AF_UNIX, SOCK_STREAM, 0);

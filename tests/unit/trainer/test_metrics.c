@@ -234,7 +234,7 @@ Test(metrics, missing_directory_is_an_io_error)
     cr_assert_not_null(strstr(err.message, "/nonexistent/run"));
 }
 
-Test(metrics, a_fifo_and_a_link_of_another_user_are_refused, .timeout = 10)
+Test(metrics, a_fifo_and_a_link_of_another_user_are_refused, .timeout = 100)
 {
     struct fsdp_err err = { 0 };
     struct metrics metrics;
