@@ -211,13 +211,35 @@ static int run_agent(void *arg, const struct guard_inside *inside)
     return agent.status;
 }
 
+/* What this machine cannot give, for the user to know before and not after. */
+static void note_missing(const struct agent_config *config)
+{
+    if (config->quiet)
+        return;
+    if (!descendants_can_be_found())
+        dprintf(config->stdio[2],
+                "fsdprun: /proc is not there: processes that a worker starts and leaves cannot be found, "
+                "and may outlive the run\n");
+    if (!os_has_close_range())
+        dprintf(config->stdio[2],
+                "fsdprun: this system lacks close_range (Linux 5.11): files that were open when fsdprun "
+                "started may stay open in the workers\n");
+}
+
 int agent_run(const struct agent_config *config)
 {
+    struct fsdp_err err = { 0 };
+    const enum fsdp_status status = os_check_kernel(&err);
     const uint64_t daemon_stops =
         (config->save_on_signal & AGENT_SAVE_DAEMON) != 0 ? UINT64_C(1) << agent_daemon_stops() : 0;
     const struct guard_config guard = { .grace_ms = config->grace_ms,
                                         .relayed = agent_signals(config),
                                         .ending = config->stop_signals | daemon_stops };
 
+    if (status != FSDP_OK) {
+        dprintf(config->stdio[2], "fsdprun: %s\n", err.message);
+        return exit_status_of(status);
+    }
+    note_missing(config);
     return guard_run(run_agent, (void *)config, &guard);
 }

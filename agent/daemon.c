@@ -165,7 +165,9 @@ int daemon_run(const struct daemon_config *config)
 
     signal(SIGPIPE, SIG_IGN);
     os_raise_nofile();
-    status = start_service(&service, &err);
+    status = os_check_kernel(&err);
+    if (status == FSDP_OK)
+        status = start_service(&service, &err);
     if (status != FSDP_OK) {
         daemon_log("%s", err.message);
         return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : exit_status_of(status);

@@ -184,6 +184,13 @@ static void collect(struct pids *pids, const pid_t *except, size_t n_except)
         add_children(pids->items[i], pids);
 }
 
+bool descendants_can_be_found(void)
+{
+    struct process process;
+
+    return read_process(getpid(), &process);
+}
+
 /* Through a pidfd taken before the look, so that a number that was given away meanwhile is not hit. */
 static bool signal_one(pid_t pid, int signal)
 {

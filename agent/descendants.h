@@ -5,9 +5,13 @@
 #ifndef AGENT_DESCENDANTS_H
 #define AGENT_DESCENDANTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/** Can they be found? Not without /proc: then the functions below find none, except descendants_end() its zombies. */
+bool descendants_can_be_found(void);
 
 /**
  * Send `signal` to every living descendant of this process, except the children named and what is below them;

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <fsdp/link.h>
+
 #include "agent/clock.h"
 #include "agent/descendants.h"
 #include "agent/sink.h"
@@ -218,7 +220,7 @@ static void fill_standard_descriptors(void)
 int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *arg,
               const struct guard_config *config)
 {
-    struct guard guard = { .config = config, .status = 70 };
+    struct guard guard = { .config = config, .status = FSDP_EXIT_BUG };
     struct os_baseline baseline;
     struct guard_inside inside = { .baseline = &baseline };
     sigset_t set, before;
@@ -235,7 +237,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     inside.guard_pidfd = (int)syscall(SYS_pidfd_open, self, 0);
     if (guard.signals < 0 || inside.guard_pidfd < 0) {
         fprintf(stderr, "fsdprun: %s\n", strerror(errno));
-        return 70;
+        return FSDP_EXIT_IO;
     }
     for (int i = 1; i < 64; i++)
         if (sigismember(&set, i) == 1)
@@ -246,7 +248,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     guard.agent = fork();
     if (guard.agent < 0) {
         fprintf(stderr, "fsdprun: fork: %s\n", strerror(errno));
-        return 70;
+        return FSDP_EXIT_IO;
     }
     if (guard.agent == 0) {
         close(guard.signals);
@@ -259,7 +261,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
         kill(guard.agent, SIGKILL);
         fprintf(stderr, "fsdprun: pidfd_open: %s\n", strerror(errno));
         descendants_end(GUARD_CLEANUP_MS, guard.strangers, guard.n_strangers);
-        return 70;
+        return FSDP_EXIT_IO;
     }
     return watch(&guard);
 }

@@ -34,6 +34,15 @@ int64_t os_epoch_us(void);
 /** Raise the soft limit of open files to the hard one (the baseline keeps what it was). */
 void os_raise_nofile(void);
 
+/**
+ * Has the kernel the calls without which no run can be supervised: pidfd_open, pidfd_send_signal, waitid on a pidfd?
+ * FSDP_ERR_UNSUPPORTED names the one that is missing.
+ */
+enum fsdp_status os_check_kernel(struct fsdp_err *err);
+
+/** Has it close_range() with CLOSE_RANGE_CLOEXEC? Without it workers keep descriptors that were open before the run. */
+bool os_has_close_range(void);
+
 struct os_spawn {
     const char *path; /* what is executed; no lookup */
     char *const *argv;
