@@ -83,7 +83,7 @@ on_node 0 nft delete table ip wall
 check_eq "a firewall between the ranks ends the job with 75 on both" "75 75" "$(statuses wall)" || show wall
 unreached="rank 1 cannot connect to rank 0 at 10\.77\.77\.1:[0-9]+ within [0-9]+ s|rank 1, at 10\.77\.77\.2:[0-9]+, did not connect to rank 0, at 10\.77\.77\.1:[0-9]+, within [0-9]+ s"
 for node in 0 1; do
-  check_match "node $node names both ranks, address and port above its last line" "  fsdp-train: .*($unreached).*fsdprun: rank [01] .*exited with status 75 in start, generation 0; 1 other" "$(tail -n 3 "$WORK/wall-$node.out" | tr '\n' ' ')"
+  check_match "node $node names both ranks, address and port above its last line" "fsdp-train: .*($unreached).*fsdprun: rank [01] .*exited with status 75 in start, generation 0; 1 other" "$(tail -n 3 "$WORK/wall-$node.out" | tr '\n' ' ')"
 done
 
 # The link is cut while it trains, and no other node is waited for.
