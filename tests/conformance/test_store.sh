@@ -50,6 +50,8 @@ check_match "and is named" "port $port is in use" "$(tail -n 1 err)"
 check "no worker was started" test ! -e started
 if command -v ss > /dev/null; then
   check_eq "one node listens on loopback only" "127.0.0.1:$port" "$(ss -Hltn "sport = :$port" | awk '{print $4}')"
+  check_eq "0.0.0.0 is every address" "0.0.0.0:$((port + 1))" \
+    "$(timeout 60 "$RUN" --master-addr 0.0.0.0 --master-port $((port + 1)) -- ss -Hltn "sport = :$((port + 1))" | awk '{print $4}')"
 else
   skip "one node listens on loopback only" "needs ss"
 fi

@@ -38,4 +38,16 @@ against() {
 against other 127.0.0.66 --secret-file secret
 against same 127.0.0.1 --secret-file secret
 against clear 127.0.0.66 --insecure
+
+# Strangers who send garbage are cut at once. What is said of them is limited.
+port=$((port + 1))
+start garbage --node-rank 0 --secret-file secret -- "$TOYW"
+wait_until 20 has garbage "this node hosts" || not_ok "the host listens" "$(cat garbage.out)"
+for i in $(seq 60); do
+  timeout 10 bash -c "exec 3<>/dev/tcp/127.0.0.1/$port && echo 'GET / HTTP/1.1' >&3; cat <&3 > /dev/null" 2> /dev/null
+done
+start proper --node-rank 1 --secret-file secret -- "$TOYW"
+ended garbage proper
+check_eq "60 strangers who send garbage: at most 51 lines" "50 1" "$(grep -c 'a connection from 127.0.0.1:[0-9]* was dropped' garbage.out) $(grep -c 'further strangers' garbage.out)"
+check_eq "60 strangers who send garbage: a node gets in after them" "0 0" "$(rcs garbage proper)"
 exit $((n_failed > 0))

@@ -35,8 +35,19 @@ done
 env --default-signal=INT,QUIT "$BIN/fsdprun" "$WORK/job.yaml" --set run.name=plain --set train.steps=100000 > "$WORK/out" 2> "$WORK/err" < /dev/null &
 launcher=$!
 wait_until 60 has_logged "$WORK/runs/plain" 0 3
-# A job's workers are the agent's to stop: what else signals them does nothing, unless it is KILL.
 worker=$(pid_of "$WORK/runs/plain" 0 1)
+# listening PID...: the addresses at which these processes listen for TCP
+listening() {
+  local pid socket
+  for pid in "$@"; do
+    for socket in $(ls -l "/proc/$pid/fd" 2> /dev/null | sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p'); do
+      awk -v inode="$socket" '$4 == "0A" && $10 == inode { print $2 }' /proc/net/tcp /proc/net/tcp6 2> /dev/null
+    done
+  done
+}
+agent=$(tr -d ' ' < "/proc/$launcher/task/$launcher/children")
+check_eq "a job on one node listens at no port" "" "$(listening "$launcher" "$agent" "$worker" "$(pid_of "$WORK/runs/plain" 0 0)")"
+# A job's workers are the agent's to stop: what else signals them does nothing, unless it is KILL.
 for signal in TERM INT HUP USR1 USR2; do kill "-$signal" "$worker"; done
 logged=$(logged_lines "$WORK/runs/plain" 0)
 check "TERM, INT, HUP, USR1 and USR2 of a worker do nothing" wait_until 60 has_logged "$WORK/runs/plain" 0 $((logged + 3))

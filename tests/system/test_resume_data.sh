@@ -44,6 +44,7 @@ again "truncated data" 66 'other data.*2900 bytes.*3000'
 again "one edited byte" 66 'other data.*3000 bytes.*differ'
 cp "$WORK/data.kept" "$WORK/data"
 again "another order" 66 'other data.*data.order.*shuffled.*sequential' --set data.order=sequential
+again "another seed" 66 'seed.*7' --set run.seed=7
 
 # --- other keys --------------------------------------------------------------------------------------------------------
 again "another learning rate and batch" 0 'the job has changed since step 2: .*train.global_batch 12 -> 6.*optimizer.lr 1?\.?0?e?-?0?.*->' \

@@ -90,6 +90,7 @@ check "the world forms all the same" wait_until 30 sh -c '[ "$(wc -l < d.started
 touch d.go
 ended d0; ended d1
 check_eq "and ends well" "0 0" "$(rc d0) $(rc d1)"
+check_eq "the secret is in no output and no file of a run" "./secret" "$(grep -rlF -- "$(cat secret)" .)"
 
 # Nodes that were started differently.
 next_port

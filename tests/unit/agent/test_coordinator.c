@@ -214,6 +214,29 @@ Test(coordinator, a_world_forms_at_once_when_all_are_there, .timeout = 300)
     tear_down(&stage);
 }
 
+/* The key of the connections between ranks. */
+Test(coordinator, each_generation_has_a_key_of_its_own, .timeout = 300)
+{
+    static const unsigned char none[sizeof((struct world_plan *)0)->token];
+    unsigned char first[sizeof none];
+    struct stage stage;
+
+    set_up(&stage, 2, 2, 1);
+    enter_all(&stage, 2);
+    wait_for(&stage, 1);
+    memcpy(first, stage.actors[0].plan.token, sizeof first);
+    cr_expect(memcmp(first, none, sizeof first) != 0);
+    cr_expect(memcmp(stage.actors[1].plan.token, first, sizeof first) == 0, "it is one for all nodes");
+
+    ends(&stage.actors[1], DEATH_EXIT, 3, 0);
+    obeys(&stage.actors[0]);
+    wait_for(&stage, 2);
+    cr_assert(eq(int, stage.actors[0].plan.generation, 1));
+    cr_expect(memcmp(stage.actors[0].plan.token, first, sizeof first) != 0);
+    cr_expect(memcmp(stage.actors[0].plan.token, stage.actors[1].plan.token, sizeof first) == 0);
+    tear_down(&stage);
+}
+
 Test(coordinator, a_smaller_world_forms_after_the_last_call, .timeout = 300)
 {
     struct stage stage;

@@ -95,6 +95,20 @@ Test(errors, signals_have_their_names)
     cr_assert_str_eq(errors_signal_name(99, name), "signal 99");
 }
 
+Test(errors, what_a_terminal_would_obey_is_replaced_in_the_account)
+{
+    static struct errors_detail stderr_lines = {
+        .tail = { .n_lines = 2, .lines = { "\x1b]0;title\a", "a\ttab \x7f" } }
+    };
+    static struct errors_detail raised = { .traceback = "Traceback:\n\x1b[2Jgone\r" };
+    char text[256];
+
+    cr_expect_str_eq(errors_account(&stderr_lines, text, sizeof text),
+                     "fsdprun: its last lines on stderr:\n  ?]0;title?\n  a\ttab ?\n");
+    cr_expect_str_eq(errors_account(&raised, text, sizeof text),
+                     "fsdprun: its Python traceback:\n  Traceback:\n  ?[2Jgone?\n");
+}
+
 Test(errors, json_holds_cause_and_collateral)
 {
     struct errors_report report = killed();

@@ -280,6 +280,33 @@ Test(peer, silence_after_opening_loses_the_peer, .timeout = 600)
     close(fd);
 }
 
+static void server_floods(void *arg, struct peer *peer)
+{
+    static const unsigned char block[FRAME_MAX_BYTES];
+
+    (void)arg;
+    for (int i = 0; i < 20; i++) /* 64 MiB may wait, and the kernel takes a few */
+        peer_send(peer, ANSWER, 0, block, sizeof block);
+}
+
+Test(peer, who_does_not_take_what_is_sent_is_dropped, .timeout = 300)
+{
+    struct fixture fixture;
+    struct sockaddr_in address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    set_up(&fixture, "server secret");
+    fixture.server.key = NULL; /* clear text: opened as soon as it is connected */
+    fixture.server.lost_ms = 60000;
+    fixture.server.handlers.opened = server_floods;
+    address = loopback(listen_here(&fixture));
+    cr_assert(eq(int, connect(fd, (struct sockaddr *)&address, sizeof address), 0));
+    run(&fixture);
+
+    cr_assert(eq(str, fixture.server_why.message, "does not take what is sent to it"));
+    close(fd);
+}
+
 Test(peer, a_refused_connection_is_told_by_closed, .timeout = 600)
 {
     struct fixture fixture;

@@ -79,6 +79,41 @@ Test(tls, same_secret_talks_both_ways_at_any_fragmentation)
     }
 }
 
+/* The extension of `type` in a server hello of `size` bytes (RFC 8446, 4.1.3), or NULL. */
+static const unsigned char *extension(const unsigned char *hello, size_t size, unsigned type)
+{
+    size_t at = 4 + 2 + 32 + 1 + hello[38] + 3; /* head, version, random, session id, suite and compression */
+
+    for (at += 2; at + 4 <= size; at += 4 + (size_t)(hello[at + 2] << 8 | hello[at + 3]))
+        if ((unsigned)(hello[at] << 8 | hello[at + 1]) == type)
+            return hello + at + 4;
+    return NULL;
+}
+
+Test(tls, the_handshake_is_tls_1_3_with_x25519_and_aes_128_gcm)
+{
+    struct pair pair = make_pair("a secret of the job", "a secret of the job", "job");
+    const unsigned char *hello, *version, *share;
+    unsigned char record[4096];
+    size_t n, size;
+
+    cr_assert(eq(int, tls_start(pair.client, NULL), FSDP_OK));
+    cr_assert(eq(int, carry(pair.client, pair.server, 4096, NULL), FSDP_OK));
+    n = tls_take(pair.server, record, sizeof record);
+    cr_assert(n > 60 && record[0] == 22 && record[5] == 2, "no server hello first");
+    hello = record + 5;
+    size = (size_t)(record[3] << 8 | record[4]);
+    cr_assert(size <= n - 5);
+
+    cr_expect(memcmp(hello + 39 + hello[38], (unsigned char[]){ 0x13, 0x01 }, 2) == 0, "the cipher suite");
+    version = extension(hello, size, 43);
+    cr_expect(version != NULL && memcmp(version, (unsigned char[]){ 3, 4 }, 2) == 0, "TLS 1.3");
+    share = extension(hello, size, 51);
+    cr_expect(share != NULL && memcmp(share, (unsigned char[]){ 0, 29 }, 2) == 0, "X25519");
+    cr_expect_not_null(extension(hello, size, 41), "the key is used");
+    free_pair(&pair);
+}
+
 Test(tls, a_wrong_secret_never_establishes)
 {
     struct pair pair = make_pair("one secret", "another secret", "job");

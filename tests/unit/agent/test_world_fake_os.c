@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/world.h"
+#include "agent/world_impl.h"
 
 enum {
     MAX_CHILDREN = 64,
@@ -252,17 +252,24 @@ static void run_ready(void)
         uv_run(&loop, UV_RUN_NOWAIT);
 }
 
+static void note_closed(uv_handle_t *handle)
+{
+    *(int *)handle->data = 1;
+}
+
 /* The pages have been looked at `n` times more. */
 static void run_looks(int n)
 {
     uv_timer_t timer;
-    int n_looks = 0;
+    int n_looks = 0, closed = 0;
 
     uv_timer_init(&loop, &timer);
     timer.data = &n_looks;
     uv_timer_start(&timer, count_tick, 250, 250);
     run_until(&n_looks, n);
-    uv_close((uv_handle_t *)&timer, NULL);
+    timer.data = &closed;
+    uv_close((uv_handle_t *)&timer, note_closed); /* it is on this stack: wait until the loop has let go of it */
+    run_until(&closed, 1);
 }
 
 static void finish(void)
@@ -528,6 +535,61 @@ Test(world_fake_os, a_program_that_shows_no_progress_is_no_hang, .timeout = 300)
     end_child(&os, 0, CLD_EXITED, 0);
     run_until(&told.n_stopped, 1);
     cr_expect_eq(told.deaths[0].kind, DEATH_NONE);
+    finish();
+}
+
+/* A sign of life of a worker, as it leaves it on its page. */
+static void show(int worker, uint64_t beat, enum fsdp_phase phase, uint64_t step)
+{
+    struct fsdp_progress *page = link_server_page(world->links, worker);
+
+    atomic_store(&page->beat_ns, beat);
+    atomic_store(&page->step, step);
+    atomic_store(&page->phase, (uint32_t)phase);
+}
+
+Test(world_fake_os, a_program_of_the_library_is_watched_from_its_first_step_on, .timeout = 300)
+{
+    os = (struct fake_os){ 0 };
+    begin(1, 30000);
+    config.hang_timeout_ms = 5000;
+    form(0);
+    show(0, 1, FSDP_PHASE_FORWARD, 0);
+    run_looks(2);
+    os.later_ns = 6000 * 1000000LL;
+    run_looks(4);
+    cr_assert_eq(told.n_deaths, 0);
+
+    show(0, 2, FSDP_PHASE_FORWARD, 1);
+    run_looks(2);
+    os.later_ns += 6000 * 1000000LL;
+    run_until(&told.n_stopped, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
+    cr_expect_eq(told.deaths[0].phase, FSDP_PHASE_FORWARD);
+    finish();
+}
+
+Test(world_fake_os, a_rank_that_waits_is_no_hang_while_another_goes_on, .timeout = 300)
+{
+    os = (struct fake_os){ 0 };
+    begin(2, 30000);
+    config.job_json = "{}";
+    config.hang_timeout_ms = 5000;
+    form(0);
+    show(0, 1, FSDP_PHASE_WAIT, 1);
+    show(1, 1, FSDP_PHASE_SAVE, 1);
+    run_looks(2);
+    for (uint64_t beat = 2; beat < 5; beat++) {
+        show(1, beat, FSDP_PHASE_SAVE, 1);
+        os.later_ns += 6000 * 1000000LL;
+        run_looks(4);
+    }
+    cr_assert_eq(told.n_deaths, 0);
+
+    os.later_ns += 6000 * 1000000LL; /* now it does not go on either */
+    run_until(&told.n_stopped, 1);
+    cr_expect_eq(told.deaths[0].kind, DEATH_HANG);
+    cr_expect_eq(told.deaths[0].rank, 1);
     finish();
 }
 
