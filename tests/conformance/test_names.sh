@@ -1,15 +1,33 @@
-# The table of README.md is true: each script it names is here and has the test it names, and no script is left out.
+# The tables of tests/conformance/README.md and tests/promises.md are true: each file that they name is there and has the
+# test that they name. No script of this folder is left out of the first, and no section of the documents out of the second.
 source tests/support/harness.sh
-cd tests/conformance || exit 1
-rows=0
-while IFS='|' read -r _ case script name _; do
-  script=${script//[ \`]/} name=${name# \`} name=${name%\` }
-  rows=$((rows + 1))
-  [ -f "$script" ] || { not_ok "README.md names scripts that are there" "$script, for$case"; continue; }
-  grep -qF -- "$name" "$script" || not_ok "README.md names tests that are there" "$script has no: $name"
-done < <(grep -E '^\|[^|]*\| *`?test_[a-z_0-9]*\.sh`? *\|' README.md)
-check "README.md has a table, and every row of it is true" [ "$rows" -gt 100 -a "$n_failed" = 0 ]
-for script in test_*.sh; do
-  [ "$script" = test_names.sh ] || check "README.md has $script" grep -qF "| $script |" README.md
+cd tests || exit 1
+# rows PAGE FOLDER: each row names, in its last two columns, a file below FOLDER and a part of the name of a test in it
+rows() {
+  local page=$1 folder=$2 n=0 file name
+  while IFS='|' read -r _ case file name _; do
+    file=$folder${file//[ \`]/} name=${name# \`} name=${name%\` }
+    n=$((n + 1))
+    [ -f "$file" ] || { not_ok "$page names files that are there" "$file, for$case"; continue; }
+    grep -qF -- "$name" "$file" || not_ok "$page names tests that are there" "$file has no: $name"
+  done < <(grep -E '^\|[^|]*\| *`?[a-z0-9/_]*test_[a-z_0-9]*\.(sh|c)`? *\|' "$page")
+  check "$page has a table, and every row of it is true" [ "$n" -gt 100 -a "$n_failed" = 0 ]
+}
+rows conformance/README.md conformance/
+for script in conformance/test_*.sh; do
+  script=${script#*/}
+  [ "$script" = test_names.sh ] || check "README.md has $script" grep -qF "| $script |" conformance/README.md
+done
+
+rows promises.md ""
+check_eq "promises.md: every row of its tables was looked at" "$(grep '^| ' promises.md | grep -vc '^| promise ')" \
+  "$(grep -cE '^\|[^|]*\| [a-z0-9/_]*test_[a-z_0-9]*\.(sh|c) \| `[^|]*` \|$' promises.md)"
+# sections PAGE: its headings, as promises.md has them below the page's own
+sections() { sed -n '/^```/,/^```/d; s/^## //p' "../$1"; }
+for page in README.md SECURITY.md docs/operations.md; do
+  check_eq "promises.md has the sections of $page" "$(sections "$page")" \
+    "$(awk -v page="## $page" '/^## /{ here = $0 == page } here && /^### / && $0 != "### Top" { print substr($0, 5) }' promises.md)"
+  check_eq "every link of $page leads to a file" "" \
+    "$(cd "../$(dirname "$page")" && grep -oE '\]\([^)#:]+' "$(basename "$page")" | cut -c 3- | sort -u | while read -r file; do [ -e "$file" ] || echo "$file"; done)"
 done
 [ "$n_failed" = 0 ]
