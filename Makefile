@@ -25,17 +25,26 @@ COMMIT    := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 comma    := ,
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $(if $(WERROR),-Werror)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-CPPFLAGS += -I. -Ishard_runtime/include -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS))
+CPPFLAGS += -I. -Ishard_runtime/include -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) 2> /dev/null)
 CFLAGS   += -std=c11 -O2 -g $(WARN) $(SANFLAGS)
 ALL_CFLAGS = $(CFLAGS) -fPIC -fvisibility=hidden $(OPENMP)
 LDFLAGS  += $(SANFLAGS)
-LIBS_UV    := $(shell pkg-config --libs libuv)
-LIBS_JOB   := $(shell pkg-config --libs yaml-0.1 libcjson)
-LIBS_TLS   := $(shell pkg-config --libs openssl)
+LIBS_UV    := $(shell pkg-config --libs libuv 2> /dev/null)
+LIBS_JOB   := $(shell pkg-config --libs yaml-0.1 libcjson 2> /dev/null)
+LIBS_TLS   := $(shell pkg-config --libs openssl 2> /dev/null)
 # ONEDNN=0: without oneDNN, the products in plain C (slow; what the thread sanitizer runs).
 ONEDNN     ?= 1
 LIBS_TRAIN := $(if $(filter 1,$(ONEDNN)),-ldnnl)
 CPPFLAGS   += $(if $(filter 1,$(ONEDNN)),,-DFSDP_WITHOUT_ONEDNN)
+
+# What is compiled needs these headers; without them one line says what to do, before anything is compiled.
+HEADERS    := uv.h yaml.h cjson/cJSON.h openssl/ssl.h xxhash.h $(if $(filter 1,$(ONEDNN)),dnnl.h)
+NEEDS_NONE := clean format
+ifneq ($(if $(MAKECMDGOALS),$(filter-out $(NEEDS_NONE),$(MAKECMDGOALS)),all),)
+ifneq ($(shell pkg-config --exists $(PKGS) 2> /dev/null && for h in $(HEADERS); do echo "\#include <$$h>"; done | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo there),there)
+$(error the compiler or a package is missing: scripts/packages.sh installs them (apt; sudo when not root), docs/dependencies.md lists them)
+endif
+endif
 
 # --- sources: a new file in one of these folders is built without a word here --------------------------------
 RUNTIME := core plan shard numerics device comm optim nn data shardfile checkpoint engine
@@ -96,9 +105,14 @@ CUDA_SHARED := $(call src,shard_runtime/core) shard_runtime/numerics/cuda_plan_a
 CUDA_OBJ  := $(patsubst %.c,$(BUILD)/obj/%.o,$(call src,shard_runtime/cuda)) \
              $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard shard_runtime/cuda/kernels/*.cu))
 $(BUILD)/obj/shard_runtime/cuda/%.o: CPPFLAGS += -isystem $(CUDA_ROOT)/include
-$(BUILD)/obj/shard_runtime/cuda/kernels/%.o: shard_runtime/cuda/kernels/%.cu
+$(BUILD)/obj/shard_runtime/cuda/kernels/%.o: shard_runtime/cuda/kernels/%.cu | $(BUILD)/cuda-announced
 	@mkdir -p $(@D)
 	$(CCACHE) $(NVCC) -I. -Ishard_runtime/include $(NVCCFLAGS) -MMD -MP -c $< -o $@
+# Said once, on stderr, which make -s and the quickstart leave alone.
+$(BUILD)/cuda-announced:
+	@mkdir -p $(@D)
+	@echo 'building the CUDA plug-in with $(NVCC): about two minutes ("make NVCC=" builds without it)' >&2
+	@touch $@
 $(BUILD)/lib/libfsdp_cuda.so: $(CUDA_OBJ) $(call obj,$(CUDA_SHARED))
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,--no-undefined $(LDFLAGS) $^ -o $@ -L$(CUDA_LIB) -lcudart_static -lcublasLt -lstdc++ -lrt -ldl -lpthread \
@@ -401,8 +415,12 @@ docs: $(BUILD)/bin/fsdprun
 clean:
 	rm -rf build compile_commands.json
 
+# The example jobs read ../data/bible.txt. Without the whole text an excerpt is installed under that name: they run, and
+# scripts/prepare-data.sh, which is installed next to it, writes the whole.
+TEXT ?= $(wildcard data/bible.txt)
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp $(DESTDIR)$(PREFIX)/share/fsdprun/configs
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/fsdprun/,configs data scripts)
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
 	[ ! -e $(BUILD)/lib/libfsdp_cuda.so ] || install -m 755 $(BUILD)/lib/libfsdp_cuda.so $(DESTDIR)$(LIBDIR)/
@@ -412,6 +430,8 @@ install: all
 	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
 	install -m 644 $(wildcard configs/*.yaml) $(DESTDIR)$(PREFIX)/share/fsdprun/configs/
+	install -m 644 $(or $(TEXT),tests/parity/excerpt.txt) $(DESTDIR)$(PREFIX)/share/fsdprun/data/bible.txt
+	install -m 755 scripts/prepare-data.sh scripts/packages.sh $(DESTDIR)$(PREFIX)/share/fsdprun/scripts/
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	$(BUILD)/bin/fsdprun --print-completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fsdprun
 	$(BUILD)/bin/fsdprun --print-completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_fsdprun

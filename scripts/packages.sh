@@ -1,4 +1,6 @@
-# Sourced by the scripts a person runs: the Debian 12 packages, and how they are installed.
+#!/usr/bin/env bash
+# The Debian 12 packages, and how they are installed: sourced by the scripts a person runs, or run as it is,
+#   scripts/packages.sh      installs what the build and the quickstart's text need (apt; sudo when not root)
 # docs/dependencies.md says why each is there.
 packages_run="libuv1 libyaml-0-2 libcjson1 libdnnl2 libssl3 libxxhash0 libgomp1"
 packages_build="gcc libc6-dev make pkg-config git ca-certificates libuv1-dev libyaml-dev libcjson-dev libdnnl-dev libssl-dev libxxhash-dev"
@@ -33,3 +35,7 @@ install_packages() {
     return 1
   fi
 }
+
+if [ "${BASH_SOURCE[0]:-}" = "$0" ]; then
+  install_packages $packages_build $packages_data
+fi

@@ -10,6 +10,13 @@ for path in bin/fsdprun bin/fsdp-agent bin/fsdp-train lib/libfsdp.a lib/libfsdp.
 done
 check_eq "writes nothing outside DESTDIR's prefix" opt/fsdp "$(cd "$WORK/root" && echo */*)"
 check "the installed launcher runs" "$WORK/root/opt/fsdp/bin/fsdprun" --version
+share=$WORK/root/opt/fsdp/share/fsdprun
+check_status "the installed example runs, from another directory" 0 sh -c "cd '$WORK' && '$WORK/root/opt/fsdp/bin/fsdprun' \
+  '$share/configs/quickstart.yaml' --set train.steps=2 --set optimizer.warmup_steps=1 --set model.dim=32"
+check "... and leaves its run there" test -e "$WORK/runs/quickstart/checkpoints/step-00000002/manifest.json"
+if command -v bible > /dev/null; then check "what it reads is the whole text" test "$(wc -c < "$share/data/bible.txt")" -gt 4000000; fi
+check_status "without a text in the tree an excerpt is installed" 0 make -s BUILD="$BUILD" DESTDIR="$WORK/bare" PREFIX=/usr TEXT= install
+check "... of which the example learns" cmp "$WORK/bare/usr/share/fsdprun/data/bible.txt" tests/parity/excerpt.txt
 
 # A user's program against what was installed, by pkg-config.
 export PKG_CONFIG_PATH=$WORK/root/opt/fsdp/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$WORK/root
@@ -48,6 +55,17 @@ check "public headers are C++ as well" sh -c 'for h in shard_runtime/include/fsd
 undocumented=$(. scripts/packages.sh; for name in $packages_run $packages_build $packages_data $packages_test $packages_pytorch $packages_lint; do
   grep -qw -- "$name" docs/dependencies.md || echo "$name"; done)
 check_eq "every package that is installed stands in docs/dependencies.md" "" "$undocumented"
+
+# What a new user meets: packages that are missing, and a compiler that takes minutes.
+check_status "make without its packages fails" 2 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make BUILD="$WORK/none"
+check_match "... and names the script that installs them" 'scripts/packages\.sh' "$(cat "$WORK/err")"
+check_eq "... in one line, with nothing compiled" 1 "$(wc -l < "$WORK/err")"
+check_status "make clean needs none" 0 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make -n clean
+printf '#!/bin/sh\necho "nvcc $*" >&2\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\nexit 0\n' > "$WORK/nvcc"; chmod +x "$WORK/nvcc"
+kernel=$(ls shard_runtime/cuda/kernels/*.cu | head -n 1)
+announced() { make -s BUILD="$WORK/cuda" NVCC="$WORK/nvcc" CCACHE= "$WORK/cuda/obj/${kernel%.cu}.o" 2>&1; }
+check_match "the CUDA plug-in is announced before it is compiled" '^building the CUDA plug-in.*minutes.*\.nvcc ' "$(announced | tr '\n' '.')"
+check_eq "once" "" "$(announced)"
 
 # clang 14 has nothing to say about it either. (Its own OpenMP is not used: shipped binaries have libgomp.)
 if [ -z "$san" ] && command -v clang-14 > /dev/null; then
