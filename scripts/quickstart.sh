@@ -3,7 +3,7 @@
 # trains on two ranks, and shows what came of it. Run again it goes on where it was, and shows it again.
 # Arguments are handed to fsdprun: ./scripts/quickstart.sh --set train.steps=100
 # FSDP_QUICKSTART_RUNS is where the run is kept; default: runs.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
 job=configs/quickstart.yaml
@@ -18,15 +18,18 @@ install_packages $packages_build $packages_run $packages_data || exit 1
 echo "all there"
 
 say "build"
-make -s -j"$(nproc)"
-build/bin/fsdprun --version | head -n 1
+files=$(make -n all | grep -v 'core/version\.o' | grep -c -e ' -c .* -o ' || true)
+[ "$files" -eq 0 ] || echo "$files files to compile, on $(nproc) CPUs"
+make -j"$(nproc)" | awk -v total="$files" -f scripts/build-progress.awk
+export PATH="$PWD/build/bin:$PATH"
+fsdprun --version | head -n 1
 
 say "text"
 scripts/prepare-data.sh
 
 say "train: fsdprun --nproc-per-node 2 $job $*"
 began=$(date +%s)
-build/bin/fsdprun --nproc-per-node 2 "$job" --set "run.dir=$runs" "$@"
+fsdprun --nproc-per-node 2 "$job" --set "run.dir=$runs" "$@"
 echo "took $(($(date +%s) - began)) s"
 
 say "what came of it"
@@ -39,14 +42,19 @@ awk -v ascii=$ascii -f scripts/plot-loss.awk "$run/metrics.jsonl"
 printf '\nThe loss fell from %.3f to %.3f nats a byte. The checkpoint: %s (%s)\n' "$first" "$last" "$checkpoint" \
   "$(du -sh "$checkpoint" | cut -f 1)"
 printf '\nIts text, after the prompt "In the beginning":\n\n'
-build/bin/fsdp-train --sample "$checkpoint" --prompt "In the beginning" --tokens 320 --temperature 0.7
+sample=$(mktemp)
+trap 'rm -f "$sample"' EXIT
+fsdp-train --sample "$checkpoint" --prompt "In the beginning" --tokens 320 --temperature 0.7 | tee "$sample"
+printf '\n%s words of it occur in the Bible. A model this small learns words; there is no sense in what it writes.\n' \
+  "$(awk -f scripts/count-words.awk data/bible.txt "$sample")"
 
 say "to try next"
 cat << EOF
-  build/bin/fsdprun --nproc-per-node 2 $job --set train.steps=1000        # goes on from the checkpoint
-  build/bin/fsdprun --nproc-per-node 4 $job --set run.name=wider --set train.steps=50 --set model.dim=256
-  build/bin/fsdprun --nproc-per-node 2 -- ./any-program its args          # any worker at all
-  build/bin/fsdp-train --sample $run --prompt "And the LORD said" --tokens 500
-  ./scripts/test.sh                                                       # the tests
+  export PATH="$PWD/build/bin:\$PATH"                                   # fsdprun by its name, in this shell
+  fsdprun --nproc-per-node 2 $job --set train.steps=4000     # goes on from the checkpoint
+  fsdprun --nproc-per-node 4 $job --set run.name=wider --set train.steps=50 --set model.dim=256
+  fsdprun --nproc-per-node 2 -- ./any-program its args          # any worker at all
+  fsdp-train --sample $run --prompt "And the LORD said" --tokens 500
+  ./scripts/test.sh                                             # the tests
   less docs/getting-started.md
 EOF

@@ -19,7 +19,7 @@ declare -A how=(
   [plan-70b]=plan
   [plan-7b]=plan
   [plan-gpt2-1558m]=plan
-  [quickstart]="$small_model"
+  [quickstart]="$small_model optimizer.warmup_steps=1"
   [sgd]="--nproc-per-node 2 $small_model optimizer.warmup_steps=1"
   [tensor-parallel]="$small_model model.seq=32"
   [transformer]="model.layers=2 $small_model parallel.float8_gather=true"
