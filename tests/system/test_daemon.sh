@@ -23,7 +23,7 @@ check_eq "the pidfile names it" $agent "$(cat "$WORK/pid")"
 
 # --- a run is what it is without the agent -----------------------------------------------------------------------------
 mkdir "$WORK/here dir"
-unnumbered() { sed -E 's/pid [0-9]+/pid N/; s/fd=[0-9]{2}/fd=NN/' <<< "$1"; }
+unnumbered() { sed -E 's/pid [0-9]+/pid N/; s/fd=[0-9]{2}/fd=NN/; s,/[^ ]*/fsdprun_[^/ ]*/[^/ ]*,RUN,g' <<< "$1"; }
 same() { # name, arguments of fsdprun...: exit status and output, embedded and by the agent
   local name=$1 direct by_agent; shift
   direct=$(cd "$WORK/here dir" && umask 027 && ulimit -S -n 300 && echo input | SPECIAL=$'a\xffb' "$F" "$@" 2>&1; echo "status $?")
