@@ -14,6 +14,8 @@ check "job.json is there" test -s "$WORK/runs/whole/job.json"
 check_status "the same again: it has its steps, 0" 0 run "$WORK/job.yaml" --set run.name=whole
 check_match "and says so" "is complete: it has its 20 steps" "$(cat "$WORK/err")"
 check_eq "and starts nobody" 2 "$(grep -c '"event": *"spawn"' "$events")"
+check_status "by its name alone, on PATH, from another directory: 0" 0 env -C / PATH="$BIN:$PATH" \
+  fsdprun "$WORK/job.yaml" --set run.name=named --set train.steps=1 < /dev/null
 check_status "resume never refuses a directory with checkpoints: 78" 78 run "$WORK/job.yaml" --set run.name=whole --set checkpoint.resume=never --set train.steps=30
 check_match "one line says why" "^fsdprun: .*checkpoint of step 20, and checkpoint.resume is never" "$(tail -n 1 "$WORK/err")"
 check "job.json is still the old one" grep -q '"steps": *20' "$WORK/runs/whole/job.json"

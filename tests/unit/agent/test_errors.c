@@ -95,6 +95,25 @@ Test(errors, signals_have_their_names)
     cr_assert_str_eq(errors_signal_name(99, name), "signal 99");
 }
 
+Test(errors, json_counts_all_and_lists_the_first_1024_that_died_of_it)
+{
+    static struct errors_death others[1500];
+    struct errors_report report = killed();
+    const cJSON *collateral;
+    char *text;
+    cJSON *json;
+
+    report.collateral = others;
+    report.n_collateral = 1500;
+    text = errors_json(&report, 1.5);
+    json = cJSON_Parse(text);
+    collateral = cJSON_GetObjectItem(json, "collateral");
+    cr_expect_eq(cJSON_GetObjectItem(collateral, "count")->valueint, 1500);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(collateral, "ranks")), 1024);
+    cJSON_Delete(json);
+    free(text);
+}
+
 Test(errors, what_a_terminal_would_obey_is_replaced_in_the_account)
 {
     static struct errors_detail stderr_lines = {
