@@ -143,7 +143,7 @@ check_match "with the line that names the holder" "another live job .* holds the
 kill -HUP $agent
 check "HUP of the agent is one line" wait_until 20 grep -q "HUP is ignored" "$WORK/agent-log"
 check_eq "and leaves it and its jobs alone" 1 "$(pgrep -cP $agent)"
-wait_until 60 grep -q '"step":2,' "$WORK/long/small/metrics.jsonl"
+wait_until 60 grep -q '"step": 2,' "$WORK/long/small/metrics.jsonl"
 kill -TERM $agent; wait $agent
 check_eq "TERM of the agent: a job of a file saves and ends" "0 1" "$? $(find "$WORK"/long/small/checkpoints -name manifest.json | wc -l)"
 start_agent
