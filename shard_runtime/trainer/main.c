@@ -44,7 +44,7 @@ static enum fsdp_status parse_job(struct job *job, const char *json, size_t leng
     return status == FSDP_ERR_FORMAT ? FSDP_ERR_CONFIG : status;
 }
 
-/* The job's text: the agent's, or the file that was named. *owned is to be freed. */
+/* The job's text: the agent's, or that of the file that was named, in the form of job_to_json(). *owned is to be freed. */
 static enum fsdp_status read_job(struct fsdp_context *context, const struct options *options, struct job *job,
                                  const char **json, char **owned, struct fsdp_err *err)
 {
@@ -62,7 +62,14 @@ static enum fsdp_status read_job(struct fsdp_context *context, const struct opti
             return status;
         *json = *owned;
     }
-    return parse_job(job, *json, length, options->job_path, err);
+    status = parse_job(job, *json, length, options->job_path, err);
+    if (status != FSDP_OK || *owned == NULL)
+        return status;
+    /* Jobs are compared as text (shardfile/job_changes.h): a file by hand may write a value in another way. */
+    free(*owned);
+    status = job_to_json(job, owned, err);
+    *json = *owned;
+    return status;
 }
 
 /* What of a job must be known before its process has a place to compute. A job that cannot be read is refused later. */

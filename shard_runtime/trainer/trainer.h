@@ -26,7 +26,7 @@ enum { TRAINER_PATH_BYTES = 4096 };
 struct trainer {
     struct fsdp_context *context; /* borrowed */
     const struct job *job;        /* borrowed */
-    const char *job_json;         /* borrowed; the text `job` was read from */
+    const char *job_json;         /* borrowed; `job` as job_to_json() writes it */
     int rank, W;
     int data_rank,
         data_ranks; /* of ranks with samples of their own: the others of a tensor group have the same */

@@ -100,6 +100,10 @@ check_match "and names it" 'another job: optimizer.lr' "$(cat "$WORK/log")"
 cp "$WORK/runs/base/job.json" "$WORK/alone.json"
 alone
 check_eq "and ends well on the same job" 0 $?
+sed 's,"lr": *0.01\(0*\)\,,"lr":1.0E-2\,,' "$WORK/runs/base/job.json" > "$WORK/alone.json"
+check "a job written by hand spells a number in another way" grep -q '"lr":1.0E-2,' "$WORK/alone.json"
+alone
+check_eq "which is the same job" "0 0" "$? $(grep -c 'another job' "$WORK/log")"
 
 # --- a checkpoint that says nothing of its data, as 0.1.0 wrote them -------------------------------------------------------
 check "its manifest without the record" "$BUILD/test/old_manifest" "$WORK/runs/base/checkpoints/step-00000002"
