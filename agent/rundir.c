@@ -171,11 +171,14 @@ static void describe_holder(int fd, char *out, size_t size)
 static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
 {
     char words[512], host[256] = "?";
+    enum fsdp_status status;
     int n;
 
-    rundir->lock_fd = openat(rundir->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (rundir->lock_fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "open %s/%s: %s", rundir->path, lock_name, strerror(errno));
+    status = beneath_open_record(&rundir->lock_fd, rundir->fd, lock_name, err);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "run directory %s", rundir->path);
+        return status;
+    }
     if (flock(rundir->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK)
             return fsdp_fail(err, FSDP_ERR_IO, "lock %s/%s: %s", rundir->path, lock_name, strerror(errno));
@@ -206,8 +209,8 @@ static void stamp(char *out, size_t size)
  */
 static enum fsdp_status check_entries(const struct rundir *rundir, struct fsdp_err *err)
 {
-    static const char *const names[] = { "checkpoints", "logs",          "export",
-                                         "offload",     "metrics.jsonl", "events.jsonl" };
+    static const char *const names[] = { "checkpoints",   "logs",         "export", "offload",
+                                         "metrics.jsonl", "events.jsonl", lock_name };
     enum fsdp_status status = FSDP_OK;
     struct stat info;
 

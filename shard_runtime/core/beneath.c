@@ -17,7 +17,7 @@ enum {
 
 const char *beneath_words(int error)
 {
-    return error == ELOOP ? "it is a symbolic link of another user, which is not followed" : strerror(error);
+    return error == ELOOP ? "a symbolic link of another user, or a loop of links, is not followed" : strerror(error);
 }
 
 static void close_keeping_errno(int fd)

@@ -1,7 +1,6 @@
 #include "shard_runtime/trainer/trainer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -15,9 +14,8 @@
 static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *err)
 {
     const struct job *job = trainer->job;
-    char path[TRAINER_PATH_BYTES + sizeof "/lock"];
     enum fsdp_status status;
-    int n;
+    int n, fd;
 
     n = snprintf(trainer->run_dir, sizeof trainer->run_dir, "%s/%s", job->run.dir, job->run.name);
     if (n < 0 || (size_t)n >= sizeof trainer->run_dir)
@@ -27,10 +25,15 @@ static enum fsdp_status take_run_dir(struct trainer *trainer, struct fsdp_err *e
         fsdp_wrap(err, "run directory");
         return status;
     }
-    snprintf(path, sizeof path, "%s/lock", trainer->run_dir);
-    trainer->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (trainer->lock_fd < 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    status = beneath_open_root(&fd, trainer->run_dir, err);
+    if (status != FSDP_OK)
+        return status;
+    status = beneath_open_record(&trainer->lock_fd, fd, "lock", err);
+    (void)close(fd);
+    if (status != FSDP_OK) {
+        fsdp_wrap(err, "run directory %s", trainer->run_dir);
+        return status;
+    }
     if (flock(trainer->lock_fd, LOCK_EX | LOCK_NB) != 0)
         return fsdp_fail(err, errno == EWOULDBLOCK ? FSDP_ERR_BUSY : FSDP_ERR_IO,
                          "run directory %s is held by another live job", trainer->run_dir);

@@ -82,9 +82,9 @@ fi
 theirs() { rm -rf "$WORK/theirs"; mkdir -p "$WORK/theirs/toy" "$WORK/ours"; chown 65533:65533 "$WORK/theirs/toy"; rm -rf "$WORK"/ours/*; }
 as() { (cd "$WORK" && setpriv --reuid "$1" --regid "$2" --clear-groups "$F" --nproc-per-node 1 "${@:3}" job.yaml); }
 if [ "$(id -u)" = 0 ] && command -v setpriv > /dev/null; then
-  for name in events.jsonl metrics.jsonl logs checkpoints; do
+  for name in events.jsonl metrics.jsonl lock logs checkpoints; do
     theirs
-    case $name in *.jsonl) echo kept > "$WORK/ours/$name"; before=kept ;; *) mkdir "$WORK/ours/$name"; before="" ;; esac
+    case $name in *.jsonl | lock) echo kept > "$WORK/ours/$name"; before=kept ;; *) mkdir "$WORK/ours/$name"; before="" ;; esac
     ln -s "$WORK/ours/$name" "$WORK/theirs/toy/$name"; chown -h 65533 "$WORK/theirs/toy/$name"
     job --log-dir "$WORK/theirs" 2> "$WORK/err"; one_line "another user's link in place of $name: 78 and one line" 78 $?
     check_match "which names it" "run directory $WORK/theirs/toy: $name is a symbolic link of user 65533" "$(cat "$WORK/err")"
