@@ -22,7 +22,7 @@ files=$(make -n all | grep -v 'core/version\.o' | grep -c -e ' -c .* -o ' || tru
 [ "$files" -eq 0 ] || echo "$files files to compile, on $(nproc) CPUs"
 make -j"$(nproc)" | awk -v total="$files" -f scripts/build-progress.awk
 export PATH="$PWD/build/bin:$PATH"
-fsdprun --version | head -n 1
+fsdprun --version | sed -n 1p
 
 say "text"
 scripts/prepare-data.sh
@@ -33,7 +33,8 @@ fsdprun --nproc-per-node 2 "$job" --set "run.dir=$runs" "$@"
 echo "took $(($(date +%s) - began)) s"
 
 say "what came of it"
-first=$(figure loss < "$run/metrics.jsonl" | head -n 1)
+# sed and not head: head ends early, and the writer of a long file would die of SIGPIPE.
+first=$(figure loss < "$run/metrics.jsonl" | sed -n 1p)
 last=$(figure loss < "$run/metrics.jsonl" | tail -n 1)
 checkpoint=$(printf '%s\n' "$run"/checkpoints/step-* | tail -n 1)
 [ -d "$checkpoint" ] || { echo "no checkpoint in $run/checkpoints" >&2; exit 1; }
