@@ -230,6 +230,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     fill_standard_descriptors();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     signal(SIGCHLD, SIG_DFL); /* ignored, it would take our children's statuses away */
+    signal(SIGPIPE, SIG_IGN); /* stderr may have no reader; the run is swept all the same */
     set_of_signals(&set, config->relayed, &baseline);
     sigprocmask(SIG_BLOCK, &set, &before);
     guard.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -72,6 +72,17 @@ check_eq "the agent killed: the exit status is its signal's" 137 $?
 check_match "the agent killed: one line says so" "agent \(pid [0-9]+\) was killed by SIGKILL" "$(cat "$WORK/err")"
 check "the agent killed: orphans are gone when fsdprun has ended" none_alive "$mark"
 
+# The line has no reader any more (| head; a detached job, once it has started). The pipe is one without a name: a FIFO
+# that nothing reads would be seen before the write.
+rm -f "$WORK/pids"
+exec 8> >(:)
+env --default-signal=PIPE "$FSDPRUN" --nproc-per-node 2 -- "$toy" orphans=3 "touch=$WORK/pids" hang > /dev/null 2>&8 8>&- < /dev/null &
+guard=$!
+exec 8>&-
+wait_until 30 launched 2 && kill -KILL "$(agent_of "$guard")"; wait "$guard"
+check_eq "the agent killed, and no reader of stderr: 137" 137 $?
+check "the agent killed, and no reader of stderr: orphans are gone when fsdprun has ended" none_alive "$mark"
+
 # A fork that runs away is still ended.
 start 1 fork && kill_and_look "$agent" && ok "a worker that forks for ever is ended with its children" || not_ok "a worker that forks for ever is ended with its children"
 
