@@ -28,7 +28,13 @@ enum {
 
 enum { N_SIGNALS = 64 };
 
-enum sender { SENDER_NONE, SENDER_GUARD, SENDER_OTHER };
+enum way { WAY_NONE, WAY_GUARD, WAY_DIRECT };
+
+/* By which way a signal came, and who sent it to the guard or to us. */
+struct arrival {
+    enum way way;
+    pid_t sender;
+};
 
 struct agent {
     const struct agent_config *config;
@@ -36,7 +42,7 @@ struct agent {
     struct run *run;
     pid_t guard_pid;
     int signal_fd;
-    enum sender unpaired[N_SIGNALS]; /* of signal s, who sent the last one; SENDER_NONE: both have */
+    struct arrival unpaired[N_SIGNALS]; /* of signal s, the last one; WAY_NONE: it came both ways */
     uv_poll_t signals, guard;
     int status;
 };
@@ -105,16 +111,18 @@ static void take_signal(struct agent *agent, int signal)
 
 /*
  * A scheduler or service manager may signal every process of the run. Then one signal arrives twice: from there, and
- * from the guard that passes its own on. The second of two from different senders is a copy: two interrupts would
- * take the grace away, and a second stop would follow fg.
+ * from the guard that passes its own on. The second of the two is a copy: two interrupts would take the grace away,
+ * and a second stop would follow fg. Both have one sender; signals of two senders are never copies of each other.
  */
-static bool is_copy(struct agent *agent, int signal, pid_t from)
+static bool is_copy(struct agent *agent, const struct signalfd_siginfo *info)
 {
-    const enum sender sender = from == agent->guard_pid ? SENDER_GUARD : SENDER_OTHER;
-    enum sender *unpaired = &agent->unpaired[signal];
-    const bool copy = *unpaired != SENDER_NONE && *unpaired != sender;
+    const bool relayed = (pid_t)info->ssi_pid == agent->guard_pid && info->ssi_code == SI_QUEUE;
+    const struct arrival now = { relayed ? WAY_GUARD : WAY_DIRECT,
+                                 relayed ? info->ssi_int : (pid_t)info->ssi_pid };
+    struct arrival *unpaired = &agent->unpaired[info->ssi_signo];
+    const bool copy = unpaired->way != WAY_NONE && unpaired->way != now.way && unpaired->sender == now.sender;
 
-    *unpaired = copy ? SENDER_NONE : sender;
+    *unpaired = copy ? (struct arrival){ WAY_NONE, 0 } : now;
     return copy;
 }
 
@@ -126,7 +134,7 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     while (read(agent->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
-        if (!is_copy(agent, (int)info.ssi_signo, (pid_t)info.ssi_pid))
+        if (!is_copy(agent, &info))
             take_signal(agent, (int)info.ssi_signo);
 }
 

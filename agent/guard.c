@@ -67,6 +67,18 @@ static void relay(const struct guard *guard, int signal)
     syscall(SYS_pidfd_send_signal, guard->agent_pidfd, signal, NULL, 0);
 }
 
+/* The same, and the agent learns who sent it to us (agent.c: is_copy), unless the system refuses that. */
+static void relay_from(const struct guard *guard, int signal, pid_t sender)
+{
+    siginfo_t info = { .si_signo = signal, .si_code = SI_QUEUE };
+
+    info.si_pid = getpid();
+    info.si_uid = getuid();
+    info.si_value.sival_int = sender;
+    if (syscall(SYS_pidfd_send_signal, guard->agent_pidfd, signal, &info, 0) < 0)
+        relay(guard, signal);
+}
+
 /*
  * Ctrl-Z: the agent is told, and stops itself once its workers are stopped; then the guard stops. Two other things can
  * happen:
@@ -138,7 +150,7 @@ static void take_signal(struct guard *guard)
             look_at_agent(guard);
             continue;
         }
-        relay(guard, signal);
+        relay_from(guard, signal, (pid_t)info.ssi_pid);
         if (signal == SIGTSTP || signal == SIGCONT)
             relay_job_control(guard, signal);
         if ((guard->config->ending >> signal & 1) == 0)

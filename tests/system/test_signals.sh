@@ -56,6 +56,16 @@ is_state "$guard" S && ok "an interrupt of every process is one: the grace runs"
 kill -INT "$guard" "$agent"; wait "$guard"
 check_eq "the second ends it: 130" 130 $?
 
+# Two signals of two senders are two, though one came by way of the guard and the other did not.
+start 1 --forward-signals USR1 -- "$toy" "catch=10:$WORK/usr1"
+agent=$(tr -d ' ' < "/proc/$guard/task/$guard/children")
+got_usr1() { [ "$(grep -c . "$WORK/usr1" 2>/dev/null)" -ge "$1" ]; }
+sh -c "kill -USR1 $agent; :"
+wait_until 30 got_usr1 1
+sh -c "kill -USR1 $guard; :"
+check "a signal to the agent alone does not swallow the next one to the run" wait_until 3 got_usr1 2
+kill -TERM "$guard"; wait "$guard"
+
 # A signal while a generation is being replaced.
 start 2 --max-restarts 1000 -- "$toy" rank=1 exit=1
 kill -TERM "$guard"; wait "$guard"
