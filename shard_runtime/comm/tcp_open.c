@@ -363,11 +363,13 @@ static enum fsdp_status refused(const struct opener *o, const struct door *door,
 {
     char where[ADDRESS_BYTES];
 
-    return fsdp_fail(err, FSDP_ERR_PEER,
-                     "rank %u cannot connect to rank %u at %s: %s; it is gone, or of another job",
-                     rank_of(o->config, o->config->self), rank_of(o->config, door->node),
-                     address_words(o, door->node, where),
-                     door->error != 0 ? strerror(door->error) : "the connection was closed");
+    return fsdp_fail(
+        err, FSDP_ERR_PEER,
+        "rank %u cannot connect to rank %u at %s: %s; it is gone, of another job, or a firewall refuses "
+        "connections",
+        rank_of(o->config, o->config->self), rank_of(o->config, door->node),
+        address_words(o, door->node, where),
+        door->error != 0 ? strerror(door->error) : "the connection was closed");
 }
 
 /* The time is up: name the first connection that is not open. */
