@@ -119,7 +119,12 @@ void coordinator_form(struct coordinator *coordinator);
 /** Stop the generation on every node; again, with stop_now, to hurry them. */
 void coordinator_clear(struct coordinator *coordinator);
 
-/** Where the ranks of a generation meet: what the user names, else the node that has the store. After roster_seat(). */
+/** The address that the user names for the ranks to meet at, else that of the store's node. After roster_seat(). */
+const char *coordinator_named_address(const struct coordinator *coordinator);
+/**
+ * Where the ranks of a generation meet (MASTER_ADDR): the named address. The ranks of one node meet at our store on
+ * loopback, whatever address of the host is named: nothing listens on the network for them. After roster_seat().
+ */
 const char *coordinator_master_address(const struct coordinator *coordinator);
 /** Is there a store for the ranks of a generation? A job of ours meets over the link. */
 static inline bool coordinator_has_store(const struct coordinator *coordinator)

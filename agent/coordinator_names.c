@@ -1,15 +1,24 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/coordinator_impl.h"
 
-/* Where the store is to listen: the address that the ranks are told, and by which the other nodes know this host. */
+/*
+ * Up to two names that lead to where the store listens, or NULL. The first is the one that the user gave. The second
+ * of several nodes is the address by which the others know this host; of one node it is loopback, if the first is
+ * not.
+ */
 static const char *name_at(const struct coordinator *coordinator, int i)
 {
     const struct roster *roster = &coordinator->roster;
+    const char *named = coordinator_named_address(coordinator),
+               *master = coordinator_master_address(coordinator);
 
     if (i == 0)
-        return coordinator_master_address(coordinator);
-    return roster->max_nodes > 1 ? roster->nodes[COORDINATOR_SELF].address : NULL;
+        return named;
+    if (roster->max_nodes > 1)
+        return roster->nodes[COORDINATOR_SELF].address;
+    return strcmp(master, named) != 0 ? master : NULL;
 }
 
 /* An address in digits asks nobody. */

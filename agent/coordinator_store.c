@@ -4,6 +4,7 @@
 
 #include "agent/coordinator_impl.h"
 #include "agent/descendants.h"
+#include "agent/endpoint.h"
 
 static void say(void *arg, const char *words)
 {
@@ -13,8 +14,7 @@ static void say(void *arg, const char *words)
         console_say(coordinator->services.console, "fsdprun: %s", words);
 }
 
-/* Our store is here; where rank 0 opens its own it is wherever rank 0 will be. */
-const char *coordinator_master_address(const struct coordinator *coordinator)
+const char *coordinator_named_address(const struct coordinator *coordinator)
 {
     const struct roster *roster = &coordinator->roster;
 
@@ -24,6 +24,16 @@ const char *coordinator_master_address(const struct coordinator *coordinator)
         if (roster->nodes[i].active && roster->nodes[i].node_rank == 0)
             return roster->nodes[i].address;
     return roster->nodes[COORDINATOR_SELF].address;
+}
+
+const char *coordinator_master_address(const struct coordinator *coordinator)
+{
+    const char *named = coordinator_named_address(coordinator);
+
+    return coordinator->roster.max_nodes == 1 && coordinator_has_store(coordinator) &&
+                   !endpoint_is_loopback(named)
+               ? "127.0.0.1"
+               : named;
 }
 
 enum { SEARCHES = 256 }; /* for connections that are nobody's of ours: then none is looked for any more */
@@ -88,6 +98,26 @@ int coordinator_phase_of(const struct coordinator *coordinator, int node, const 
     return attendance_complete(&coordinator->attendance) ? PROGRAM_RUNNING : PROGRAM_RENDEZVOUS;
 }
 
+/* The ranks of one node meet on loopback; the address that the user names must be one of this host all the same. */
+static enum fsdp_status choose_addresses(const struct coordinator *coordinator,
+                                         struct tcpstore_config *config, struct fsdp_err *err)
+{
+    const char *named = coordinator_named_address(coordinator);
+    struct endpoint_addresses addresses;
+
+    config->at = coordinator->found[0];
+    config->also = coordinator->found[1];
+    if (strcmp(config->host, named) == 0)
+        return FSDP_OK;
+    endpoint_collect(&addresses, coordinator->found[0]);
+    if (!endpoint_is_here(&addresses))
+        return fsdp_fail(err, FSDP_ERR_IO, "the key-value store cannot listen on %s: no address of this host",
+                         named);
+    config->at = coordinator->found[1];
+    config->also = NULL;
+    return FSDP_OK;
+}
+
 /* A job of ours meets over the link, and a program over this: PyTorch's, or whoever speaks its protocol. */
 enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct fsdp_err *err)
 {
@@ -104,6 +134,9 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
     coordinator_close_store(coordinator);
     if (!coordinator_has_store(coordinator))
         return FSDP_OK;
+    status = choose_addresses(coordinator, &config, err);
+    if (status != FSDP_OK)
+        return status;
     nodes = calloc(2 * (size_t)roster->capacity, sizeof *nodes);
     if (nodes == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "out of memory");
@@ -115,8 +148,6 @@ enum fsdp_status coordinator_open_store(struct coordinator *coordinator, struct 
             '\0') /* where it comes from is not always where it wants to be found */
             nodes[config.n_nodes++] = roster->nodes[i].from;
     }
-    config.at = coordinator->found[0];
-    config.also = coordinator->found[1];
     config.nodes = nodes;
     status = tcpstore_open(&coordinator->store, coordinator->services.loop, &config, err);
     free(nodes);

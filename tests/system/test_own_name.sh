@@ -82,7 +82,7 @@ touch f.go
 check_ends "and two agents of one host meet there" "0 0" f0 f1
 start 0 g0 --nnodes 1 --rdzv-endpoint own-name:$((port + 1)) -- "$TOYW" touch=g.started wait=g.go
 wait_until 20 test -e g.started || not_ok "a world of one node starts" "$(cat g0.out)"
-check_eq "one node by its own name listens on loopback only" "127.0.1.1:$((port + 1))" "$(on_node 0 ss -Hltn | awk '{print $4}' | sort | tr '\n' ' ' | sed 's/ $//')"
+check_eq "one node by its own name listens on loopback only" "127.0.0.1:$((port + 1))" "$(on_node 0 ss -Hltn | awk '{print $4}' | sort | tr '\n' ' ' | sed 's/ $//')"
 touch g.go
 check_ends "and ends well" "0" g0
 exit $((n_failed > 0))
