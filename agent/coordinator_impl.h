@@ -155,7 +155,7 @@ bool coordinator_report_death(struct coordinator *coordinator, const struct deat
 
 /**
  * The generation is down. If its first cause is that training diverged: say in the cause's words that it is the second
- * time, or remember it. A retry that diverges later has passed the step of the first try.
+ * time, or remember it. A retry that ends later, for whatever cause, has passed the step of the first try.
  */
 void coordinator_take_divergence(struct coordinator *coordinator, const struct verdict_run *run);
 /** The generation has done `step`: if an earlier one diverged there or before, the hardware is suspect. Said once. */

@@ -106,8 +106,12 @@ void coordinator_take_divergence(struct coordinator *coordinator, const struct v
 {
     struct death *cause = run->cause >= 0 ? &coordinator->deaths[run->cause] : NULL;
 
-    if (cause == NULL || !run->job || !first_cause_is_divergence(cause))
+    if (cause == NULL || !run->job)
         return;
+    if (!first_cause_is_divergence(cause)) {
+        coordinator_passed(coordinator, cause->step); /* it died of something else, after that many steps */
+        return;
+    }
     if (verdict_diverged_again(run)) {
         snprintf(cause->words, sizeof cause->words,
                  "it did so at this step in generation %d too: the job is the cause, not the hardware",

@@ -2,6 +2,7 @@
  * pass. The Makefile links libfsdp and the trainer with --wrap=numerics_open, so that nothing of it is in the
  * product. */
 #include <math.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,13 @@ static bool is_set_to(const char *name, const char *value)
     return getenv(name) != NULL && strcmp(getenv(name), value) == 0;
 }
 
-/* A fault that passes: in the first try of a job rank 1's seventh loss is no number. */
+static void spoil_seventh(const char *try, int n_calls, double *loss_sum)
+{
+    if (n_calls == 7 && is_set_to("RANK", "1") && is_set_to("TORCHELASTIC_RESTART_COUNT", try))
+        *loss_sum = (double)NAN;
+}
+
+/* A fault that passes: in the first try of a job rank 1's seventh loss is not a number. */
 static void cross_entropy_once_nan(struct numerics *numerics, struct device_stream *stream,
                                    const float *logits, const int32_t *targets, float *dlogits, size_t rows,
                                    size_t vocab, float scale, double *loss_sum, uint64_t *n_targets)
@@ -82,8 +89,22 @@ static void cross_entropy_once_nan(struct numerics *numerics, struct device_stre
     static int n_calls;
 
     sound->cross_entropy(numerics, stream, logits, targets, dlogits, rows, vocab, scale, loss_sum, n_targets);
-    if (++n_calls == 7 && is_set_to("RANK", "1") && is_set_to("TORCHELASTIC_RESTART_COUNT", "0"))
-        *loss_sum = (double)NAN;
+    spoil_seventh("0", ++n_calls, loss_sum);
+}
+
+/* A fault that comes and goes: in the first and the third try as above. In the second rank 1 dies of its ninth loss. */
+static void cross_entropy_nan_again(struct numerics *numerics, struct device_stream *stream,
+                                    const float *logits, const int32_t *targets, float *dlogits, size_t rows,
+                                    size_t vocab, float scale, double *loss_sum, uint64_t *n_targets)
+{
+    static int n_calls;
+
+    sound->cross_entropy(numerics, stream, logits, targets, dlogits, rows, vocab, scale, loss_sum, n_targets);
+    n_calls++;
+    spoil_seventh("0", n_calls, loss_sum);
+    spoil_seventh("2", n_calls, loss_sum);
+    if (n_calls == 9 && is_set_to("RANK", "1") && is_set_to("TORCHELASTIC_RESTART_COUNT", "1"))
+        raise(SIGKILL);
 }
 
 enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct numerics_config *config,
@@ -112,6 +133,8 @@ enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct nu
         mutant.cross_entropy = cross_entropy_twice;
     } else if (strcmp(name, "once-nan") == 0) {
         mutant.cross_entropy = cross_entropy_once_nan;
+    } else if (strcmp(name, "nan-again") == 0) {
+        mutant.cross_entropy = cross_entropy_nan_again;
     } else {
         fprintf(stderr, "no mutant is called %s\n", name);
         exit(99);

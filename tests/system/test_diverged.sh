@@ -22,4 +22,9 @@ check_match "one line says that its hardware is suspect" "^fsdprun: step 7 diver
 check_eq "once" 1 "$(grep -c 'may be faulty' "$WORK/once.log")"
 check_match "and an event" '"event": *"suspect_hardware", *"generation": *1, *"step": *7, *"diverged_in": *0, *"rank": *1' "$(cat "$WORK/runs/once/events.jsonl")"
 check_eq "the figures are those of an undisturbed run" "$(figures "$WORK/runs/calm")" "$(figures "$WORK/runs/once")"
+
+FSDP_TEST_MUTANT=nan-again "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=again --set checkpoint.every=0 > "$WORK/again.log" 2>&1 < /dev/null
+check_eq "a step that has passed is the hardware's fault when it diverges again, though a rank died meanwhile: 0" 0 $?
+check_eq "each time it passes this is said" "in generation 0 and passed in generation 1 in generation 2 and passed in generation 3" \
+  "$(grep -o 'in generation . and passed in generation .' "$WORK/again.log" | tr '\n' ' ' | sed 's/ $//')"
 [ "$n_failed" -eq 0 ]
