@@ -79,12 +79,19 @@ static void relay_from(const struct guard *guard, int signal, pid_t sender)
         relay(guard, signal);
 }
 
+static bool has_pending(int signal)
+{
+    sigset_t pending;
+
+    return sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
+}
+
 /*
  * Ctrl-Z: the agent is told, and stops itself once its workers are stopped; then the guard stops. Two other things can
  * happen:
  *   - The agent was stopped from outside (kill -STOP), without Ctrl-Z: that is not the guard's business. Only the
  *     agent gets the SIGCONT that ends such a stop, so a guard that stopped too would stay so for ever.
- *   - fg came before the agent had stopped: it is woken again.
+ *   - fg came before the agent had stopped, or before the guard knows that it has: the agent is woken again.
  */
 static void follow_suspension(struct guard *guard)
 {
@@ -96,7 +103,7 @@ static void follow_suspension(struct guard *guard)
     if (suspension == TOLD_TO_GO_ON) {
         guard->agent_stands = false;
         relay(guard, SIGCONT);
-    } else {
+    } else if (!has_pending(SIGCONT)) { /* a stop would drop it, and last for ever */
         raise(SIGSTOP);
         /* Running again: the SIGCONT that woke us is in the signal descriptor, and will be relayed. */
     }
