@@ -145,6 +145,7 @@ else
   # ours does, and an address (it is --standalone then); ours is 127.0.0.1.
   differs='FSDP_RUN_DIR|FSDP_LINK_FD|TORCHELASTIC_ERROR_FILE|OMP_NUM_THREADS|_'
   unset FSDP_RUN_DIR FSDP_LINK_FD
+  export LC_ALL=C.UTF-8 # in the C locale Python sets LC_CTYPE for itself and its children (PEP 538)
   for flags in "" "--rdzv-backend static --master-port $((port + 1)) --virtual-local-rank" \
     "--rdzv-backend static --master-port $((port + 2)) --role x --rdzv-id y --max-restarts 1 --signals-to-handle SIGINT"; do
     if [ -z "$flags" ] && ! getent hosts localhost > /dev/null; then

@@ -83,7 +83,8 @@ END
     IFS=: read -r when words message <<< "$plan"
     PYTHON_EXEC=$FSDP_TEST_PYTHON timeout 2000 "$FSDPRUN" --nproc-per-node 2 "$WORK/phase.py" "$when" > "$WORK/out" 2> "$WORK/err" < /dev/null
     check_match "PyTorch: $when, without @record" "rank 1 \(host [^ ]+, pid [0-9]+\) exited with status 1 $words, generation 0: .*$message" "$(tail -n 1 "$WORK/err")"
-    check_match "PyTorch: $when, its traceback" "fsdprun: its Python traceback:.*phase.py" "$(tr '\n' '.' < "$WORK/err")"
+    check_match "PyTorch: $when, its traceback is kept" '"traceback": *"Traceback.*phase.py' \
+      "$(cat "$(sed -n 's/^fsdprun: more in \([^ ]*errors.json\).*/\1/p' "$WORK/err")")"
   done
 else
   skip "PyTorch's phases" "FSDP_TEST_PYTHON names no Python with PyTorch"
