@@ -104,5 +104,7 @@ dist.init_process_group("gloo")
 train_ddp()
 train_fsdp2()
 train_fsdp2_mixed()
-dist.barrier()  # nobody's threads still hold a tensor when Python ends: PyTorch's abort the process there, now and then
+dist.barrier()
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # a thread of PyTorch that still holds a tensor when Python ends aborts it, now and then, under torchrun too
