@@ -99,7 +99,7 @@ void coordinator_end_with(struct coordinator *coordinator, int status, enum erro
 
 /** Post CE_GATHERED if enough nodes are there; else wait, for so long as may be waited. */
 void coordinator_gather(struct coordinator *coordinator);
-/** The generation is over, and another begins: let those go that said goodbye. Nobody is late for the next one. */
+/** The generation is over, and another begins: let those go that said goodbye. No node is late for the next one. */
 void coordinator_part(struct coordinator *coordinator);
 /** Every node that plays is asked to save and leave. */
 void coordinator_ask_to_leave(struct coordinator *coordinator);

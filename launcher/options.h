@@ -197,8 +197,9 @@ enum fsdp_status options_endpoint(const char *text, char *host, size_t size, int
                                   struct fsdp_err *err);
 
 /**
- * What is meant by the long option `written` (`length` bytes, without dashes, no beginning of any), as the words behind
- * "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE" where it is a key of job files. False: nothing is close.
+ * Guess which option was meant by `written`: `length` bytes, without dashes, and not the beginning of any long option.
+ * Writes the words that follow "did you mean": "--max-restarts", or "--set optimizer.lr=VALUE" for a key of job files.
+ * Returns false when nothing is close.
  */
 bool options_meant(const struct options *options, const struct options_input *input, const char *written,
                    size_t length, char out[OPTION_MEANT_BYTES]);
