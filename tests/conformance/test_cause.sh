@@ -174,7 +174,7 @@ check_eq "errors.json stands once, with the node that hosts" 1 "$(ls "$WORK"/far
 worker own <<'END'
 #!/bin/sh
 [ "$RANK" = 3 ] && exit "$1"
-sleep 30; : > "$2.own-end"
+sleep 1000; : > "$2.own-end"
 END
 for code in 75 76; do
   two own$code "$WORK/own" $code "$WORK/own$code"
