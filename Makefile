@@ -160,10 +160,11 @@ $(BUILD)/lib/libfsdp.so: $(FSDP_OBJ) $(ISA_OBJ)
 	$(CC) -shared -Wl,-soname,libfsdp.so.$(SOVERSION) $(LDFLAGS) $(OPENMP) $^ -o $@.$(VERSION) $(RUNTIME_LIBS)
 	ln -sf libfsdp.so.$(VERSION) $@.$(SOVERSION)
 	ln -sf libfsdp.so.$(SOVERSION) $@
-# Names PREFIX, so it is looked at each time; written only when it changes.
+# Names PREFIX, so it is looked at each time; written only when it changes. A LIBDIR inside PREFIX follows ${prefix}, so that
+# pkg-config --define-prefix finds a tree that was moved.
 $(BUILD)/lib/fsdp.pc: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' 'Name: fsdp' \
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))' 'includedir=$${prefix}/include' '' 'Name: fsdp' \
 	  'Description: fully sharded data parallel training runtime' 'Version: $(VERSION)' \
 	  'Libs: -L$${libdir} -lfsdp' 'Libs.private: -ldnnl -lcjson -lcrypto -lxxhash -lgomp -lm' \
 	  'Cflags: -I$${includedir}' > $@.new

@@ -51,8 +51,6 @@ for header in shard_runtime/include/fsdp/status.h agent/agent.h; do
   check_match "$header is a known dependency" '\.o' "$(make -n BUILD="$BUILD" -W $header all 2> /dev/null | grep -o -- '-o [^ ]*\.o' | head -n 1)"
 done
 check "compile_commands.json is JSON" sh -c "make -s -B compile_commands.json && $BUILD/test/json_check compile_commands.json"
-check "public headers are C++ as well" sh -c 'for h in shard_runtime/include/fsdp/*.h; do case $h in */link.h) continue ;; esac
-  echo "#include \"$h\"" | clang-14 -x c++ -std=c++17 -fsyntax-only -Wall -Werror -Ishard_runtime/include -I. - || exit 1; done'
 
 undocumented=$(. scripts/packages.sh; for name in $packages_run $packages_build $packages_data $packages_test $packages_pytorch $packages_lint; do
   grep -qw -- "$name" docs/dependencies.md || echo "$name"; done)

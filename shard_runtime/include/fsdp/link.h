@@ -17,8 +17,24 @@
 #ifndef FSDP_LINK_H
 #define FSDP_LINK_H
 
-#include <stdatomic.h>
+#include <assert.h>
 #include <stdint.h>
+
+#include <fsdp/export.h>
+
+/* A word that two processes share. C++17 and C++20 have no _Atomic. std::atomic has the same size and layout, which is why
+ * <stdatomic.h> of C++23 may be shared with C. The language linkage is for a caller that includes us inside extern "C". */
+#ifdef __cplusplus
+extern "C++" {
+#include <atomic>
+}
+#define FSDP_ATOMIC(type) std::atomic<type>
+#else
+#include <stdatomic.h>
+#define FSDP_ATOMIC(type) _Atomic(type)
+#endif
+
+FSDP_BEGIN_DECLS
 
 #define FSDP_LINK_FD_ENV "FSDP_LINK_FD"
 
@@ -155,13 +171,14 @@ enum { FSDP_GPU_ID_BYTES = 32 };
  */
 struct fsdp_progress_gpu {
     char id[FSDP_GPU_ID_BYTES]; /* of the PCI bus, lower case: "0000:3b:00.0" */
-    _Atomic uint32_t named; /* 1: `id` is there, and stays. Last of the worker's stores; the agent's follow */
-    _Atomic uint32_t n_xids, last_xid;
-    _Atomic int32_t utilisation_percent, temperature_c;
-    _Atomic int64_t memory_used_bytes, memory_total_bytes, ecc_uncorrected;
-    _Atomic uint64_t throttle_reasons; /* NVML's bits */
-    _Atomic uint64_t
-        n_samples; /* of it in this run; 0: nothing of it is known. The last of the agent's stores */
+    /* 1: `id` is there, and stays. Last of the worker's stores; the agent's follow */
+    FSDP_ATOMIC(uint32_t) named;
+    FSDP_ATOMIC(uint32_t) n_xids, last_xid;
+    FSDP_ATOMIC(int32_t) utilisation_percent, temperature_c;
+    FSDP_ATOMIC(int64_t) memory_used_bytes, memory_total_bytes, ecc_uncorrected;
+    FSDP_ATOMIC(uint64_t) throttle_reasons; /* NVML's bits */
+    /* of it in this run; 0: nothing of it is known. The last of the agent's stores */
+    FSDP_ATOMIC(uint64_t) n_samples;
 };
 
 /*
@@ -171,15 +188,15 @@ struct fsdp_progress_gpu {
  */
 struct fsdp_progress {
     uint32_t magic, version;
-    _Atomic uint32_t phase;
-    _Atomic uint32_t abort_word;
-    _Atomic uint64_t beat_ns; /* CLOCK_MONOTONIC of the last store */
-    _Atomic uint64_t step, total_steps;
-    _Atomic uint64_t collective_seq;
-    _Atomic uint64_t tokens; /* consumed by all ranks so far */
-    _Atomic uint64_t loss_bits, grad_norm_bits, tokens_per_s_bits;
-    _Atomic uint64_t memory_bytes;
-    _Atomic uint64_t n_collectives; /* noted in the flight recorder so far */
+    FSDP_ATOMIC(uint32_t) phase;
+    FSDP_ATOMIC(uint32_t) abort_word;
+    FSDP_ATOMIC(uint64_t) beat_ns; /* CLOCK_MONOTONIC of the last store */
+    FSDP_ATOMIC(uint64_t) step, total_steps;
+    FSDP_ATOMIC(uint64_t) collective_seq;
+    FSDP_ATOMIC(uint64_t) tokens; /* consumed by all ranks so far */
+    FSDP_ATOMIC(uint64_t) loss_bits, grad_norm_bits, tokens_per_s_bits;
+    FSDP_ATOMIC(uint64_t) memory_bytes;
+    FSDP_ATOMIC(uint64_t) n_collectives; /* noted in the flight recorder so far */
     struct fsdp_progress_gpu gpu;
 };
 
@@ -189,16 +206,16 @@ struct fsdp_progress {
  * is noted when it begins, with `number` stored last; `ended_ns` is set when it has ended well.
  */
 struct fsdp_flight_entry {
-    _Atomic uint64_t number;   /* 1-based; 0 while the entry is written */
-    uint64_t sequence;         /* in its group, as error messages have it */
-    uint64_t begun_ns;         /* CLOCK_MONOTONIC */
-    _Atomic uint64_t ended_ns; /* 0: it has not ended, or failed */
-    uint64_t size_bytes;       /* per rank of a gather or a scatter, of the buffer of the others */
-    int32_t root;              /* of a broadcast; -1 */
-    char kind[16];             /* "all_gather" */
-    char dtype[12];            /* "float32"; empty where it has none */
-    char op[8];                /* "sum"; empty where it has none */
-    char group[32];            /* name of the group, cut to fit */
+    FSDP_ATOMIC(uint64_t) number;   /* 1-based; 0 while the entry is written */
+    uint64_t sequence;              /* in its group, as error messages have it */
+    uint64_t begun_ns;              /* CLOCK_MONOTONIC */
+    FSDP_ATOMIC(uint64_t) ended_ns; /* 0: it has not ended, or failed */
+    uint64_t size_bytes;            /* per rank of a gather or a scatter, of the buffer of the others */
+    int32_t root;                   /* of a broadcast; -1 */
+    char kind[16];                  /* "all_gather" */
+    char dtype[12];                 /* "float32"; empty where it has none */
+    char op[8];                     /* "sum"; empty where it has none */
+    char group[32];                 /* name of the group, cut to fit */
 };
 
 enum { FSDP_FLIGHT_ENTRIES = 256, FSDP_FLIGHT_OFFSET = 4096 };
@@ -207,8 +224,8 @@ enum { FSDP_PROGRESS_MAGIC = 0x47504653 /* "SFPG" */, FSDP_PROGRESS_VERSION = 3 
 enum {
     FSDP_PROGRESS_BYTES = FSDP_FLIGHT_OFFSET + FSDP_FLIGHT_ENTRIES * (int)sizeof(struct fsdp_flight_entry)
 };
-_Static_assert(FSDP_PROGRESS_BYTES % 4096 == 0 && sizeof(struct fsdp_progress) <= FSDP_FLIGHT_OFFSET,
-               "the page and the recorder are whole pages");
+static_assert(FSDP_PROGRESS_BYTES % 4096 == 0 && sizeof(struct fsdp_progress) <= FSDP_FLIGHT_OFFSET,
+              "the page and the recorder are whole pages");
 
 static inline struct fsdp_flight_entry *fsdp_flight(struct fsdp_progress *page)
 {
@@ -224,7 +241,7 @@ static inline struct fsdp_flight_entry *fsdp_flight(struct fsdp_progress *page)
 enum fsdp_snapshot_state { FSDP_SNAPSHOT_EMPTY = 0, FSDP_SNAPSHOT_WRITING = 1, FSDP_SNAPSHOT_COMPLETE = 2 };
 
 struct fsdp_snapshot_slot {
-    _Atomic uint32_t state;
+    FSDP_ATOMIC(uint32_t) state;
     uint32_t generation;
     int64_t step;
     uint64_t offset, capacity; /* of the slot's bytes in the segment */
@@ -238,5 +255,7 @@ struct fsdp_snapshot_head {
     unsigned char job_id[16], boot_id[16];
     struct fsdp_snapshot_slot slots[2];
 };
+
+FSDP_END_DECLS
 
 #endif
