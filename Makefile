@@ -267,8 +267,12 @@ $(BUILD)/test/cudnn_graphs: tests/support/cudnn_graphs.c $(addprefix shard_runti
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(filter %.c,$^) -o $@ $(LDFLAGS) $(BUILD)/lib/libfsdp.a $(RUNTIME_LIBS)
 
 .PHONY: test unit emulation system tests-build
+# The benches are built too, so that a change elsewhere cannot break one unnoticed.
+BENCH_BIN := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/bench_*.c)) $(BUILD)/bench/train/fsdp-train \
+             $(BUILD)/bench/launch_worker
 tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so \
-  $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN)
+  $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN) \
+  $(BENCH_BIN)
 test: tests-build
 	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit
@@ -440,4 +444,4 @@ install: all
 	for page in $(wildcard docs/man/*.[1-8]); do section=$${page##*.}; \
 	  install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/man/man$$section/$${page##*/}; done
 
--include $(shell find $(BUILD)/obj $(BUILD)/test $(BUILD)/examples -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/test $(BUILD)/examples $(BUILD)/bench -name '*.d' 2>/dev/null)

@@ -51,7 +51,7 @@ static void check(enum fsdp_status status, const struct fsdp_err *err)
 static double save(int64_t step)
 {
     const struct checkpoint_state state = { .step = step };
-    const struct commit_fence fence = { step, 0, 1 };
+    const struct commit_fence fence = { .step = step, .generation = 0, .world_size = 1 };
     char temporary[COMMIT_NAME_BYTES], *head;
     struct checkpoint_part part;
     struct manifest_file file;
@@ -64,7 +64,9 @@ static double save(int64_t step)
                                 &err),
           &err);
     check(checkpoint_head(&state, 0, 1, tensors, N_TENSORS, &head, &length, &err), &err);
-    file = (struct manifest_file){ part.file, 0, part.size_bytes, { part.checksum[0], part.checksum[1] } };
+    file = (struct manifest_file){ .name = part.file,
+                                   .size_bytes = part.size_bytes,
+                                   .checksum = { part.checksum[0], part.checksum[1] } };
     check(commit_publish(&io_posix, directory, temporary, &fence, head, length, &file, 1, &err), &err);
     free(head);
     return report_now() - start;
@@ -313,7 +315,9 @@ static void prepare_tensors(void)
         for (int i = 0; i < ELEMENTS; i++)
             rows[i] = (float)(i ^ t);
         snprintf(names[t], sizeof names[t], "layers.%d.weight", t);
-        tensors[t] = (struct checkpoint_tensor){ names[t], FSDP_F32, 2, { ELEMENTS / 512, 512 }, rows };
+        tensors[t] = (struct checkpoint_tensor){
+            .name = names[t], .dtype = FSDP_F32, .n_dims = 2, .shape = { ELEMENTS / 512, 512 }, .rows = rows
+        };
     }
     buffer = aligned_alloc(4096, CHUNK);
     if (buffer == NULL)

@@ -178,7 +178,7 @@ static double seconds_of(const struct span *spans, int W, size_t bytes)
 
 static double run_ours(struct worker *workers, int W, enum op op, size_t bytes)
 {
-    const struct order order = { op, turns_of(bytes), bytes };
+    const struct order order = { .op = op, .turns = turns_of(bytes), .bytes = bytes };
     struct span spans[MOST];
 
     for (int r = 0; r < W; r++)

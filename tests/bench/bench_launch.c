@@ -419,7 +419,10 @@ int main(int argc, char **argv)
     static const struct {
         int n;
         double times_faster;
-    } sizes[] = { { 1, 200 }, { 2, 200 }, { 8, 100 }, { 32, 50 } };
+    } sizes[] = { { .n = 1, .times_faster = 200 },
+                  { .n = 2, .times_faster = 200 },
+                  { .n = 8, .times_faster = 100 },
+                  { .n = 32, .times_faster = 50 } };
     struct report report;
 
     if (argc < 5)

@@ -177,9 +177,9 @@ static void linear(struct bench *bench, size_t in, size_t out, bool bias)
         .m = TOKENS,
         .n = out,
         .k = in,
-        .a = { 0, 0, in, 1 },
-        .b = { 0, 0, 1, in },
-        .c = { 0, 0, out, 1 },
+        .a = { .row_stride = in, .col_stride = 1 },
+        .b = { .row_stride = 1, .col_stride = in },
+        .c = { .row_stride = out, .col_stride = 1 },
         .dtype = FSDP_F32,
         .bias = bias,
         .alpha = 1.0f,
@@ -190,9 +190,9 @@ static void linear(struct bench *bench, size_t in, size_t out, bool bias)
         .m = TOKENS,
         .n = in,
         .k = out,
-        .a = { 0, 0, out, 1 },
-        .b = { 0, 0, in, 1 },
-        .c = { 0, 0, in, 1 },
+        .a = { .row_stride = out, .col_stride = 1 },
+        .b = { .row_stride = in, .col_stride = 1 },
+        .c = { .row_stride = in, .col_stride = 1 },
         .dtype = FSDP_F32,
         .alpha = 1.0f,
     };
@@ -202,9 +202,9 @@ static void linear(struct bench *bench, size_t in, size_t out, bool bias)
         .m = out,
         .n = in,
         .k = TOKENS,
-        .a = { 0, 0, 1, out },
-        .b = { 0, 0, in, 1 },
-        .c = { 0, 0, in, 1 },
+        .a = { .row_stride = 1, .col_stride = out },
+        .b = { .row_stride = in, .col_stride = 1 },
+        .c = { .row_stride = in, .col_stride = 1 },
         .dtype = FSDP_F32,
         .accumulate = true,
         .alpha = 1.0f,
@@ -221,9 +221,15 @@ static void linear(struct bench *bench, size_t in, size_t out, bool bias)
 
 static void attention(struct bench *bench)
 {
-    const struct matmul_view tokens = { SEQ * DIM, HEAD, DIM, 1 }, tokens_t = { SEQ * DIM, HEAD, 1, DIM };
-    const struct matmul_view scores = { HEADS * SEQ * SEQ, SEQ * SEQ, SEQ, 1 };
-    const struct matmul_view scores_t = { HEADS * SEQ * SEQ, SEQ * SEQ, 1, SEQ };
+    const struct matmul_view
+        tokens = { .outer_stride = SEQ * DIM, .inner_stride = HEAD, .row_stride = DIM, .col_stride = 1 },
+        tokens_t = { .outer_stride = SEQ * DIM, .inner_stride = HEAD, .row_stride = 1, .col_stride = DIM };
+    const struct matmul_view scores = {
+        .outer_stride = HEADS * SEQ * SEQ, .inner_stride = SEQ * SEQ, .row_stride = SEQ, .col_stride = 1
+    };
+    const struct matmul_view scores_t = {
+        .outer_stride = HEADS * SEQ * SEQ, .inner_stride = SEQ * SEQ, .row_stride = 1, .col_stride = SEQ
+    };
     struct matmul_desc desc = { .outer = BATCH,
                                 .inner = HEADS,
                                 .m = SEQ,
@@ -281,23 +287,35 @@ static const struct {
     const char *what;
     size_t elems, reads, writes;
 } kernels[KERNEL_COUNT] = {
-    [ADD] = { "add", TOKENS *DIM, 2, 1 },
-    [COLUMN_SUM] = { "column_sum 2048 x 2048", TOKENS *WIDE, 1, 0 },
-    [DROPOUT] = { "dropout", TOKENS *DIM, 1, 1 },
-    [DROPOUT_RESIDUAL] = { "dropout, added to the residual", TOKENS *DIM, 2, 1 },
-    [NORM] = { "layer_norm", TOKENS *DIM, 1, 1 },
-    [NORM_BACKWARD] = { "layer_norm_backward, dx +=", TOKENS *DIM, 3, 1 },
-    [GELU] = { "gelu", TOKENS *WIDE, 1, 1 },
-    [GELU_BACKWARD] = { "gelu_backward in place", TOKENS *WIDE, 2, 1 },
-    [SOFTMAX] = { "softmax, causal", BATCH *HEADS *SEQ *SEQ, 1, 1 },
-    [SOFTMAX_DROPOUT] = { "softmax and dropout, causal", BATCH *HEADS *SEQ *SEQ, 1, 2 },
-    [SOFTMAX_BACKWARD] = { "softmax_backward, causal", BATCH *HEADS *SEQ *SEQ, 2, 1 },
-    [EMBEDDING] = { "embedding", TOKENS *DIM, 1, 1 },
-    [EMBEDDING_BACKWARD] = { "embedding_backward", TOKENS *DIM, 4, 1 },
-    [LOSS] = { "cross_entropy and its gradient", TOKENS *VOCAB, 1, 1 },
-    [ADAMW] = { "adamw", TOKENS *WIDE, 4, 3 },
-    [SGD] = { "sgd with momentum", TOKENS *WIDE, 3, 2 },
-    [SQUARES] = { "sum_squares", TOKENS *WIDE, 1, 0 },
+    [ADD] = { .what = "add", .elems = TOKENS * DIM, .reads = 2, .writes = 1 },
+    [COLUMN_SUM] = { .what = "column_sum 2048 x 2048", .elems = TOKENS * WIDE, .reads = 1, .writes = 0 },
+    [DROPOUT] = { .what = "dropout", .elems = TOKENS * DIM, .reads = 1, .writes = 1 },
+    [DROPOUT_RESIDUAL] = { .what = "dropout, added to the residual",
+                           .elems = TOKENS * DIM,
+                           .reads = 2,
+                           .writes = 1 },
+    [NORM] = { .what = "layer_norm", .elems = TOKENS * DIM, .reads = 1, .writes = 1 },
+    [NORM_BACKWARD] = { .what = "layer_norm_backward, dx +=",
+                        .elems = TOKENS * DIM,
+                        .reads = 3,
+                        .writes = 1 },
+    [GELU] = { .what = "gelu", .elems = TOKENS * WIDE, .reads = 1, .writes = 1 },
+    [GELU_BACKWARD] = { .what = "gelu_backward in place", .elems = TOKENS * WIDE, .reads = 2, .writes = 1 },
+    [SOFTMAX] = { .what = "softmax, causal", .elems = BATCH * HEADS * SEQ * SEQ, .reads = 1, .writes = 1 },
+    [SOFTMAX_DROPOUT] = { .what = "softmax and dropout, causal",
+                          .elems = BATCH * HEADS * SEQ * SEQ,
+                          .reads = 1,
+                          .writes = 2 },
+    [SOFTMAX_BACKWARD] = { .what = "softmax_backward, causal",
+                           .elems = BATCH * HEADS * SEQ * SEQ,
+                           .reads = 2,
+                           .writes = 1 },
+    [EMBEDDING] = { .what = "embedding", .elems = TOKENS * DIM, .reads = 1, .writes = 1 },
+    [EMBEDDING_BACKWARD] = { .what = "embedding_backward", .elems = TOKENS * DIM, .reads = 4, .writes = 1 },
+    [LOSS] = { .what = "cross_entropy and its gradient", .elems = TOKENS * VOCAB, .reads = 1, .writes = 1 },
+    [ADAMW] = { .what = "adamw", .elems = TOKENS * WIDE, .reads = 4, .writes = 3 },
+    [SGD] = { .what = "sgd with momentum", .elems = TOKENS * WIDE, .reads = 3, .writes = 2 },
+    [SQUARES] = { .what = "sum_squares", .elems = TOKENS * WIDE, .reads = 1, .writes = 0 },
 };
 
 static void call(struct bench *b, enum kernel kernel, uint64_t step)
@@ -307,7 +325,9 @@ static void call(struct bench *b, enum kernel kernel, uint64_t step)
     };
     static const struct sgd sgd = { .lr = 1e-6, .momentum = 0.9, .weight_decay = 0.01 };
     static const struct dropout off = { .p = 0 }, on = { .p = 0.1f, .key = 3 };
-    static const struct attention_desc heads = { BATCH, SEQ, HEADS, HEAD, true };
+    static const struct attention_desc heads = {
+        .batch = BATCH, .seq = SEQ, .heads = HEADS, .head_dim = HEAD, .causal = true
+    };
     const struct numerics_ops *ops = b->numerics.ops;
     struct numerics *n = &b->numerics;
     float *row = b->w, *row2 = b->w + WIDE, *stats = b->w + 4 * WIDE;

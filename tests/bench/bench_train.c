@@ -29,8 +29,8 @@ struct model {
 };
 
 static const struct model models[] = {
-    { "tutorial", 10, 512, 8, 64, 1024, 32 },
-    { "larger", 12, 768, 12, 256, 8192, 4 },
+    { .name = "tutorial", .layers = 10, .dim = 512, .heads = 8, .seq = 64, .vocab = 1024, .batch = 32 },
+    { .name = "larger", .layers = 12, .dim = 768, .heads = 12, .seq = 256, .vocab = 8192, .batch = 4 },
 };
 
 /* The ranks of one side: orders go down, reports come up. */

@@ -141,9 +141,9 @@ static double time_product(struct numerics *n, struct linear l, enum fsdp_dtype 
                                       .m = l.m,
                                       .n = l.n,
                                       .k = l.k,
-                                      .a = { 0, 0, l.k, 1 },
-                                      .b = { 0, 0, 1, l.k },
-                                      .c = { 0, 0, l.n, 1 },
+                                      .a = { .row_stride = l.k, .col_stride = 1 },
+                                      .b = { .row_stride = 1, .col_stride = l.k },
+                                      .c = { .row_stride = l.n, .col_stride = 1 },
                                       .dtype = dtype,
                                       .c_dtype = dtype,
                                       .alpha = 1 };
@@ -160,9 +160,10 @@ static double time_product(struct numerics *n, struct linear l, enum fsdp_dtype 
 static void products(void)
 {
     static const struct linear shapes[] = {
-        { 16, 512, 512, NULL },    { 256, 512, 512, NULL },   { 2048, 512, 512, NULL },
-        { 2048, 2048, 512, NULL }, { 2048, 512, 2048, NULL }, { 1024, 3072, 768, NULL },
-        { 1024, 8192, 768, NULL },
+        { .m = 16, .n = 512, .k = 512 },    { .m = 256, .n = 512, .k = 512 },
+        { .m = 2048, .n = 512, .k = 512 },  { .m = 2048, .n = 2048, .k = 512 },
+        { .m = 2048, .n = 512, .k = 2048 }, { .m = 1024, .n = 3072, .k = 768 },
+        { .m = 1024, .n = 8192, .k = 768 },
     };
 
     printf("products, ms        float32   bfloat16  on copies  as three\n");
@@ -194,11 +195,22 @@ static void run_fused(void *user)
 {
     const struct attention *a = user;
     struct fsdp_err err = { 0 };
-    const struct fused_attention_forward forward = { buffers[0], buffers[1], buffers[2], buffers[3],
-                                                     a->lse,     NULL,       scratch };
-    const struct fused_attention_backward backward = { buffers[0], buffers[1], buffers[2], buffers[3],
-                                                       buffers[4], a->lse,     NULL,       buffers[5],
-                                                       buffers[6], buffers[7], scratch };
+    const struct fused_attention_forward forward = { .q = buffers[0],
+                                                     .k = buffers[1],
+                                                     .v = buffers[2],
+                                                     .out = buffers[3],
+                                                     .lse = a->lse,
+                                                     .scratch = scratch };
+    const struct fused_attention_backward backward = { .q = buffers[0],
+                                                       .k = buffers[1],
+                                                       .v = buffers[2],
+                                                       .out = buffers[3],
+                                                       .dout = buffers[4],
+                                                       .lse = a->lse,
+                                                       .dq = buffers[5],
+                                                       .dk = buffers[6],
+                                                       .dv = buffers[7],
+                                                       .scratch = scratch };
 
     if (numerics.ops->attention_forward(a->fused, NULL, &forward, &err) != FSDP_OK ||
         numerics.ops->attention_backward(a->fused, NULL, &backward, &err) != FSDP_OK)
@@ -239,7 +251,10 @@ static void run_whole(void *user)
 
 static struct matmul_view transposed(struct matmul_view v)
 {
-    return (struct matmul_view){ v.outer_stride, v.inner_stride, v.col_stride, v.row_stride };
+    return (struct matmul_view){ .outer_stride = v.outer_stride,
+                                 .inner_stride = v.inner_stride,
+                                 .row_stride = v.col_stride,
+                                 .col_stride = v.row_stride };
 }
 
 static struct matmul *heads(const struct attention *a, size_t n, size_t k, struct matmul_view x,
@@ -261,8 +276,14 @@ static struct matmul *heads(const struct attention *a, size_t n, size_t k, struc
 static double time_whole(struct attention *a)
 {
     const size_t T = a->d.seq, E = a->d.head_dim, features = a->d.heads * E;
-    const struct matmul_view tall = { T * features, E, features, 1 },
-                             square = { a->d.heads * T * T, T * T, T, 1 };
+    const struct matmul_view tall = { .outer_stride = T * features,
+                                      .inner_stride = E,
+                                      .row_stride = features,
+                                      .col_stride = 1 },
+                             square = { .outer_stride = a->d.heads * T * T,
+                                        .inner_stride = T * T,
+                                        .row_stride = T,
+                                        .col_stride = 1 };
     struct matmul *all[6];
     double ms;
 
@@ -281,8 +302,13 @@ static double time_whole(struct attention *a)
 static double time_fused(struct attention *a)
 {
     const size_t features = a->d.heads * a->d.head_dim;
-    const struct fused_attention_desc desc = { a->d,     a->dtype, 0.125f,   false,
-                                               features, features, features, features };
+    const struct fused_attention_desc desc = { .shape = a->d,
+                                               .dtype = a->dtype,
+                                               .scale = 0.125f,
+                                               .q_stride = features,
+                                               .k_stride = features,
+                                               .v_stride = features,
+                                               .out_stride = features };
     struct fsdp_err err = { 0 };
     size_t forward, backward;
     double ms;
@@ -303,7 +329,11 @@ static void attention(void)
     printf("seq          float32: whole  fused  ratio   bfloat16: whole  fused  ratio\n");
     for (int causal = 0; causal < 2; causal++)
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            struct attention a = { .d = { 2048 / lengths[i], lengths[i], 8, 64, causal != 0 } };
+            struct attention a = { .d = { .batch = 2048 / lengths[i],
+                                          .seq = lengths[i],
+                                          .heads = 8,
+                                          .head_dim = 64,
+                                          .causal = causal != 0 } };
             const size_t scores = 2048 * 8 * lengths[i];
 
             a.p = room(scores * sizeof *a.p);
