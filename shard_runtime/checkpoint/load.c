@@ -169,11 +169,6 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
     io = io == NULL ? &io_posix : io;
     if (manifest != NULL)
         *manifest = (struct manifest){ 0 };
-    if ((flags & CHECKPOINT_VERIFY) != 0) {
-        status = verify_step(io, step_directory, VERIFY_CHECKSUMS, NULL, err);
-        if (status != FSDP_OK)
-            goto done;
-    }
     status = contents_read(io, step_directory, &contents, err);
     if (status != FSDP_OK)
         goto done;

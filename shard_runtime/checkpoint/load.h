@@ -1,6 +1,7 @@
 /*
  * Load a sharded state at any world size: each rank reads exactly the rows it owns now, wherever they were
- * saved, straight into place. No communication; every rank reads by itself.
+ * saved, straight into place. No communication; every rank reads by itself. Checksums are not looked at
+ * (shardfile/verify.h).
  */
 #ifndef CHECKPOINT_LOAD_H
 #define CHECKPOINT_LOAD_H
@@ -17,7 +18,6 @@ struct link;
 
 enum checkpoint_load_flags {
     CHECKPOINT_SUBSET = 1, /* the checkpoint may hold more than is asked for (weights without optimizer) */
-    CHECKPOINT_VERIFY = 2, /* check every byte of every file first; the coordinator did so for a resume */
 };
 
 struct checkpoint_loaded {

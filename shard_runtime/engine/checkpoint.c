@@ -11,6 +11,7 @@
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/checkpoint_choose.h"
 #include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
@@ -123,6 +124,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     saved.numerics = numerics;
     saved.extra = context->checkpoint_extra;
     saved.job = job_json != NULL ? job_json : fsdp_context_job(context, NULL);
+    context->resume_is_stale = true;
     status = checkpoint_save(&options, &saved, tensors, n_tensors, &done, err);
 done:
     device_rows_fini(&rows);
@@ -193,10 +195,9 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
                                   struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    /* A step that was searched for has been verified already, here or by the agent: not once more on every
-     * rank. */
-    const unsigned flags = (optimizer == NULL ? CHECKPOINT_SUBSET : 0u) |
-                           (step >= 0 && fsdp_context_alone(context) ? CHECKPOINT_VERIFY : 0u);
+    const unsigned flags = optimizer == NULL ? CHECKPOINT_SUBSET : 0u;
+    /* The agent has just verified the step to resume from: not once more here. */
+    const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
     struct fsdp_io *io = context_files(context);
     struct checkpoint_tensor *tensors = NULL;
@@ -206,17 +207,20 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     size_t n_tensors;
 
     status = check_world(model, err);
-    if (status == FSDP_OK && directory == NULL)
-        status = io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err);
+    if (status == FSDP_OK && directory == NULL) {
+        status = fsdp_context_run_dir(context)[0] != '\0'
+                     ? io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err)
+                     : fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no run directory to load from");
+        directory = default_directory;
+    }
+    if (status == FSDP_OK && resumes)
+        status = checkpoint_find(io, context->link, NULL, &step, NULL, err);
+    else if (status == FSDP_OK)
+        status = checkpoint_choose(context, directory, &step, err);
     if (status == FSDP_OK && step < 0)
-        status = directory != NULL ? verify_newest(io, directory, VERIFY_CHECKSUMS, &step, NULL, err)
-                                   : checkpoint_find(io, context->link, NULL, &step, NULL, err);
-    if (status == FSDP_OK && step < 0)
-        status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s",
-                           directory != NULL ? directory : default_directory);
+        status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
     if (status == FSDP_OK)
-        status = checkpoint_step_directory(directory != NULL ? directory : default_directory, step,
-                                           step_directory, err);
+        status = checkpoint_step_directory(directory, step, step_directory, err);
     if (status != FSDP_OK)
         return status;
     tensors = list_tensors(model, optimizer, &n_tensors);
@@ -242,6 +246,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     unshard_drop_all(model);
     fsdp_context_phase(model->context, FSDP_PHASE_LOAD);
     status = load_here(model, optimizer, directory, step, &manifest, err);
+    model->context->resume_is_stale = true;
     step_found = (int64_t)manifest.step;
     if (status == FSDP_OK) {
         *state = (struct fsdp_checkpoint_state){ .step = manifest.step,

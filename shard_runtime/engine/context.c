@@ -54,7 +54,6 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
         chosen.configure(&chosen, job, length, chosen.configure_user);
     }
     context->threads = choose_threads(&chosen, link);
-    context->loaded_step = -1;
     context_io_init(&context->io, link);
     status = context_open_device(context, &chosen, err);
     if (status != FSDP_OK) {

@@ -42,7 +42,7 @@ struct fsdp_context {
     struct fsdp_opening opening;
     struct context_io io;
     const char *checkpoint_extra; /* borrowed; NULL: none */
-    int64_t loaded_step; /* the checkpoint that was loaded, kept from retention; -1: none */
+    bool resume_is_stale; /* saved or loaded since the agent verified the step to resume from */
 };
 
 /** A context on a link and a process group that are there already; it owns both from now on, also after a

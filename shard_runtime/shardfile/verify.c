@@ -76,7 +76,9 @@ static enum fsdp_status verify_file(struct fsdp_io *io, const char *step_directo
     return FSDP_OK;
 }
 
-static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, struct fsdp_err *err)
+/* Of every n_parts-th file, from file `part` on. */
+static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_directory, size_t part,
+                                         size_t n_parts, struct fsdp_err *err)
 {
     struct hasher hasher = { .buffer_bytes = 4096 };
     struct manifest manifest;
@@ -85,14 +87,14 @@ static enum fsdp_status verify_checksums(struct fsdp_io *io, const char *step_di
     status = manifest_read(io, step_directory, &manifest, err);
     if (status != FSDP_OK)
         return status;
-    for (size_t i = 0; i < manifest.n_files; i++)
+    for (size_t i = part; i < manifest.n_files; i += n_parts)
         while (hasher.buffer_bytes < manifest.files[i].size_bytes && hasher.buffer_bytes < BUFFER_BYTES)
             hasher.buffer_bytes *= 2;
     hasher.buffer = malloc(hasher.buffer_bytes);
     hasher.state = XXH3_createState();
     if (hasher.buffer == NULL || hasher.state == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "%zu bytes to verify with", hasher.buffer_bytes);
-    for (size_t i = 0; i < manifest.n_files && status == FSDP_OK; i++)
+    for (size_t i = part; i < manifest.n_files && status == FSDP_OK; i += n_parts)
         status = verify_file(io, step_directory, &manifest.files[i], &hasher, err);
     manifest_free(&manifest);
     XXH3_freeState(hasher.state);
@@ -110,7 +112,7 @@ enum fsdp_status verify_step(struct fsdp_io *io, const char *step_directory, enu
         *manifest = (struct manifest){ 0 };
     /* Checksums first: they say which file is damaged where its header would only not fit to the others'. */
     if (depth == VERIFY_CHECKSUMS) {
-        status = verify_checksums(io, step_directory, err);
+        status = verify_checksums(io, step_directory, 0, 1, err);
         if (status != FSDP_OK)
             return status;
     }
@@ -182,6 +184,19 @@ enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, in
             fsdp_fail(err, FSDP_ERR_FORMAT, "%s holds step %llu", path, (unsigned long long)manifest.step);
     manifest_free(&manifest);
     return status;
+}
+
+enum fsdp_status verify_named_part(struct fsdp_io *io, const char *directory, int64_t step, size_t part,
+                                   size_t n_parts, struct fsdp_err *err)
+{
+    char name[COMMIT_NAME_BYTES], path[IO_PATH_BYTES];
+    enum fsdp_status status;
+
+    commit_step_name(step, name);
+    status = io_join(path, directory, name, err);
+    if (status == FSDP_OK)
+        status = verify_checksums(io, path, part, n_parts, err);
+    return status != FSDP_OK ? status : verify_named_step(io, directory, step, VERIFY_STRUCTURE, err);
 }
 
 enum fsdp_status verify_newest(struct fsdp_io *io, const char *directory, enum verify_depth depth,

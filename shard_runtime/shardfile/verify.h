@@ -43,6 +43,13 @@ enum fsdp_status verify_named_step(struct fsdp_io *io, const char *directory, in
                                    enum verify_depth depth, struct fsdp_err *err);
 
 /**
+ * One of `n_parts` shares of verify_named_step() with every checksum: the structure of the whole, and the checksums
+ * of every n_parts-th file, from file `part` on. The checkpoint verifies when all shares do. Fails as verify_step() does.
+ */
+enum fsdp_status verify_named_part(struct fsdp_io *io, const char *directory, int64_t step, size_t part,
+                                   size_t n_parts, struct fsdp_err *err);
+
+/**
  * The newest checkpoint in `directory` (RUN/checkpoints) that verifies; each one passed over is a line in
  * `log`. *step is -1 when there is no checkpoint at all (a missing directory included): a fresh run. With
  * checkpoints of which none verifies the call fails with the first one's reason, FSDP_ERR_FORMAT, rather than

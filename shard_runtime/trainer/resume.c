@@ -84,19 +84,18 @@ static enum fsdp_status begin(const struct trainer *trainer, struct fsdp_err *er
 enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err)
 {
     const bool alone = fsdp_context_alone(trainer->context);
-    const int64_t wanted = alone ? -1 : fsdp_context_resume_step(trainer->context);
     struct fsdp_checkpoint_state state = { 0 };
     char directory[TRAINER_PATH_BYTES + 16];
     enum fsdp_status status;
     double began_s;
 
-    if (!alone && wanted < 0)
+    if (!alone && fsdp_context_resume_step(trainer->context) < 0)
         return begin(trainer, err);
     fsdp_context_phase(trainer->context, FSDP_PHASE_LOAD);
     checkpoint_directory(trainer, directory);
     began_s = now_s();
-    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, wanted,
-                                  &state, err);
+    status = fsdp_checkpoint_load(trainer->model, trainer->optimizer, alone ? directory : NULL, -1, &state,
+                                  err);
     if (status == FSDP_ERR_NOT_FOUND && alone) {
         fsdp_err_clear(err);
         return begin(trainer, err);

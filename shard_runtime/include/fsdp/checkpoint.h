@@ -45,11 +45,15 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
                                                const char *job_json, struct fsdp_err *err);
 
 /**
- * Load step `step` of `directory` (NULL: as above; -1: what the agent resumes from, else the newest that
- * verifies) into the model and, unless NULL, the optimizer; collective.
+ * Load step `step` of `directory` into the model and, unless NULL, the optimizer; collective. `step` -1 is the newest
+ * that verifies, those that this run has saved included; damaged ones are passed over. `directory` NULL is the run
+ * directory's "checkpoints".
  *
- *   FSDP_ERR_NOT_FOUND  there is none
- *   FSDP_ERR_FORMAT     damaged; the message names the file
+ * Every byte of the checkpoint is verified before it is loaded: by the ranks, which share the work, or by the agent
+ * when it formed this generation (what the first load of NULL and -1 finds).
+ *
+ *   FSDP_ERR_NOT_FOUND  there is none, or no run directory
+ *   FSDP_ERR_FORMAT     damaged; the message names the file, on the rank that found it
  *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs; or the ranks found different steps
  * After a failure parameters and state are undefined.
  */

@@ -137,7 +137,7 @@ enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t s
 }
 
 enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
-                            unsigned flags, struct fsdp_err *err)
+                            struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES];
     enum fsdp_status status = checkpoint_step_directory(directory, step, path, err);
@@ -149,7 +149,7 @@ enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t s
         state_init(&shard, D, W, rank);
         state_wipe(&shard);
         status =
-            checkpoint_load(io, path, W, rank, shard.tensors, STATE_TENSORS, flags, &manifest, NULL, err);
+            checkpoint_load(io, path, W, rank, shard.tensors, STATE_TENSORS, 0, &manifest, NULL, err);
         if (status == FSDP_OK && (!state_is(&shard, step) || manifest.step != (uint64_t)step ||
                                   manifest.cursor != (uint64_t)step * 12 || manifest.seed != 1234))
             status =
@@ -158,4 +158,14 @@ enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t s
         state_free(&shard);
     }
     return status;
+}
+
+enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
+                                     struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    for (int rank = 0; rank < W && status == FSDP_OK; rank++)
+        status = verify_named_part(io, directory, step, (size_t)rank, (size_t)W, err);
+    return status == FSDP_OK ? state_load(io, directory, step, D, W, err) : status;
 }

@@ -36,6 +36,9 @@ enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t s
                             uint64_t D, int W, struct fsdp_err *err);
 /** All W ranks load `step`: the first failure, or FSDP_ERR_FORMAT when a value is wrong. */
 enum fsdp_status state_load(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
-                            unsigned flags, struct fsdp_err *err);
+                            struct fsdp_err *err);
+/** The same after they have verified it, each its share. */
+enum fsdp_status state_load_verified(struct fsdp_io *io, const char *directory, int64_t step, uint64_t D, int W,
+                                     struct fsdp_err *err);
 
 #endif

@@ -23,7 +23,7 @@ Test(checkpoint, any_world_size_loads_what_any_other_saved)
             cr_assert(state_save(&io.base, "run/checkpoints", 7, 0, D[d], W_save, &err) == FSDP_OK, "%s",
                       err.message);
             for (int W_load = 1; W_load <= 9; W_load++)
-                cr_expect(state_load(&io.base, "run/checkpoints", 7, D[d], W_load, CHECKPOINT_VERIFY, &err) ==
+                cr_expect(state_load_verified(&io.base, "run/checkpoints", 7, D[d], W_load, &err) ==
                               FSDP_OK,
                           "D %d W %d -> %d: %s", (int)D[d], W_save, W_load, err.message);
             cr_expect(io.n_open == 0);
@@ -41,7 +41,7 @@ Test(checkpoint, a_rank_without_rows_writes_no_file)
 
     cr_assert(verify_step(&io.base, "c/step-00000007", VERIFY_CHECKSUMS, &manifest, NULL) == FSDP_OK);
     cr_assert(manifest.world_size == 15 && manifest.n_files == 11, "%zu files", manifest.n_files);
-    cr_assert(state_load(&io.base, "c", 7, 5, 3, 0, NULL) == FSDP_OK);
+    cr_assert(state_load(&io.base, "c", 7, 5, 3, NULL) == FSDP_OK);
     manifest_free(&manifest);
     memory_io_fini(&io);
 }
@@ -56,7 +56,7 @@ Test(checkpoint, short_and_interrupted_calls_change_nothing)
     io.short_calls = true;
 
     cr_assert(state_save(&io.base, "c", 7, 0, 13, 3, &err) == FSDP_OK, "%s", err.message);
-    cr_assert(state_load(&io.base, "c", 7, 13, 2, CHECKPOINT_VERIFY, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(state_load_verified(&io.base, "c", 7, 13, 2, &err) == FSDP_OK, "%s", err.message);
     memory_io_fini(&io);
 }
 
@@ -215,7 +215,7 @@ Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
     cr_assert(files_count(directory) == 2);
     cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == 4, "%s",
               err.message);
-    cr_assert(state_load(&io_posix, directory, 4, 13, 3, CHECKPOINT_VERIFY, &err) == FSDP_OK, "%s",
+    cr_assert(state_load_verified(&io_posix, directory, 4, 13, 3, &err) == FSDP_OK, "%s",
               err.message);
     state_free(&shard);
     link_close(options.link);

@@ -49,7 +49,7 @@ static int64_t recover(struct memory_io *io, const struct scene *scene, uint32_t
         return -2;
     if (step < 0)
         return step;
-    if (state_load(&io->base, "run/c", step, scene->D, 3, 0, err) != FSDP_OK ||
+    if (state_load(&io->base, "run/c", step, scene->D, 3, err) != FSDP_OK ||
         checkpoint_step_directory("run/c", step, path, err) != FSDP_OK ||
         verify_step(&io->base, path, VERIFY_STRUCTURE, &manifest, err) != FSDP_OK)
         return -2;

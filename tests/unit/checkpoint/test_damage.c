@@ -105,6 +105,30 @@ Test(damage, any_flipped_bit_is_seen_and_its_file_named)
     }
 }
 
+Test(damage, callers_that_share_the_work_see_a_flipped_bit_of_any_file)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *path = path_of(50, names[i]);
+        size_t n;
+        char *bytes = take(path, &n);
+
+        bytes[n - 1] ^= 1;
+        put(path, bytes, n);
+        for (size_t n_parts = 1; n_parts <= 5; n_parts++) {
+            size_t n_seen = 0;
+
+            for (size_t part = 0; part < n_parts; part++)
+                n_seen += verify_named_part(&io.base, "c", 50, part, n_parts, NULL) == FSDP_ERR_FORMAT;
+            cr_assert(n_seen > 0, "%s, %zu parts", names[i], n_parts);
+        }
+        bytes[n - 1] ^= 1;
+        put(path, bytes, n);
+        for (size_t part = 0; part < 5; part++)
+            cr_assert(verify_named_part(&io.base, "c", 50, part, 5, NULL) == FSDP_OK);
+        free(bytes);
+    }
+}
+
 Test(damage, a_file_cut_at_any_length_is_seen_without_reading_its_data)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -256,7 +280,7 @@ Test(damage, loading_without_verifying_never_runs_wild)
         for (size_t at = 0; at < n; at = next_byte(bytes, n, at)) {
             bytes[at] ^= (char)(1 << (at + 3) % 8);
             put(path, bytes, n);
-            state_load(&io.base, "c", 50, 5, 2, 0,
+            state_load(&io.base, "c", 50, 5, 2,
                        NULL); /* values may differ; the sanitizers must have no objection */
             cr_assert(io.n_open == 0);
             bytes[at] ^= (char)(1 << (at + 3) % 8);

@@ -25,7 +25,7 @@ static void check_step(struct memory_io *io, int64_t wanted, uint64_t D, int n)
     cr_assert(commit_clean(&io->base, "c", NULL, &err) == FSDP_OK);
     cr_assert(verify_newest(&io->base, "c", VERIFY_CHECKSUMS, &step, NULL, &err) == FSDP_OK && step == wanted,
               "call %d: step %d: %s", n, (int)step, err.message);
-    cr_assert(state_load(&io->base, "c", step, D, 1, 0, &err) == FSDP_OK, "call %d: %s", n, err.message);
+    cr_assert(state_load(&io->base, "c", step, D, 1, &err) == FSDP_OK, "call %d: %s", n, err.message);
 }
 
 /* Save 50 beside 40 with each call failing once; returns how many calls there are. */
@@ -123,8 +123,8 @@ Test(faults, retention_fails_without_losing_what_it_keeps)
         commit_retain(&io.base, "c", 2, 40, 10, NULL, NULL);
         reached = io.calls >= n;
         check_step(&io, 40, 5, n);
-        cr_assert(state_load(&io.base, "c", 30, 5, 1, CHECKPOINT_VERIFY, NULL) == FSDP_OK, "call %d", n);
-        cr_assert(state_load(&io.base, "c", 10, 5, 1, CHECKPOINT_VERIFY, NULL) == FSDP_OK,
+        cr_assert(state_load_verified(&io.base, "c", 30, 5, 1, NULL) == FSDP_OK, "call %d", n);
+        cr_assert(state_load_verified(&io.base, "c", 10, 5, 1, NULL) == FSDP_OK,
                   "call %d: the loaded one", n);
         memory_io_fini(&io);
     }
@@ -146,8 +146,11 @@ Test(faults, a_failed_load_says_so_and_leaks_nothing)
         cr_assert(state_save(&io.base, "c", 40, 0, 5, 2, NULL) == FSDP_OK);
         io.calls = 0;
         io.fail_at = ++n;
-        status = checkpoint_load(&io.base, "c/step-00000040", 1, 0, shard.tensors, STATE_TENSORS,
-                                 CHECKPOINT_VERIFY, &manifest, NULL, NULL);
+        manifest = (struct manifest){ 0 };
+        status = verify_named_step(&io.base, "c", 40, VERIFY_CHECKSUMS, NULL);
+        if (status == FSDP_OK)
+            status = checkpoint_load(&io.base, "c/step-00000040", 1, 0, shard.tensors, STATE_TENSORS, 0,
+                                     &manifest, NULL, NULL);
         reached = io.calls >= n;
         cr_assert(io.n_open == 0, "call %d", n);
         if (status == FSDP_OK)
