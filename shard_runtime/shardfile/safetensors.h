@@ -83,7 +83,7 @@ enum fsdp_status safetensors_write(struct fsdp_io *io, const char *path, struct 
 struct safetensors_header {
     struct safetensors_tensor *tensors; /* in order of their data */
     size_t n_tensors;
-    struct safetensors_metadata *metadata; /* DCP_SHARDING_INFO left out: it is in the tensors */
+    struct safetensors_metadata *metadata; /* by key; without DCP_SHARDING_INFO, which is in the tensors */
     size_t n_metadata;
     uint64_t data_start; /* 8 + N */
     uint64_t size_bytes; /* of the file */

@@ -123,11 +123,6 @@ static bool parse_metadata(struct json_reader *json, struct safetensors_header *
 
         if (value == NULL)
             return false;
-        for (size_t i = 0; i < out->n_metadata; i++)
-            if (strcmp(out->metadata[i].key, key) == 0)
-                return json_refuse(json, "a doubled key in __metadata__");
-        if (out->n_metadata == 64)
-            return json_refuse(json, "more than 64 keys in __metadata__");
         if (strcmp(key, "DCP_SHARDING_INFO") == 0) {
             if (*sharding != NULL)
                 return json_refuse(json, "DCP_SHARDING_INFO is there twice");
@@ -177,6 +172,25 @@ static int compare_places(const void *a, const void *b)
     if (one->end != two->end)
         return one->end < two->end ? -1 : 1;
     return strcmp(one->name, two->name);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct safetensors_metadata *one = a, *two = b;
+
+    return strcmp(one->key, two->key);
+}
+
+/* Sorts the keys: the format does not limit their number. */
+static enum fsdp_status check_metadata(struct safetensors_header *header, struct fsdp_err *err)
+{
+    if (header->n_metadata > 1)
+        qsort(header->metadata, header->n_metadata, sizeof *header->metadata, compare_keys);
+    for (size_t i = 1; i < header->n_metadata; i++)
+        if (strcmp(header->metadata[i - 1].key, header->metadata[i].key) == 0)
+            return fsdp_fail(err, FSDP_ERR_FORMAT, "__metadata__ has the key \"%.200s\" twice",
+                             header->metadata[i].key);
+    return FSDP_OK;
 }
 
 static enum fsdp_status check_places(const struct safetensors_header *header, struct fsdp_err *err)
@@ -314,6 +328,8 @@ enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, s
         json_refuse(&json, "the header is no JSON object");
     if (json.problem != NULL || !parse_object(&json, out, &sharding, &sharding_length))
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "header byte %zu: %s", json.at, json.problem);
+    if (status == FSDP_OK)
+        status = check_metadata(out, err);
     if (status == FSDP_OK && out->n_tensors > 1)
         qsort(out->tensors, out->n_tensors, sizeof *out->tensors, compare_places);
     if (status == FSDP_OK)
@@ -387,10 +403,13 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors_heade
 
 const char *safetensors_metadata_get(const struct safetensors_header *header, const char *key)
 {
-    for (size_t i = 0; i < header->n_metadata; i++)
-        if (strcmp(header->metadata[i].key, key) == 0)
-            return header->metadata[i].value;
-    return NULL;
+    const struct safetensors_metadata wanted = { .key = key };
+    const struct safetensors_metadata *found =
+        header->n_metadata == 0
+            ? NULL
+            : bsearch(&wanted, header->metadata, header->n_metadata, sizeof *header->metadata, compare_keys);
+
+    return found == NULL ? NULL : found->value;
 }
 
 void safetensors_free(struct safetensors_header *header)

@@ -1,6 +1,7 @@
 /*
- * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the
- * file, one behind the other. The first byte scales how much data the file is said to hold behind the header.
+ * The header of a safetensors file under libFuzzer: refused with words, or all of its tensors lie in the file, one after
+ * the other, and each metadata key is found by its name. The first byte scales how much data the file is said to hold
+ * after the header.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,6 +34,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (at != data[0])
         abort();
+    for (size_t i = 0; i < header.n_metadata; i++)
+        if (safetensors_metadata_get(&header, header.metadata[i].key) != header.metadata[i].value)
+            abort();
     safetensors_free(&header);
     return 0;
 }

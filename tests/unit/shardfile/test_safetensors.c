@@ -252,7 +252,7 @@ static const struct bad {
     { "{\"a\":" ENTRY("[2]", 0, 8) ",\"a\":" ENTRY("[2]", 8, 16) "}", 16, "there twice" },
     { "{\"a\":" ENTRY("[0]", 0, 0) ",\"a\":" ENTRY("[0]", 0, 0) "}", 0, "there twice" },
     { "{\"__metadata__\":{\"a\":1}}", 0, "string was expected" },
-    { "{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0, "doubled key" },
+    { "{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}", 0, "the key \"a\" twice" },
     { "{\"__metadata__\":{},\"__metadata__\":{}}", 0, "there twice" },
     { "{\"\xff\":" ENTRY("[2]", 0, 8) "}", 8, "not UTF-8" },
     { "{\"\xc0\xaf\":" ENTRY("[2]", 0, 8) "}", 8, "not UTF-8" },
@@ -310,6 +310,28 @@ Test(safetensors, what_the_format_allows_is_taken)
                              "1,null]}}}") ",\"a\":" ENTRY("[2]", 0, 8) "}",
                     8, &err) == FSDP_OK,
               "%s", err.message);
+}
+
+/* Trainers of adapters write hundreds of them; in no order. */
+Test(safetensors, metadata_may_have_any_number_of_keys)
+{
+    enum { N_KEYS = 1000 };
+    struct json_text json = { 0 };
+    struct safetensors_header header;
+    struct fsdp_err err = { 0 };
+
+    json_add(&json, "{\"__metadata__\":{");
+    for (int i = 0; i < N_KEYS; i++)
+        json_add(&json, "%s\"key %d\":\"value %d\"", i == 0 ? "" : ",", i * 7 % N_KEYS, i * 7 % N_KEYS);
+    json_add(&json, "}}");
+
+    cr_assert(safetensors_parse(&header, json.bytes, json.length, 8 + json.length, &err) == FSDP_OK, "%s",
+              err.message);
+    cr_assert_eq(header.n_metadata, N_KEYS);
+    cr_assert_str_eq(safetensors_metadata_get(&header, "key 0"), "value 0");
+    cr_assert_str_eq(safetensors_metadata_get(&header, "key 999"), "value 999");
+    cr_assert_null(safetensors_metadata_get(&header, "key 1000"));
+    safetensors_free(&header);
 }
 
 Test(safetensors, a_header_of_any_other_length_is_refused)
