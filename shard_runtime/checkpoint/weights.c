@@ -7,6 +7,8 @@
 
 #include "shard_runtime/checkpoint/reshard.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/bf16.h"
+#include "shard_runtime/core/f16.h"
 #include "shard_runtime/shardfile/weights.h"
 
 static const char optimizer_prefix[] = "optimizer.";
@@ -34,7 +36,7 @@ static void put_shape(FILE *out, const uint64_t *shape, size_t n_dims)
 
 static bool can_convert(enum fsdp_dtype from, enum fsdp_dtype to)
 {
-    return from == to || (to == FSDP_F32 && (from == FSDP_BF16 || from == FSDP_F64));
+    return from == to || (to == FSDP_F32 && (from == FSDP_BF16 || from == FSDP_F16 || from == FSDP_F64));
 }
 
 static bool fits(const struct checkpoint_tensor *wanted, const struct manifest_tensor *there)
@@ -137,16 +139,14 @@ static void convert(float *to, const unsigned char *from, enum fsdp_dtype dtype,
 {
     for (size_t i = 0; i < n; i++) {
         uint16_t half;
-        uint32_t bits;
         double wide;
 
-        if (dtype == FSDP_BF16) {
-            memcpy(&half, from + 2 * i, sizeof half);
-            bits = (uint32_t)half << 16;
-            memcpy(&to[i], &bits, sizeof bits);
-        } else {
+        if (dtype == FSDP_F64) {
             memcpy(&wide, from + 8 * i, sizeof wide);
             to[i] = (float)wide;
+        } else {
+            memcpy(&half, from + 2 * i, sizeof half);
+            to[i] = dtype == FSDP_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
         }
     }
 }

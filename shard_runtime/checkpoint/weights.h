@@ -1,6 +1,7 @@
 /*
  * Load weights, and nothing else, from wherever they come: a checkpoint of ours, a file that PyTorch wrote, a model
- * directory of Hugging Face. Each rank reads its own rows. Types may differ: bfloat16 and float64 become float32.
+ * directory of Hugging Face. Each rank reads its own rows. Types may differ: bfloat16, float16 (both
+ * exact) and float64 (rounded) become float32.
  */
 #ifndef CHECKPOINT_WEIGHTS_H
 #define CHECKPOINT_WEIGHTS_H

@@ -11,6 +11,7 @@ static const struct {
     [FSDP_F32] = { 4, "float32", "F32" }, [FSDP_BF16] = { 2, "bfloat16", "BF16" },
     [FSDP_F64] = { 8, "float64", "F64" }, [FSDP_I64] = { 8, "int64", "I64" },
     [FSDP_I32] = { 4, "int32", "I32" },   [FSDP_U8] = { 1, "uint8", "U8" },
+    [FSDP_F16] = { 2, "float16", "F16" },
 };
 
 size_t fsdp_dtype_size(enum fsdp_dtype dtype)

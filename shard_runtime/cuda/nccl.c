@@ -240,6 +240,7 @@ static enum nccl_type type_of(enum fsdp_dtype dtype)
     static const enum nccl_type types[FSDP_DTYPE_COUNT] = {
         [FSDP_F32] = NCCL_FLOAT32, [FSDP_BF16] = NCCL_BFLOAT16, [FSDP_F64] = NCCL_FLOAT64,
         [FSDP_I64] = NCCL_INT64,   [FSDP_I32] = NCCL_INT32,     [FSDP_U8] = NCCL_UINT8,
+        [FSDP_F16] = NCCL_FLOAT16,
     };
 
     return types[dtype];

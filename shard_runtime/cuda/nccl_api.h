@@ -30,6 +30,7 @@ enum nccl_type {
     NCCL_UINT8 = 1,
     NCCL_INT32 = 2,
     NCCL_INT64 = 4,
+    NCCL_FLOAT16 = 6,
     NCCL_FLOAT32 = 7,
     NCCL_FLOAT64 = 8,
     NCCL_BFLOAT16 = 9,

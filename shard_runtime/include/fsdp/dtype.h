@@ -17,7 +17,8 @@ enum fsdp_matmul_precision {
     FSDP_MATMUL_HIGH, /* where it is faster, as exact as three products of bfloat16: 1e-5 of the terms' sizes */
 };
 
-enum fsdp_dtype { FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_DTYPE_COUNT };
+/** FSDP_F16: in files of weights that others wrote; collectives move it, and nothing computes with it. */
+enum fsdp_dtype { FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_F16, FSDP_DTYPE_COUNT };
 
 /** Bytes per element. */
 FSDP_API size_t fsdp_dtype_size(enum fsdp_dtype dtype);

@@ -36,13 +36,14 @@ static const float *values_a(void)
     static float a[ROWS_A * COLS_A];
 
     for (int i = 0; i < ROWS_A * COLS_A; i++)
-        a[i] = 0.5f * (float)i - 3.0f; /* exact in bfloat16 too */
+        a[i] = 0.5f * (float)i - 3.0f; /* exact in bfloat16 and float16 too */
     return a;
 }
 
 static const void *as_type(enum fsdp_dtype dtype)
 {
     static uint16_t half[ROWS_A * COLS_A];
+    static _Float16 ieee_half[ROWS_A * COLS_A];
     static double wide[ROWS_A * COLS_A];
 
     for (int i = 0; i < ROWS_A * COLS_A; i++) {
@@ -50,9 +51,13 @@ static const void *as_type(enum fsdp_dtype dtype)
 
         memcpy(&bits, &values_a()[i], sizeof bits);
         half[i] = (uint16_t)(bits >> 16);
+        ieee_half[i] = (_Float16)values_a()[i];
         wide[i] = (double)values_a()[i];
     }
-    return dtype == FSDP_BF16 ? (const void *)half : dtype == FSDP_F64 ? (const void *)wide : values_a();
+    return dtype == FSDP_BF16  ? (const void *)half
+           : dtype == FSDP_F16 ? (const void *)ieee_half
+           : dtype == FSDP_F64 ? (const void *)wide
+                               : values_a();
 }
 
 static struct safetensors_tensor file_tensor(const char *name, enum fsdp_dtype dtype, size_t n_dims,
@@ -126,7 +131,7 @@ static void check_rows(const struct rank_state *state, int W, int rank)
 
 Test(weights, every_rank_takes_its_rows_in_any_type)
 {
-    static const enum fsdp_dtype types[] = { FSDP_F32, FSDP_BF16, FSDP_F64 };
+    static const enum fsdp_dtype types[] = { FSDP_F32, FSDP_BF16, FSDP_F16, FSDP_F64 };
 
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         struct safetensors_tensor tensors[] = {
@@ -245,15 +250,15 @@ Test(weights, another_shape_or_type_is_refused_also_when_a_part_would_do)
 }
 
 /* A header as some other tool writes it, in a type that has no name here. */
-static void put_half_file(const char *name)
+static void put_float8_file(const char *name)
 {
-    static const char header[] = "{\"b\":{\"dtype\":\"F16\",\"shape\":[7],\"data_offsets\":[0,14]}}    ";
+    static const char header[] = "{\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[7],\"data_offsets\":[0,7]}}";
     const uint64_t length = sizeof header - 1;
     FILE *file = fopen(path_of(name), "w");
 
     fwrite(&length, 8, 1, file);
     fwrite(header, 1, sizeof header - 1, file);
-    fwrite("12345678901234", 1, 14, file);
+    fwrite("1234567", 1, 7, file);
     fclose(file);
 }
 
@@ -263,7 +268,7 @@ Test(weights, a_type_without_a_name_is_named_as_such)
     struct rank_state state;
     struct fsdp_err err = { 0 };
 
-    put_half_file("h.safetensors");
+    put_float8_file("h.safetensors");
     cr_assert(load(&state, path_of("h.safetensors"), 1, 0, false, &report, &err) == FSDP_ERR_MISMATCH, "%s",
               err.message);
     cr_assert_not_null(

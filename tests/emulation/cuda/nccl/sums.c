@@ -4,10 +4,10 @@
 
 size_t standin_size(int type)
 {
-    return type == NCCL_UINT8                           ? 1
-           : type == NCCL_BFLOAT16                      ? 2
-           : type == NCCL_INT32 || type == NCCL_FLOAT32 ? 4
-                                                        : 8;
+    return type == NCCL_UINT8                              ? 1
+           : type == NCCL_BFLOAT16 || type == NCCL_FLOAT16 ? 2
+           : type == NCCL_INT32 || type == NCCL_FLOAT32    ? 4
+                                                           : 8;
 }
 
 static double get(int type, const void *data, size_t i)
