@@ -162,12 +162,9 @@ static enum fsdp_status read_pieces(struct fsdp_io *io, const char *directory,
     status = reshard_plan(contents, want, 1, &reads, &n_reads, err);
     for (size_t i = 0; i < n_reads && status == FSDP_OK; i++) {
         char path[IO_PATH_BYTES];
-        uint64_t size_bytes;
         int fd;
 
-        status = io_join(path, directory, contents->manifest.files[reads[i].file].name, err);
-        if (status == FSDP_OK)
-            status = io_open_read(io, path, &fd, &size_bytes, err);
+        status = contents_open_file(io, contents, reads[i].file, directory, path, &fd, err);
         if (status != FSDP_OK)
             break;
         status = io_read_all(io, fd, reads[i].to, (size_t)reads[i].size_bytes, reads[i].offset, path, err);

@@ -54,7 +54,8 @@ static enum fsdp_status check_sizes(const struct manifest *manifest, struct fsdp
 {
     for (size_t i = 0; i < manifest->n_tensors; i++) {
         const struct manifest_tensor *tensor = &manifest->tensors[i];
-        uint64_t bytes = fsdp_dtype_size(tensor->dtype);
+        const bool known = tensor->dtype < FSDP_DTYPE_COUNT; /* else its elements are counted */
+        uint64_t bytes = known ? fsdp_dtype_size(tensor->dtype) : 1;
 
         for (size_t d = 1; d < tensor->n_dims; d++)
             if (__builtin_mul_overflow(bytes, tensor->shape[d], &bytes))
@@ -249,12 +250,13 @@ static bool are_rows(const struct manifest_tensor *tensor, const struct contents
     return rows;
 }
 
-/* The pieces of each tensor cover it, and no element twice. */
-static enum fsdp_status prove_coverage(struct contents *out, struct fsdp_err *err)
+enum fsdp_status contents_prove(struct contents *out, struct fsdp_err *err)
 {
-    enum fsdp_status status = FSDP_OK;
+    enum fsdp_status status = check_sizes(&out->manifest, err);
     size_t at = 0;
 
+    if (status != FSDP_OK)
+        return status;
     out->starts = calloc(out->manifest.n_tensors + 1, sizeof *out->starts);
     if (out->starts == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for %zu tensors", out->manifest.n_tensors);
@@ -328,9 +330,6 @@ enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, s
     status = manifest_read(io, step_directory, &out->manifest, err);
     if (status != FSDP_OK)
         return status;
-    status = check_sizes(&out->manifest, err);
-    if (status != FSDP_OK)
-        goto done;
     index.n = out->manifest.n_tensors;
     index.sorted = malloc((index.n + 1) * sizeof(const struct manifest_tensor *));
     if (index.sorted == NULL) {
@@ -345,7 +344,7 @@ enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, s
     if (status == FSDP_OK)
         status = refuse_strays(io, step_directory, &out->manifest, err);
     if (status == FSDP_OK) {
-        status = prove_coverage(out, err);
+        status = contents_prove(out, err);
         if (status != FSDP_OK)
             fsdp_wrap(err, "%s", step_directory);
     }
@@ -354,6 +353,19 @@ done:
     if (status != FSDP_OK)
         contents_free(out);
     return status;
+}
+
+enum fsdp_status contents_open_file(struct fsdp_io *io, const struct contents *contents, uint32_t file,
+                                    const char *directory, char path[IO_PATH_BYTES], int *fd,
+                                    struct fsdp_err *err)
+{
+    enum fsdp_status status = io_join(path, directory, contents->manifest.files[file].name, err);
+    struct io_stat stat;
+
+    if (status != FSDP_OK)
+        return status;
+    return contents->follows_links ? io_open_named(io, path, fd, &stat, err)
+                                   : io_open_read(io, path, fd, &stat.size_bytes, err);
 }
 
 void contents_free(struct contents *contents)

@@ -1,10 +1,11 @@
 /*
  * What stands where in a step directory: a box of every tensor, file by file, proven to cover each tensor
- * exactly once. Verifying needs the proof, loading the places.
+ * exactly once. Verifying needs the proof, loading the places. weights.h makes the same list of others' files.
  */
 #ifndef SHARDFILE_CONTENTS_H
 #define SHARDFILE_CONTENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,7 @@ struct contents {
     struct contents_piece *pieces; /* by tensor, then by offset */
     size_t n_pieces;
     size_t *starts; /* (n_tensors + 1): the pieces of tensor t are starts[t] .. starts[t + 1] - 1 */
+    bool follows_links; /* the files may be symbolic links: the user named them. Those of a checkpoint may not */
 };
 
 /** Rows of dimension 0; a tensor without dimensions counts as one row. */
@@ -51,6 +53,18 @@ enum fsdp_status contents_read(struct fsdp_io *io, const char *step_directory, s
 
 /** The index of the tensor called `name` in the manifest, or -1. */
 int64_t contents_find(const struct contents *contents, const char *name);
+
+/**
+ * Sort the pieces, fill in `starts`, and prove that they cover every tensor of out->manifest exactly once. Every piece
+ * must be within its tensor, unless the tensor's size does not fit 64 bits.
+ *   FSDP_ERR_FORMAT  not so, or such a size; the message names the tensor
+ */
+enum fsdp_status contents_prove(struct contents *out, struct fsdp_err *err);
+
+/** Open file `file` of the list, which is in `directory`, for reading. *fd is the caller's; `path` receives its path. */
+enum fsdp_status contents_open_file(struct fsdp_io *io, const struct contents *contents, uint32_t file,
+                                    const char *directory, char path[IO_PATH_BYTES], int *fd,
+                                    struct fsdp_err *err);
 
 void contents_free(struct contents *contents);
 

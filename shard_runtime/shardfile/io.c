@@ -78,34 +78,50 @@ enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t siz
     return FSDP_OK;
 }
 
-enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uint64_t *size_bytes,
-                              struct fsdp_err *err)
+/* Open for reading what is there, a regular file or, where `directories`, a directory. */
+static enum fsdp_status open_read(struct fsdp_io *io, const char *path, int flags, bool directories, int *fd,
+                                  struct io_stat *stat, struct fsdp_err *err)
 {
-    struct io_stat stat;
     int opened;
 
     *fd = -1;
     /* O_NONBLOCK: a fifo under this name must not hold us. */
     do
-        opened = io->open(io, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+        opened = io->open(io, path, O_RDONLY | O_NONBLOCK | flags, 0);
     while (opened < 0 && errno == EINTR);
-    if (opened < 0 && errno == ELOOP)
+    if (opened < 0 && errno == ELOOP && (flags & O_NOFOLLOW) != 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is a symbolic link", path);
     if (opened < 0)
         return fsdp_fail(err, errno == ENOENT || errno == ENOTDIR ? FSDP_ERR_NOT_FOUND : FSDP_ERR_IO,
                          "open %s: %s", path, strerror(errno));
-    if (io->fstat(io, opened, &stat) < 0) {
+    if (io->fstat(io, opened, stat) < 0) {
         fsdp_fail(err, FSDP_ERR_IO, "stat %s: %s", path, strerror(errno));
         io->close(io, opened);
         return FSDP_ERR_IO;
     }
-    if (stat.kind != IO_FILE) {
+    if (stat->kind != IO_FILE && !(directories && stat->kind == IO_DIRECTORY)) {
         io->close(io, opened);
         return fsdp_fail(err, FSDP_ERR_FORMAT, "%s is not a regular file", path);
     }
     *fd = opened;
-    *size_bytes = stat.size_bytes;
     return FSDP_OK;
+}
+
+enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uint64_t *size_bytes,
+                              struct fsdp_err *err)
+{
+    struct io_stat stat;
+    const enum fsdp_status status = open_read(io, path, O_NOFOLLOW, false, fd, &stat, err);
+
+    if (status == FSDP_OK)
+        *size_bytes = stat.size_bytes;
+    return status;
+}
+
+enum fsdp_status io_open_named(struct fsdp_io *io, const char *path, int *fd, struct io_stat *stat,
+                               struct fsdp_err *err)
+{
+    return open_read(io, path, 0, true, fd, stat, err);
 }
 
 enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err)

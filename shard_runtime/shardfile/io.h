@@ -87,6 +87,13 @@ enum fsdp_status io_read_all(struct fsdp_io *io, int fd, void *bytes, size_t siz
 enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uint64_t *size_bytes,
                               struct fsdp_err *err);
 
+/**
+ * Open a path that the user named, a regular file or a directory, for reading. Symbolic links are followed, as every
+ * program follows them. *fd is the caller's; *stat says what was opened. Errors as io_open_read().
+ */
+enum fsdp_status io_open_named(struct fsdp_io *io, const char *path, int *fd, struct io_stat *stat,
+                               struct fsdp_err *err);
+
 /** Make the entries of directory `path` durable. */
 enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct fsdp_err *err);
 

@@ -98,10 +98,14 @@ enum fsdp_status safetensors_parse(struct safetensors_header *out, char *text, s
                                    uint64_t size_bytes, struct fsdp_err *err);
 
 /**
- * Open `path`, read and check its header. *fd: NULL to close the file again, or receives it (the caller's).
+ * Open `path`, which must be no symbolic link, read and check its header. *fd: NULL to close the file again, or receives it (the caller's).
  */
 enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out,
                                   int *fd, struct fsdp_err *err);
+
+/** Read and check the header of the file that is open as `fd`; `path` is for messages. */
+enum fsdp_status safetensors_read(struct fsdp_io *io, int fd, const char *path, uint64_t size_bytes,
+                                  struct safetensors_header *out, struct fsdp_err *err);
 
 /** The tensor called `name`, or NULL. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors_header *header, const char *name);

@@ -370,6 +370,18 @@ static enum fsdp_status read_header(struct fsdp_io *io, int fd, const char *path
     return safetensors_parse(out, text, (size_t)length, size_bytes, err);
 }
 
+enum fsdp_status safetensors_read(struct fsdp_io *io, int fd, const char *path, uint64_t size_bytes,
+                                  struct safetensors_header *out, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    *out = (struct safetensors_header){ 0 };
+    status = read_header(io, fd, path, size_bytes, out, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s", path);
+    return status;
+}
+
 enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct safetensors_header *out,
                                   int *fd, struct fsdp_err *err)
 {
@@ -383,9 +395,7 @@ enum fsdp_status safetensors_open(struct fsdp_io *io, const char *path, struct s
     status = io_open_read(io, path, &opened, &size_bytes, err);
     if (status != FSDP_OK)
         return status;
-    status = read_header(io, opened, path, size_bytes, out, err);
-    if (status != FSDP_OK)
-        fsdp_wrap(err, "%s", path);
+    status = safetensors_read(io, opened, path, size_bytes, out, err);
     if (status == FSDP_OK && fd != NULL)
         *fd = opened;
     else

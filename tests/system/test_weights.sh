@@ -28,20 +28,33 @@ mkdir "$WORK/sub" && cp "$WORK/job.yaml" "$WORK/sub/job.yaml"
 sed -i 's|^model:      {|model:      {weights: ../runs/from/checkpoints/step-00000000, |' "$WORK/sub/job.yaml"
 check_status "in a job file the path is relative to it" 0 "$BIN/fsdprun" "$WORK/sub/job.yaml" --set train.steps=1 --set checkpoint.every=0 --set run.name=sub
 
+# Links of the user's are followed; those inside a checkpoint are not.
+ln -s "$weights" "$WORK/latest"
+run_job "$WORK/linked.log" "${job[@]}" --set run.name=linked --set "model.weights=$WORK/latest"
+check_eq "a link to a step directory is that directory" "$(figures "$WORK/runs/plain")" "$(figures "$WORK/runs/linked")"
+cp -r "$weights" "$WORK/planted"
+shard=shard-00001-model-00001-of-00001.safetensors
+mv "$WORK/planted/$shard" "$WORK/elsewhere" && ln -s "$WORK/elsewhere" "$WORK/planted/$shard"
+check_status "a link inside a checkpoint is refused" 66 "$BIN/fsdprun" "${job[@]}" --set run.name=planted --set "model.weights=$WORK/planted"
+check_match "by name" "planted/$shard is a symbolic link" "$(cat "$WORK/out" "$WORK/err")"
+
 if [ -n "${FSDP_TEST_PYTHON:-}" ]; then
-  "$FSDP_TEST_PYTHON" - "$weights" "$WORK/torch.safetensors" << 'EOF'
-import sys, torch, torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-from safetensors.torch import save_file
-reader = HuggingFaceStorageReader(sys.argv[1])
-names = reader.read_metadata().state_dict_metadata
-state = {n: torch.empty(m.size, dtype=m.properties.dtype) for n, m in names.items() if not n.startswith("optimizer.")}
-dcp.load(state, storage_reader=reader)
-save_file(state, sys.argv[2])
-EOF
-  run_job "$WORK/torch.log" "${job[@]}" --set run.name=torch --set "model.weights=$WORK/torch.safetensors"
-  check_eq "a file that PyTorch wrote: the same bits" "$(figures "$WORK/runs/plain")" "$(figures "$WORK/runs/torch")"
+  theirs=$WORK/theirs
+  mkdir "$theirs"
+  check_status "PyTorch saves the model" 0 env PATH="$(dirname "$FSDP_TEST_PYTHON"):$PATH" \
+    "$BIN/fsdprun" --nproc-per-node 3 tests/support/save_by_pytorch.py "$weights" "$theirs"
+  for path in plain.safetensors whole whole/model-00001-of-00001.safetensors whole/model.safetensors.index.json \
+    files files/model.safetensors.index.json sharded consolidated consolidated/sharded \
+    hub/snapshots/4f2a hub/snapshots/4f2a/model.safetensors; do
+    run_job "$WORK/theirs.log" "${job[@]}" --set "run.name=theirs-${path//\//-}" --set "model.weights=$theirs/$path"
+    check_eq "$path, which PyTorch saved: the same bits" "$(figures "$WORK/runs/plain")" "$(figures "$WORK/runs/theirs-${path//\//-}")"
+  done
+  for name in half half32; do
+    run_job "$WORK/$name.log" "${job[@]}" --set "run.name=$name" --set "model.weights=$theirs/$name.safetensors"
+  done
+  check "float16 weights are read" test -s "$WORK/runs/half/metrics.jsonl"
+  check_eq "and are PyTorch's float32 of them" "$(figures "$WORK/runs/half32")" "$(figures "$WORK/runs/half")"
 else
-  skip "a file that PyTorch wrote" "FSDP_TEST_PYTHON is not set"
+  skip "files that PyTorch wrote" "FSDP_TEST_PYTHON is not set"
 fi
 [ "$n_failed" -eq 0 ]

@@ -20,9 +20,14 @@ struct fsdp_load_report {
 FSDP_API void fsdp_load_report_fini(struct fsdp_load_report *report);
 
 /**
- * Load weights alone from `path`: a .safetensors file (PyTorch's, by safetensors.torch.save_file), a directory of them
- * (Hugging Face's), or a step directory of ours. float32, bfloat16, float16 and float64 are read. Collective; each rank
- * reads its own rows. *report is filled in on every rank, also after FSDP_ERR_MISMATCH.
+ * Load weights alone from `path`, which may be:
+ *   - a .safetensors file, as safetensors.torch.save_file() writes it
+ *   - a directory of them: Hugging Face's, or what PyTorch's HuggingFaceStorageWriter saved, whole tensors or shards
+ *   - an index beside them, model.safetensors.index.json: exactly the files that it names
+ *   - a step directory of ours
+ * Symbolic links are followed, except inside a step directory. float32, bfloat16, float16 (both exact) and float64
+ * (rounded) become float32. Collective; each rank reads its own rows. *report is filled in on every rank, also after
+ * FSDP_ERR_MISMATCH.
  *   strict              every parameter must be there and nothing else; else what is missing keeps its value
  *   FSDP_ERR_MISMATCH   it does not fit (a shape never may differ); no parameter was changed
  *   FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT, FSDP_ERR_IO   the message names the file

@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shard_runtime/checkpoint/weights.h"
 #include "shard_runtime/shard/layout.h"
+#include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
 enum { ROWS_A = 5, COLS_A = 3, ROWS_B = 7 };
@@ -287,6 +289,11 @@ Test(weights, what_is_no_weights_is_refused_by_name)
     cr_assert(load(&state, "/nowhere/x.safetensors", 1, 0, true, &report, &err) == FSDP_ERR_NOT_FOUND);
     cr_assert(load(&state, folder, 1, 0, true, &report, &err) == FSDP_ERR_NOT_FOUND, "an empty directory");
     cr_assert(load(&state, "/dev/null", 1, 0, true, &report, &err) == FSDP_ERR_FORMAT);
+    cr_assert_not_null(strstr(err.message, "/dev/null is not a regular file"), "%s", err.message);
+    file = fopen(path_of("model.bin"), "w");
+    fputs("{}", file);
+    fclose(file);
+    cr_assert(load(&state, path_of("model.bin"), 1, 0, true, &report, &err) == FSDP_ERR_FORMAT);
     cr_assert_not_null(strstr(err.message, "is no *.safetensors file"), "%s", err.message);
     file = fopen(path_of("cut.safetensors"), "w");
     fputs("{}", file);
@@ -295,17 +302,211 @@ Test(weights, what_is_no_weights_is_refused_by_name)
     cr_assert_not_null(strstr(err.message, "cut.safetensors"), "%s", err.message);
 }
 
-Test(weights, a_shard_without_its_manifest_is_refused)
+/* --- shards, as PyTorch's HuggingFaceStorageWriter saves them ----------------------------------------------- */
+
+/* Rows and columns of "a" from `row` and `col` on, or rows of "b"; `data` is to be freed. */
+static struct safetensors_tensor shard_of(const char *name, size_t row, size_t rows, size_t col, size_t cols)
 {
-    struct safetensors_tensor shard = file_tensor("a", FSDP_F32, 2, ROWS_A, COLS_A, values_a());
+    const bool is_a = name[0] == 'a';
+    struct safetensors_tensor shard = file_tensor(name, FSDP_F32, is_a ? 2 : 1, rows, is_a ? cols : 0, NULL);
+    float *data = malloc(rows * cols * sizeof *data);
+
+    for (size_t i = 0; i < rows * cols; i++)
+        data[i] = is_a ? values_a()[(row + i / cols) * COLS_A + col + i % cols] : values_b[row + i];
+    shard.data = data;
+    shard.has_offsets = true;
+    shard.offsets[0] = row;
+    shard.offsets[1] = col;
+    return shard;
+}
+
+static void put_shards(const char *name, struct safetensors_tensor *shards, size_t n)
+{
+    put_file(name, shards, n);
+    for (size_t i = 0; i < n; i++)
+        free((void *)(uintptr_t)shards[i].data);
+}
+
+static void check_loads(const char *path)
+{
+    for (int W = 1; W <= 8; W++)
+        for (int rank = 0; rank < W; rank++) {
+            struct weights_report report;
+            struct rank_state state;
+            struct fsdp_err err = { 0 };
+
+            cr_assert(load(&state, path, W, rank, true, &report, &err) == FSDP_OK, "%s", err.message);
+            check_rows(&state, W, rank);
+            free(report.lines);
+        }
+}
+
+static void check_refused(const char *path, enum fsdp_status wanted, const char *words)
+{
     struct weights_report report;
     struct rank_state state;
     struct fsdp_err err = { 0 };
+
+    cr_assert_eq(load(&state, path, 1, 0, true, &report, &err), wanted, "%s", err.message);
+    cr_assert_not_null(strstr(err.message, words), "%s", err.message);
+    cr_assert(state.a[0] == -1 && state.b[0] == -1);
+    free(report.lines);
+}
+
+Test(weights, whole_tensors_with_pytorchs_sharding_information_are_read)
+{
+    struct safetensors_tensor whole[] = { shard_of("a", 0, ROWS_A, 0, COLS_A),
+                                          shard_of("b", 0, ROWS_B, 0, 1) };
+    char path[160];
+
+    put_shards("model-00001-of-00001.safetensors", whole, 2);
+    snprintf(path, sizeof path, "%s", path_of("model-00001-of-00001.safetensors"));
+    check_loads(path);
+    check_loads(folder);
+}
+
+/* "a" in three boxes, "b" in rows; the last file has a shard without elements, as FSDP2's last rank may. */
+Test(weights, shards_that_cover_their_tensors_are_one_model_at_every_world_size)
+{
+    struct safetensors_tensor first[] = { shard_of("a", 0, 3, 0, COLS_A), shard_of("b", 0, 4, 0, 1) };
+    struct safetensors_tensor second[] = { shard_of("a", 3, 2, 0, 1), shard_of("b", 4, 3, 0, 1) };
+    struct safetensors_tensor third[] = { shard_of("a", 3, 2, 1, 2), shard_of("b", ROWS_B, 0, 0, 1) };
+    struct safetensors_tensor again[] = { shard_of("a", 3, 1, 0, 1) };
+
+    put_shards("shard-00001-model-00001-of-00001.safetensors", first, 2);
+    put_shards("shard-00002-model-00001-of-00001.safetensors", second, 2);
+    check_refused(folder, FSDP_ERR_FORMAT, "a: 4 of its 15 elements are in no file");
+    put_shards("shard-00003-model-00001-of-00001.safetensors", third, 2);
+    check_loads(folder);
+    put_shards("shard-00004-model-00001-of-00001.safetensors", again, 1);
+    check_refused(folder, FSDP_ERR_FORMAT, "a: what begins at row 3 is there twice");
+}
+
+Test(weights, a_shard_without_the_others_is_refused)
+{
+    struct safetensors_tensor shard = file_tensor("a", FSDP_F32, 2, ROWS_A, COLS_A, values_a());
 
     shard.has_offsets = shard.has_global_shape = true;
     shard.global_shape[0] = 2 * ROWS_A;
     shard.global_shape[1] = COLS_A;
     put_file("s.safetensors", &shard, 1);
-    cr_assert(load(&state, path_of("s.safetensors"), 1, 0, true, &report, &err) == FSDP_ERR_FORMAT);
-    cr_assert_not_null(strstr(err.message, "a is a shard"), "%s", err.message);
+    check_refused(path_of("s.safetensors"), FSDP_ERR_FORMAT, "a: rows 5 to 9 are in no file");
+}
+
+Test(weights, shards_of_another_type_or_shape_than_the_first_are_refused)
+{
+    struct safetensors_tensor first[] = { shard_of("b", 0, 4, 0, 1) };
+    struct safetensors_tensor second[] = { shard_of("b", 4, 3, 0, 1) };
+
+    second[0].has_global_shape = true;
+    second[0].global_shape[0] = ROWS_B;
+    put_shards("1.safetensors", first, 1);
+    put_shards("2.safetensors", second, 1);
+    check_refused(folder, FSDP_ERR_FORMAT,
+                  "b has another type or shape in 2.safetensors than in 1.safetensors");
+}
+
+Test(weights, a_file_of_a_checkpoint_is_refused_without_its_manifest)
+{
+    static const struct safetensors_metadata mark = { CONTENTS_STEP_KEY, "50" };
+    struct safetensors_tensor whole[] = { shard_of("a", 0, ROWS_A, 0, COLS_A),
+                                          shard_of("b", 0, ROWS_B, 0, 1) };
+    struct safetensors_written written;
+
+    cr_assert(safetensors_write(&io_posix, path_of("shard-00001-model-00001-of-00001.safetensors"), whole, 2,
+                                &mark, 1, 8, &written, NULL) == FSDP_OK);
+    free((void *)(uintptr_t)whole[0].data);
+    free((void *)(uintptr_t)whole[1].data);
+    check_refused(folder, FSDP_ERR_FORMAT, "is part of a checkpoint");
+}
+
+/* --- an index ------------------------------------------------------------------------------------------------ */
+
+static void put_text(const char *name, const char *text)
+{
+    FILE *file = fopen(path_of(name), "w");
+
+    cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+#define MAP(A, B) "{\"metadata\":{\"total_size\":88},\"weight_map\":{\"a\":\"" A "\",\"b\":\"" B "\"}}"
+
+Test(weights, an_index_names_the_files_of_a_model)
+{
+    struct safetensors_tensor a = file_tensor("a", FSDP_F32, 2, ROWS_A, COLS_A, values_a());
+    struct safetensors_tensor b = file_tensor("b", FSDP_F32, 1, ROWS_B, 0, values_b);
+    char index[160];
+
+    put_file("model-00001-of-00002.safetensors", &a, 1);
+    put_file("model-00002-of-00002.safetensors", &b, 1);
+    put_file("consolidated.safetensors", &a, 1); /* the same model once more, which the index leaves out */
+    snprintf(index, sizeof index, "%s", path_of("model.safetensors.index.json"));
+
+    put_text("model.safetensors.index.json",
+             MAP("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
+    check_loads(index);
+    check_refused(folder, FSDP_ERR_FORMAT,
+                  "a is in two files, consolidated.safetensors and model-00001-of-00002.safetensors");
+}
+
+Test(weights, an_index_that_is_none_is_refused)
+{
+    static const struct {
+        const char *text, *words;
+        enum fsdp_status status;
+    } bad[] = {
+        { MAP("a.safetensors", "a.safetensors"), "b is not in a.safetensors, where the index has it",
+          FSDP_ERR_FORMAT },
+        { MAP("a.safetensors", "b.safetensors"), "b.safetensors: No such file", FSDP_ERR_NOT_FOUND },
+        { MAP("a.safetensors", "../b.safetensors"), "a file in another directory", FSDP_ERR_FORMAT },
+        { MAP("a.safetensors", ""), "a file in another directory", FSDP_ERR_FORMAT },
+        { MAP("a.safetensors", "model.bin"), "model.bin, which is no *.safetensors file", FSDP_ERR_FORMAT },
+        { "{\"weight_map\":{}}", "there is no file *.safetensors", FSDP_ERR_NOT_FOUND },
+        { "{\"weight_map\":{\"a\":1}}", "a string was expected", FSDP_ERR_FORMAT },
+        { "{\"weight_map\":{\"a\":\"a.safetensors\",\"a\":\"a.safetensors\"}}", "weight_map has a twice",
+          FSDP_ERR_FORMAT },
+        { "{\"weight_map\":{},\"weight_map\":{}}", "weight_map is there twice", FSDP_ERR_FORMAT },
+        { "{\"hidden_size\":64}", "there is no weight_map", FSDP_ERR_FORMAT },
+        { "", "an object was expected", FSDP_ERR_FORMAT },
+    };
+    struct safetensors_tensor a = file_tensor("a", FSDP_F32, 2, ROWS_A, COLS_A, values_a());
+    char index[160];
+
+    put_file("a.safetensors", &a, 1);
+    snprintf(index, sizeof index, "%s", path_of("i.json"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        put_text("i.json", bad[i].text);
+        check_refused(index, bad[i].status, bad[i].words);
+    }
+}
+
+/* --- links --------------------------------------------------------------------------------------------------- */
+
+/* The cache of Hugging Face's hub: every name of a snapshot is a link to a file named by its hash. */
+Test(weights, links_that_the_user_names_are_followed)
+{
+    struct safetensors_tensor tensors[] = {
+        file_tensor("a", FSDP_F32, 2, ROWS_A, COLS_A, values_a()),
+        file_tensor("b", FSDP_F32, 1, ROWS_B, 0, values_b),
+    };
+    char snapshot[160], path[200], gone[200];
+
+    cr_assert(mkdir(path_of("blobs"), 0777) == 0 && mkdir(path_of("snapshots"), 0777) == 0 &&
+              mkdir(path_of("snapshots/4f2a"), 0777) == 0);
+    put_file("blobs/9c81", tensors, 2);
+    cr_assert_eq(symlink("../../blobs/9c81", path_of("snapshots/4f2a/model.safetensors")), 0);
+    cr_assert_eq(symlink("snapshots/4f2a", path_of("latest")), 0);
+    snprintf(snapshot, sizeof snapshot, "%s", path_of("snapshots/4f2a"));
+    snprintf(path, sizeof path, "%s/model.safetensors", snapshot);
+
+    check_loads(path);
+    check_loads(snapshot);
+    check_loads(path_of("latest"));
+
+    snprintf(gone, sizeof gone, "%s/gone.safetensors", snapshot);
+    cr_assert_eq(symlink("../../blobs/0000", gone), 0);
+    check_refused(gone, FSDP_ERR_NOT_FOUND, "gone.safetensors is a link to a file that is not there");
+    cr_assert_eq(unlink(gone), 0);
+    cr_assert_eq(mkfifo(gone, 0600), 0);
+    check_refused(gone, FSDP_ERR_FORMAT, "gone.safetensors is not a regular file");
 }
