@@ -213,7 +213,7 @@ static enum fsdp_status read_tensor(struct fsdp_io *io, const char *directory,
 
 enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int rank,
                               const struct checkpoint_tensor *tensors, size_t n_tensors, bool strict,
-                              const struct weights_names *names, struct weights_report *report,
+                              const struct weights_names *names, struct weights_report *report, bool *filled,
                               struct fsdp_err *err)
 {
     char directory[IO_PATH_BYTES];
@@ -249,6 +249,8 @@ enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int r
     for (size_t i = 0; i < n_tensors && status == FSDP_OK; i++)
         if (m.found[i] >= 0)
             status = read_tensor(io, directory, &contents, &tensors[i], m.found[i], W, rank, err);
+    for (size_t i = 0; i < n_tensors && filled != NULL; i++)
+        filled[i] = m.found[i] >= 0;
 done:
     if (status != FSDP_OK)
         fsdp_wrap(err, "weights from %s", path);

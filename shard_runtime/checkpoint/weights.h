@@ -31,10 +31,11 @@ struct weights_names {
  *   mismatched  there with another shape, or in a type that is not read
  * `strict`: any of these is FSDP_ERR_MISMATCH, and nothing was written. Otherwise what is missing keeps its rows and
  * what is unexpected is left alone; a mismatch is an error all the same, as in PyTorch. `names` may be NULL.
+ * `filled` (n_tensors): which tensors had their rows filled, after FSDP_OK; may be NULL.
  */
 enum fsdp_status weights_load(struct fsdp_io *io, const char *path, int W, int rank,
                               const struct checkpoint_tensor *tensors, size_t n_tensors, bool strict,
-                              const struct weights_names *names, struct weights_report *report,
+                              const struct weights_names *names, struct weights_report *report, bool *filled,
                               struct fsdp_err *err);
 
 #endif

@@ -48,7 +48,7 @@ static struct checkpoint_tensor *list_tensors(struct fsdp_model *model, struct f
         free(tensors);
         return NULL;
     }
-    fsdp_model_state(model, shards);
+    model_list_state(model, shards);
     if (optimizer != NULL)
         fsdp_optimizer_state(optimizer, shards + n_model);
     for (size_t i = 0; i < n; i++) {
@@ -114,7 +114,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
         goto done;
     }
-    if (numerics == NULL ||
+    if (numerics == NULL || model_draw(model, err) != FSDP_OK ||
         (tensors != NULL && device_rows_use(&rows, context, tensors, n_tensors, err) != FSDP_OK)) {
         /* checkpoint_save() tells the others, who would wait for ever */
         free(tensors);
@@ -261,5 +261,8 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
             fsdp_optimizer_set_step_count(optimizer, manifest.optimizer_step);
     }
     manifest_free(&manifest);
-    return agree(model->context, status, step_found, err);
+    status = agree(model->context, status, step_found, err);
+    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++)
+        model_is_filled(model, i);
+    return status;
 }

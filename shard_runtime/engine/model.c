@@ -262,7 +262,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     if (status == FSDP_OK && options->batch > 0)
         model_place_gradients(model);
     if (status == FSDP_OK)
-        status = model_initialise(model, err);
+        status = model_plan_initial(model, err);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "building the model");
         fsdp_model_destroy(model);
@@ -286,6 +286,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
         if (p != PLACE_DEVICE)
             place_free(model->context, (enum shard_place)p, memory->gradients, memory->gradient_bytes);
     }
+    free(model->initial);
     free(model->groups);
     model_close_comms(model);
     model_drop_layout(model);

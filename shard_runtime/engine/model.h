@@ -11,6 +11,7 @@
 #include "shard_runtime/nn/nn.h"
 #include "shard_runtime/plan/plan.h"
 #include "shard_runtime/plan/policies.h"
+#include "shard_runtime/shard/layout.h"
 #include "shard_runtime/shard/param_group.h"
 
 /** The ranks that units are sharded over, and the replicas of that: those of a mesh that fsdp_fully_shard() was given. */
@@ -69,6 +70,12 @@ struct model_memory {
     size_t reduced_elems; /* of gradients, without those of ignored parameters, which come last */
 };
 
+/** The initial values of one parameter. */
+struct initial_values {
+    uint64_t key; /* of its random numbers */
+    bool pending; /* nothing has filled the parameter: they are still to be drawn */
+};
+
 struct fsdp_model {
     struct fsdp_context *context;
     struct fsdp_module *root;
@@ -87,6 +94,9 @@ struct fsdp_model {
     struct param_group *groups;
     struct rounding_draws draws; /* of the groups that round stochastically: the step is the optimizer's */
     struct model_memory memory[N_PLACES];
+    struct initial_values *initial; /* of each parameter of the layout */
+    int n_pending;                  /* of these: still to be drawn */
+    size_t n_drawn;                 /* elements of initial values that this rank has written */
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */
     bool more_to_come; /* the next call is not the step's last */
@@ -242,8 +252,28 @@ struct plan_options model_plan_options(const struct fsdp_model *model, bool trai
 /** Does a second thread run this model's collectives? By its options; else where they have something to wait for. */
 bool model_overlaps(const struct fsdp_model *model);
 
-/** Fill this rank's rows of every parameter with their initial values, and the padding with zeros. */
-enum fsdp_status model_initialise(struct fsdp_model *model, struct fsdp_err *err);
+/**
+ * initial.c: initial values are drawn when something first reads a value, so that parameters which a checkpoint, a file or
+ * the program fills before that cost nothing.
+ *
+ * model_plan_initial() notes that every parameter is to get its initial values. It writes none.
+ *   FSDP_ERR_NOMEM  no room for the notes
+ */
+enum fsdp_status model_plan_initial(struct fsdp_model *model, struct fsdp_err *err);
+/**
+ * Draw the initial values of this rank's rows of every parameter that nothing has filled. Each function that reads values, or
+ * shows where they are, calls it first. Not collective. Returns at once where nothing is left to draw.
+ *   FSDP_ERR_DEVICE  a copy to the device failed
+ */
+enum fsdp_status model_draw(struct fsdp_model *model, struct fsdp_err *err);
+/** This rank's rows of parameter `index` have their values: nothing will be drawn for it. */
+void model_is_filled(struct fsdp_model *model, int index);
+
+/** fsdp_model_state() without drawing: for those who fill what is listed. */
+void model_list_state(struct fsdp_model *model, struct fsdp_tensor_shard *out);
+
+/** The runs of this rank's shard of parameter `index`, in the shard and in the whole. */
+struct layout_walk model_walk(const struct fsdp_model *model, int index);
 
 /** Of parameter `index`: over how many ranks it is cut, and this one's place among them. */
 int model_cut(const struct fsdp_model *model, int index, int *rank);

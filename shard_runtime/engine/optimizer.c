@@ -344,6 +344,9 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
     if (status != FSDP_OK)
         return status;
+    status = model_draw(optimizer->model, err); /* no forward may have come before: weights decay all the same */
+    if (status != FSDP_OK)
+        return status;
     unshard_drop_all(optimizer->model);
     fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
     enter_step(optimizer);

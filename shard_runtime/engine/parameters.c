@@ -1,15 +1,10 @@
 /*
- * Parameters by name: how they begin, whole copies of them, and this rank's shards as a list.
+ * Parameters by name: whole copies of them, and this rank's shards as a list.
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "shard_runtime/core/alloc.h"
-#include "shard_runtime/core/rng.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
-
-enum { STAGE_ELEMS = 1 << 16 };
 
 int model_cut(const struct fsdp_model *model, int index, int *rank)
 {
@@ -26,7 +21,7 @@ static struct layout_walk walk_of(const struct fsdp_parameter *p, int part, int 
                           rank);
 }
 
-static struct layout_walk own_walk(const struct fsdp_model *model, int index)
+struct layout_walk model_walk(const struct fsdp_model *model, int index)
 {
     const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
     int rank;
@@ -62,61 +57,6 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
     if (!model_shard_elems(model, which, index, n_elems))
         return NULL;
     return which == FSDP_VALUE ? group->shards + param->row_offset : group->grads + param->grad_offset;
-}
-
-static void fill_stage(const struct fsdp_parameter *parameter, uint64_t key, uint64_t first, float *stage,
-                       size_t n)
-{
-    if (parameter->init == FSDP_INIT_NORMAL) {
-        rng_fill_normal(key, first, stage, n, parameter->init_std);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        stage[i] = parameter->init == FSDP_INIT_ONES ? 1.0f : 0.0f;
-}
-
-/* Keyed by the parameter's name and the element's index in the whole: the same weights at every size of every mesh. */
-static enum fsdp_status initialise(struct fsdp_model *model, int index, float *stage, struct fsdp_err *err)
-{
-    const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
-    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    const enum shard_place place = model_place(model, model->layout.params[index].group);
-    struct layout_walk walk = own_walk(model, index);
-    char *purpose = alloc_printf("init:%s", parameter->name);
-    enum fsdp_status status = FSDP_OK;
-    struct layout_piece run;
-    size_t n_elems;
-    float *shard = model_shard(model, FSDP_VALUE, index, &n_elems);
-    uint64_t key;
-
-    if (purpose == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "initialising \"%s\": out of memory", parameter->name);
-    key = rng_key(model->options.seed, purpose);
-    free(purpose);
-    while (status == FSDP_OK && layout_walk_next(&walk, &run))
-        for (size_t done = 0; done < run.n_elems && status == FSDP_OK; done += STAGE_ELEMS) {
-            const size_t left = run.n_elems - done, n = left < STAGE_ELEMS ? left : STAGE_ELEMS;
-
-            fill_stage(parameter, key, (uint64_t)run.whole_at + done, stage, n);
-            place_write(model->context, place, shard + run.shard_at + done, stage, n * sizeof(float));
-            status = model->context->device.ops->synchronize(stream, err); /* the stage is filled again */
-        }
-    return status;
-}
-
-enum fsdp_status model_initialise(struct fsdp_model *model, struct fsdp_err *err)
-{
-    float *stage = alloc_array(STAGE_ELEMS, sizeof *stage);
-    enum fsdp_status status = FSDP_OK;
-
-    if (stage == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "initialising the parameters: out of memory");
-    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
-        context_alive(model->context);
-        status = initialise(model, i, stage, err);
-    }
-    free(stage);
-    return status;
 }
 
 size_t fsdp_model_parameter_count(const struct fsdp_model *model)
@@ -277,6 +217,8 @@ enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *nam
     place =
         model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;
     status = unshard_settle(model, err);
+    if (status == FSDP_OK && which == FSDP_VALUE)
+        status = model_draw(model, err);
     if (status == FSDP_OK && which == FSDP_GRADIENT)
         status = find_gradients(model, err);
     if (status == FSDP_OK && (W > 1 || n_parts > 1)) {
@@ -308,10 +250,11 @@ enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, 
         return FSDP_ERR_ARG;
     unshard_drop_all(model);
     shard = model_shard(model, FSDP_VALUE, index, &n_own);
-    walk = own_walk(model, index);
+    walk = model_walk(model, index);
     while (layout_walk_next(&walk, &run))
         place_write(model->context, model_place(model, model->layout.params[index].group),
                     shard + run.shard_at, values + run.whole_at, run.n_elems * sizeof(float));
+    model_is_filled(model, index);
     return model->context->device.ops->synchronize(stream, err);
 }
 
@@ -355,7 +298,7 @@ void model_tensor_shard(const struct fsdp_model *model, int index, struct fsdp_t
     place(model->layout.params[index].parameter, (struct layout_rows){ info.first_row, info.n_rows }, out);
 }
 
-void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
+void model_list_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
         size_t n_elems;
@@ -363,4 +306,12 @@ void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
         model_tensor_shard(model, i, &out[i]);
         out[i].data = model_shard(model, FSDP_VALUE, i, &n_elems);
     }
+}
+
+void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
+{
+    /* The caller may write through the list, so nothing may be drawn over it later. A device that fails here
+     * is lost for good, and the next call that can report it does. */
+    (void)model_draw(model, NULL);
+    model_list_state(model, out);
 }

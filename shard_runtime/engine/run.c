@@ -616,7 +616,9 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
         r.failure = *input->why;
     program->loss_sum = input->loss_sum != NULL ? *input->loss_sum : 0;
     program->n_targets = input->n_targets != NULL ? *input->n_targets : 0;
-    status = run_entries(&r, err);
+    status = model_draw(model, err);
+    if (status == FSDP_OK)
+        status = run_entries(&r, err);
     if (program->overlap != NULL) { /* also after a failure: it reads what is ours */
         struct fsdp_err beside = { 0 };
         const enum fsdp_status finished = overlap_finish(program->overlap, &beside);

@@ -42,7 +42,7 @@ static struct checkpoint_tensor *list_parameters(struct fsdp_model *model, size_
 
     *n_tensors = n;
     if (shards != NULL && tensors != NULL)
-        fsdp_model_state(model, shards);
+        model_list_state(model, shards);
     for (size_t i = 0; i < n && shards != NULL && tensors != NULL; i++)
         model_checkpoint_tensor(&shards[i], &tensors[i]);
     if (shards == NULL) {
@@ -72,16 +72,19 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
     struct device_rows rows = { 0 };
     enum fsdp_status status;
     size_t n_tensors;
+    bool *filled;
 
     unshard_drop_all(model);
     fsdp_context_phase(context, FSDP_PHASE_LOAD);
     *report = (struct fsdp_load_report){ 0 };
     tensors = list_parameters(model, &n_tensors);
-    status = tensors == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
-                             : device_rows_use(&rows, context, tensors, n_tensors, err);
+    filled = alloc_array(n_tensors, sizeof *filled);
+    status = tensors == NULL || filled == NULL
+                 ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
+                 : device_rows_use(&rows, context, tensors, n_tensors, err);
     if (status == FSDP_OK)
-        status = weights_load(context_files(context), path, context->W, context->rank, tensors, n_tensors, strict, &theirs,
-                              &found, err);
+        status = weights_load(context_files(context), path, context->W, context->rank, tensors, n_tensors,
+                              strict, &theirs, &found, filled, err);
     device_rows_fini(&rows);
     free(tensors);
     *report = (struct fsdp_load_report){ .n_loaded = found.n_loaded,
@@ -89,7 +92,12 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
                                          .n_unexpected = found.n_unexpected,
                                          .n_mismatched = found.n_mismatched,
                                          .lines = found.lines };
-    return agree(model, status, "load the weights", err);
+    status = agree(model, status, "load the weights", err);
+    for (size_t i = 0; i < n_tensors && status == FSDP_OK; i++)
+        if (filled[i])
+            model_is_filled(model, (int)i);
+    free(filled);
+    return status;
 }
 
 void fsdp_load_report_fini(struct fsdp_load_report *report)

@@ -249,6 +249,8 @@ enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp
         return FSDP_OK;
     if (!async_op || second_thread(model) == NULL)
         status = unshard_settle(model, err);
+    if (status == FSDP_OK)
+        status = model_draw(model, err);
     if (status != FSDP_OK)
         return status;
     h->no_room = make_room(h, &own) != FSDP_OK;
@@ -279,9 +281,11 @@ void fsdp_module_reshard(struct fsdp_model *model, const struct fsdp_module *uni
 enum fsdp_status fsdp_parameter_unsharded(struct fsdp_model *model, const char *name, const void **data,
                                           enum fsdp_dtype *dtype, struct fsdp_err *err)
 {
-    const enum fsdp_status status = unshard_settle(model, err);
+    enum fsdp_status status = unshard_settle(model, err);
 
     *data = NULL;
+    if (status == FSDP_OK)
+        status = model_draw(model, err);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct plan_param *param = &model->layout.params[i];
         const struct plan_group *group = &model->layout.groups[param->group];

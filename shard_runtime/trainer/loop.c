@@ -323,6 +323,8 @@ enum fsdp_status trainer_run(struct trainer *trainer, enum trainer_end *end, str
     status = batch_init(&loop.batch, trainer->batch, trainer->job->model.seq, trainer->n_micro, err);
     if (status == FSDP_OK && trainer->rank == 0)
         status = metrics_open(&loop.metrics, trainer->run_dir, err);
+    if (status == FSDP_OK) /* before the clock of the first step starts */
+        status = model_draw(trainer->model, err);
     status = trainer_agree(trainer, status, err);
     if (status == FSDP_OK) {
         sample_memory(&loop);

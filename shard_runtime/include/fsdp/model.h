@@ -1,7 +1,13 @@
 /*
  * A module tree made ready to run: its forward was recorded, backward derived, every buffer given its place
- * in one arena, and this rank's rows of all parameters initialised. The peak of memory is known when it is
+ * in one arena, and memory allocated for this rank's rows of all parameters. The peak of memory is known when it is
  * created.
+ *
+ * Initial values are drawn later, by the first call that reads a value: a forward, an evaluation, a save,
+ * fsdp_parameter_gather(), fsdp_module_unshard(), fsdp_model_state(). What was loaded or set before that call is not drawn at
+ * all: fsdp_checkpoint_load(), fsdp_model_load_weights(), fsdp_set_full_state_dict() or fsdp_parameter_set() right after
+ * fsdp_model_create() costs no random numbers. Parameters that none of them filled are drawn. A value depends on the seed, the
+ * parameter's name and the element's index alone. All threads of the context draw.
  *
  * The tree, once sharded with fsdp_fully_shard() up to its root, is borrowed and must outlive the model.
  */
@@ -59,7 +65,7 @@ struct fsdp_model_options {
 };
 
 /**
- * Build, plan, allocate, initialise. The root's forward gives logits (batch, seq, classes); the loss is their
+ * Build, plan, allocate. The root's forward gives logits (batch, seq, classes); the loss is their
  * cross-entropy. Every rank calls it with the same tree and options.
  *   FSDP_ERR_ARG     a tree that does not compute what it should; the message names the module
  *   FSDP_ERR_NOMEM   the arena does not fit; the message says how much it is
@@ -222,7 +228,10 @@ struct fsdp_tensor_shard {
     void *data;
 };
 
-/** The model's tensors: fsdp_model_parameter_count() of them, in order. `out` has room for as many. */
+/**
+ * The model's tensors: fsdp_model_parameter_count() of them, in order. `out` has room for as many. Values that nothing has
+ * filled yet are drawn first.
+ */
 FSDP_API void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out);
 
 /* --- what it is ------------------------------------------------------------------------------------------

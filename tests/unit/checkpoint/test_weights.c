@@ -114,7 +114,7 @@ static enum fsdp_status load_named(struct rank_state *state, const char *path, i
                                    struct fsdp_err *err)
 {
     begin(state);
-    return weights_load(NULL, path, W, rank, state->tensors, 2, strict, names, report, err);
+    return weights_load(NULL, path, W, rank, state->tensors, 2, strict, names, report, NULL, err);
 }
 
 static enum fsdp_status load(struct rank_state *state, const char *path, int W, int rank, bool strict,
