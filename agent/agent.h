@@ -131,9 +131,11 @@ struct agent_config {
     bool no_store; /* a program's rank 0 opens its store itself, at those two: the agent has none for it */
     const char *local_address; /* the address other nodes reach us by; NULL: the one the connection shows */
 
-    /* Where the run is kept. Absolute path. Job: RUN itself. Program: <log-dir>/<run id>_<random>, created by
-     * the launcher; NULL: none is needed (nothing captured, no --log-dir) and errors go to stderr only. */
+    /* Where the run is kept. Absolute path. Job: RUN itself. Program: RUN as the user names it, or <log-dir>/<run
+     * id>_<random>, created by the launcher; NULL: none is needed (nothing captured, no --log-dir) and errors go to
+     * stderr only. */
     const char *run_dir;
+    bool run_dir_named; /* a program's, named by the user: one directory for all nodes, and for later runs */
     bool
         run_dir_temporary; /* a program's, in a fresh temporary directory: removed where nothing was kept in it */
     struct agent_output output;

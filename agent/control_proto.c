@@ -249,6 +249,7 @@ static void put_config(struct writer *writer, const struct agent_config *config)
     put_number(writer, config->no_store);
     put_text(writer, config->local_address);
     put_text(writer, config->run_dir);
+    put_number(writer, config->run_dir_named);
     put_number(writer, config->run_dir_temporary);
     put_array(writer, config->output.redirects, config->n_workers);
     put_array(writer, config->output.tees, config->n_workers);
@@ -321,6 +322,7 @@ static void get_config(struct reader *reader, struct agent_config *config)
     config->no_store = get_number(reader, 0, 1, "no_store") != 0;
     config->local_address = get_text(reader, false, "local_address");
     config->run_dir = get_text(reader, false, "run_dir");
+    config->run_dir_named = get_number(reader, 0, 1, "run_dir_named") != 0;
     config->run_dir_temporary = get_number(reader, 0, 1, "run_dir_temporary") != 0;
     config->output.redirects = get_array(reader, config->n_workers, AGENT_STDOUT | AGENT_STDERR, "redirects");
     config->output.tees = get_array(reader, config->n_workers, AGENT_STDOUT | AGENT_STDERR, "tees");

@@ -144,7 +144,9 @@ void coordinator_form(struct coordinator *coordinator)
     struct world_plan plan = { .generation = coordinator->generation,
                                .restart_count = coordinator->n_restarts,
                                .resume_step = coordinator->resume_step };
+    const struct rundir *rundir = coordinator->services.rundir;
 
+    plan.first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir);
     roster_seat(roster);
     plan.n_nodes = roster->n_nodes;
     plan.world_size = coordinator->world_size = roster->world_size;

@@ -18,7 +18,7 @@ static void put_path(char out[64], const struct log_index_entry *entry, const ch
     else if (entry->of_job)
         snprintf(out, 64, "\"rank%d/%s\"", entry->rank, name);
     else
-        snprintf(out, 64, "\"%d/%s\"", entry->local_rank, name);
+        snprintf(out, 64, "\"%d/%s\"", entry->shared ? entry->rank : entry->local_rank, name);
 }
 
 size_t log_index_line(char *out, size_t size, const struct log_index_entry *entry, double time_s)
@@ -48,7 +48,7 @@ enum fsdp_status log_index_add(struct rundir *rundir, const struct log_index_ent
     size_t n;
     int fd;
 
-    if (entry->of_job && entry->node_rank != 0)
+    if ((entry->of_job || entry->shared) && entry->node_rank != 0)
         snprintf(name, sizeof name, "index.node%d.jsonl", entry->node_rank);
     status = rundir_open_shared(rundir, entry->generation, name, &fd, path, err);
     if (status != FSDP_OK)

@@ -2,8 +2,8 @@
  * index.jsonl of a generation, beside the folders of its ranks: which global rank, on which host, as which process,
  * wrote where. torchrun's layout names local ranks only. One object a worker, appended when it has started:
  *   {"time", "rank", "local_rank", "node_rank", "host", "pid", "stdout", "stderr", "error_file"}
- * Paths are relative to the index' folder; null: not captured (of error_file: a job). Nodes of a job share one
- * directory, and appending from several hosts is not safe on every file system: node n, but for 0, has
+ * Paths are relative to the index' folder; null: not captured (of error_file: a job). Nodes may share one
+ * directory, of a job or of a program with --run-dir, and appending from several hosts is not safe on every file system: node n, but for 0, has
  * index.node<n>.jsonl.
  */
 #ifndef AGENT_LOG_INDEX_H
@@ -17,6 +17,7 @@
 
 struct log_index_entry {
     bool of_job;
+    bool shared; /* a program's nodes have one run directory, and its folders are those of global ranks */
     int generation, node_rank, rank, local_rank, pid;
     const char *host;
     bool has_stdout, has_stderr;

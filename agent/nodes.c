@@ -44,6 +44,7 @@ static void remote_form(void *member, const struct world_plan *plan)
                                  .role_rank = plan->role_rank,
                                  .role_world_size = plan->role_world_size,
                                  .master_port = plan->master_port,
+                                 .first_attempt = plan->first_attempt,
                                  .resume_step = plan->resume_step };
 
     snprintf(start.master_address, sizeof start.master_address, "%.255s", plan->master_address);

@@ -56,6 +56,7 @@ static const struct field start_fields[] = {
     FIELD(struct proto_start, TEXT, "master_address", master_address),
     FIELD(struct proto_start, TEXT, "node_address", node_address),
     FIELD(struct proto_start, INT, "master_port", master_port),
+    FIELD(struct proto_start, INT, "first_attempt", first_attempt),
     FIELD(struct proto_start, LONG, "resume_step", resume_step),
     FIELD(struct proto_start, BYTES, "token", token),
 };

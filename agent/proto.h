@@ -84,6 +84,7 @@ struct proto_start {
     int role_rank, role_world_size;
     char master_address[PROTO_TEXT_BYTES], node_address[PROTO_TEXT_BYTES];
     int master_port;
+    int first_attempt;
     int64_t resume_step; /* -1: none */
     unsigned char token[32];
 };

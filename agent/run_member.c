@@ -82,12 +82,29 @@ static void report_unfit(struct run *run, const struct world_plan *plan, enum fs
     uplink_stopped(run->uplink, plan->generation);
 }
 
+/* Of several nodes with a directory that a program's user names: the host marks it before the others look. */
+static enum fsdp_status share_directory(struct run *run, const struct world_plan *plan, struct fsdp_err *err)
+{
+    if (run->rundir == NULL || !run->config->run_dir_named)
+        return FSDP_OK;
+    rundir_set_first_attempt(run->rundir, plan->first_attempt);
+    if (plan->n_nodes == 1)
+        return FSDP_OK;
+    if (run->coordinator == NULL)
+        return rundir_find_mark(run->rundir, plan->token, err);
+    if (rundir_mark(run->rundir, plan->token, err) != FSDP_OK)
+        run_say(run, "%s", err->message); /* the other nodes end the run */
+    return FSDP_OK;
+}
+
 static void member_form(void *member, const struct world_plan *plan)
 {
     struct run *run = member;
     struct fsdp_err err = { 0 };
     enum fsdp_status status = run->world != NULL ? FSDP_OK : run_open_as_member(run, &err);
 
+    if (status == FSDP_OK)
+        status = share_directory(run, plan, &err);
     if (status != FSDP_OK) {
         report_unfit(run, plan, status, err.message);
         return;

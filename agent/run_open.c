@@ -26,9 +26,16 @@ static bool is_relayed(const struct agent_config *config)
     return false;
 }
 
+static enum rundir_kind kind_of(const struct agent_config *config)
+{
+    if (config->job_json != NULL)
+        return RUNDIR_JOB;
+    return config->run_dir_named ? RUNDIR_NAMED : RUNDIR_PROGRAM;
+}
+
 static enum fsdp_status open_directory(struct run *run, bool coordinates, struct fsdp_err *err)
 {
-    const struct rundir_spec spec = { .kind = run->config->job_json != NULL ? RUNDIR_JOB : RUNDIR_PROGRAM,
+    const struct rundir_spec spec = { .kind = kind_of(run->config),
                                       .path = run->config->run_dir,
                                       .lock = coordinates,
                                       .temporary = run->config->run_dir_temporary };

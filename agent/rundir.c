@@ -1,4 +1,4 @@
-#include "agent/rundir.h"
+#include "agent/rundir_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,16 +16,6 @@
 
 #include "shard_runtime/core/beneath.h"
 #include "shard_runtime/shardfile/io_beneath.h"
-
-struct rundir {
-    enum rundir_kind kind;
-    char *path;
-    int fd; /* the directory */
-    struct fsdp_io *io;
-    int lock_fd; /* -1: not the coordinator */
-    bool temporary;
-    char begun[32]; /* RFC 3339 */
-};
 
 static const char lock_name[] = "lock";
 
@@ -65,6 +55,17 @@ enum fsdp_status rundir_job_path(char *path, const char *dir, const char *name, 
     if (name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return fsdp_fail(err, FSDP_ERR_CONFIG, "run.name: \"%s\" is not one path component", name);
     return absolute(path, dir, name, err);
+}
+
+enum fsdp_status rundir_named_path(char *path, const char *dir, struct fsdp_err *err)
+{
+    const enum fsdp_status status = absolute(path, dir, ".", err);
+
+    if (status == FSDP_OK)
+        path[strlen(path) - 2] = '\0'; /* "/." */
+    if (status == FSDP_OK && path[0] == '\0')
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "/ cannot be a run directory");
+    return status;
 }
 
 /* Make `path` and what leads to it. */
@@ -259,6 +260,8 @@ enum fsdp_status rundir_open(struct rundir **out, const struct rundir_spec *spec
     }
     if (spec->lock) {
         status = take_lock(rundir, err);
+        if (status == FSDP_OK && rundir->kind == RUNDIR_NAMED)
+            status = rundir_look_back(rundir, err);
         if (status != FSDP_OK)
             goto done;
     }
@@ -347,6 +350,7 @@ void rundir_close(struct rundir *rundir, bool discard)
         return;
     if (discard && rundir->temporary)
         remove_temporary(rundir);
+    rundir_remove_mark(rundir);
     if (rundir->lock_fd >= 0)
         close(rundir->lock_fd);
     if (rundir->fd >= 0)
@@ -434,7 +438,8 @@ static enum fsdp_status set_rank_folder(const struct rundir *rundir, int generat
 {
     return rundir->kind == RUNDIR_JOB
                ? set_path(path, err, "%s/logs/g%d/rank%d", rundir->path, generation, rank)
-               : set_path(path, err, "%s/attempt_%d/%d", rundir->path, generation, local_rank);
+               : set_path(path, err, "%s/attempt_%d/%d", rundir->path, rundir->first_attempt + generation,
+                          rundir->kind == RUNDIR_NAMED ? rank : local_rank);
 }
 
 enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank,
@@ -518,8 +523,10 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
 enum fsdp_status rundir_open_shared(struct rundir *rundir, int generation, const char *name, int *fd,
                                     char *path, struct fsdp_err *err)
 {
-    const enum fsdp_status status = set_path(path, err, "%s/%s%d", rundir->path,
-                                             rundir->kind == RUNDIR_JOB ? "logs/g" : "attempt_", generation);
+    const bool job = rundir->kind == RUNDIR_JOB;
+    const enum fsdp_status status =
+        set_path(path, err, "%s/%s%d", rundir->path, job ? "logs/g" : RUNDIR_ATTEMPT_PREFIX,
+                 job ? generation : rundir->first_attempt + generation);
 
     *fd = -1;
     return status == FSDP_OK ? open_in(rundir, path, name, O_WRONLY, fd, err) : status;

@@ -2,9 +2,13 @@
  * The run directory: who holds it, and where things stand in it.
  *
  * Of a job it is <dir>/<name>: job.json, events.jsonl, errors.json, lock and logs/g<generation>/rank<rank>/
- * {stdout,stderr}.log. Of a program it is torchrun's <dir>/<run id>_<random>/ with attempt_<generation>/
+ * {stdout,stderr}.log. Of a program it is torchrun's <dir>/<run id>_<random>/ with attempt_<attempt>/
  * <local rank>/{stdout,stderr}.log; without a log directory it lies in a fresh temporary one. Files of a whole
- * generation (the index, filtered lines) lie in logs/g<generation> or attempt_<generation>.
+ * generation (the index, filtered lines) lie in logs/g<generation> or attempt_<attempt>.
+ *
+ * A directory that the user names for a program is shared by all nodes and used by later runs: the folder of a rank is
+ * attempt_<attempt>/<global rank>, and the attempts of a run follow those that are there. Attempt numbers are the
+ * coordinator's: generation g is attempt rundir_first_attempt() + g.
  *
  * One live job at a time: the coordinator holds an flock on RUN/lock for as long as the struct lives, so that
  * a crash frees it, and a file left behind means nothing. The words in it (pid, host, time) are for the message.
@@ -26,7 +30,8 @@
 
 struct rundir;
 
-enum rundir_kind { RUNDIR_JOB, RUNDIR_PROGRAM };
+/* RUNDIR_NAMED: a program's that the user names. */
+enum rundir_kind { RUNDIR_JOB, RUNDIR_PROGRAM, RUNDIR_NAMED };
 enum rundir_stream { RUNDIR_STDOUT, RUNDIR_STDERR };
 
 struct rundir_spec {
@@ -43,6 +48,9 @@ enum { RUNDIR_PATH_BYTES = 4096 };
  * nothing is created. FSDP_ERR_CONFIG: `name` is no single path component (empty, ".", "..", or with a '/').
  */
 enum fsdp_status rundir_job_path(char *path, const char *dir, const char *name, struct fsdp_err *err);
+
+/** RUN itself as the user names it, made absolute against the working directory; nothing is created. */
+enum fsdp_status rundir_named_path(char *path, const char *dir, struct fsdp_err *err);
 
 /** TMPDIR where it names a folder that can be written; else, as where a job's TMPDIR is of another node, "/tmp". */
 const char *rundir_temporary(void);
@@ -73,6 +81,21 @@ const char *rundir_path(const struct rundir *rundir);
 /** Descriptor of the directory, for openat(); owned by `rundir`. */
 int rundir_fd(const struct rundir *rundir);
 
+/** The attempt of generation 0: of the coordinator's one above all that are there, else as rundir_set_first_attempt() says. */
+int rundir_first_attempt(const struct rundir *rundir);
+/** On the other nodes, before anything of a generation is opened. */
+void rundir_set_first_attempt(struct rundir *rundir, int first_attempt);
+
+/**
+ * Do the nodes of a run really share the directory? The coordinator marks it for each generation with what is made of
+ * the generation's `token`, and a node that joins looks for the mark. The mark before it is removed.
+ *   FSDP_ERR_IO      the mark cannot be made
+ *   FSDP_ERR_CONFIG  it is not there: the path is another directory on this node
+ */
+enum fsdp_status rundir_mark(struct rundir *rundir, const unsigned char token[32], struct fsdp_err *err);
+enum fsdp_status rundir_find_mark(const struct rundir *rundir, const unsigned char token[32],
+                                  struct fsdp_err *err);
+
 /** File operations for paths below it (shard_runtime/shardfile/io_beneath.h); owned by `rundir`. */
 struct fsdp_io *rundir_io(const struct rundir *rundir);
 
@@ -91,13 +114,13 @@ enum fsdp_status rundir_open_log(struct rundir *rundir, int generation, int rank
                                  enum rundir_stream stream, int *fd, char *path, struct fsdp_err *err);
 
 /**
- * Open (create, append) a file of a whole generation, "attempt_<generation>/<name>" of a program. As above; what an
+ * Open (create, append) a file of a whole generation, "attempt_<attempt>/<name>" of a program. As above; what an
  * earlier run wrote into it is gone on with.
  */
 enum fsdp_status rundir_open_shared(struct rundir *rundir, int generation, const char *name, int *fd,
                                     char *path, struct fsdp_err *err);
 
-/** Folder of a program's rank, "<RUN>/attempt_<generation>/<local rank>" (where torchrun puts error.json); made. */
+/** Folder of a program's rank, "<RUN>/attempt_<attempt>/<local rank>" (where torchrun puts error.json); made. */
 enum fsdp_status rundir_rank_folder(struct rundir *rundir, int generation, int rank, int local_rank,
                                     char *path, struct fsdp_err *err);
 

@@ -74,7 +74,7 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
         return status;
     if (uplink->up || start.world_size < 1 || start.first_rank < 0 ||
         start.first_rank > start.world_size - config->n_workers || start.node_rank < 0 ||
-        start.node_rank >= start.n_nodes || start.role_rank < 0 || start.role_world_size < 1 ||
+        start.node_rank >= start.n_nodes || start.first_attempt < 0 || start.role_rank < 0 || start.role_world_size < 1 ||
         start.role_rank > start.role_world_size - config->n_workers)
         return fsdp_fail(
             err, FSDP_ERR_FORMAT,
@@ -89,6 +89,7 @@ static enum fsdp_status take_start(struct uplink *uplink, const struct frame *fr
     plan.node_rank = start.node_rank;
     plan.role_rank = start.role_rank;
     plan.role_world_size = start.role_world_size;
+    plan.first_attempt = start.first_attempt;
     plan.resume_step = start.resume_step;
     plan.master_port = start.master_port;
     snprintf(plan.master_address, sizeof plan.master_address, "%s", start.master_address);

@@ -233,6 +233,7 @@ static void add_to_index(const struct worker_context *context, const struct work
     const struct agent_config *config = context->config;
     const bool kept = context->logs != NULL && !config->output.no_files;
     const struct log_index_entry entry = { .of_job = config->job_json != NULL,
+                                           .shared = config->run_dir_named,
                                            .generation = context->plan->generation,
                                            .node_rank = context->plan->node_rank,
                                            .rank = worker->rank,

@@ -25,6 +25,7 @@ struct world_plan {
     int n_nodes, node_rank;
     int role_rank,
         role_world_size; /* of this node's first worker among all ranks of its role; how many they are */
+    int first_attempt;   /* of the run directory: generation g is attempt first_attempt + g */
     int64_t resume_step; /* -1: from initial weights */
     char master_address[256], node_address[256];
     int master_port;

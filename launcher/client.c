@@ -206,7 +206,7 @@ static int send_job(struct client *client, const struct agent_config *config,
     size_t n_bytes;
 
     if (client->detach && (config->run_dir == NULL || config->output.no_files))
-        return fail(FSDP_EXIT_USAGE, "--detach: what the program writes must go to files: give --log-dir");
+        return fail(FSDP_EXIT_USAGE, "--detach: what the program writes must go to files: give --log-dir or --run-dir");
     if (client->detach && (redirects = redirect_all(&job.config)) == NULL)
         return fail(exit_status_of(FSDP_ERR_NOMEM), "out of memory");
     if (job.config.environment == NULL)

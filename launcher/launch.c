@@ -81,6 +81,11 @@ static int set_world(struct launch *launch, const struct options *options, const
         config->run_id = options->of[OPT_RDZV_ID].text;
     if (options->of[OPT_ROLE].text != NULL)
         config->role = options->of[OPT_ROLE].text;
+    if (options->of[OPT_RUN_DIR].text != NULL && options->of[OPT_LOG_DIR].text != NULL) {
+        fsdp_fail(err, FSDP_ERR_CONFIG, "%s names the run directory itself: there is no place in it for %s",
+                  options->of[OPT_RUN_DIR].origin, options->of[OPT_LOG_DIR].origin);
+        return FSDP_EXIT_USAGE;
+    }
     status = set_signals(config, options, err);
     if (status == 0)
         status = launch_set_nodes(launch, options, world, around, err);
@@ -137,7 +142,7 @@ static int64_t slurm_save_ms(const struct surroundings *around)
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err)
 {
-    const char *log_dir = options->of[OPT_LOG_DIR].text;
+    const char *log_dir = options->of[OPT_LOG_DIR].text, *run_dir = options->of[OPT_RUN_DIR].text;
     const struct launch_world world = { .n_workers = (int)job->launch.nproc_per_node,
                                         .n_nodes = (int)job->launch.nnodes,
                                         .min_nodes = job_min_nodes(job, options),
@@ -166,7 +171,9 @@ int launch_job(struct launch *launch, const struct options *options, const struc
         status = set_trainer(launch, around, err);
     if (status != 0)
         return status;
-    failed = rundir_job_path(launch->run_dir, log_dir != NULL ? log_dir : job->run.dir, job->run.name, err);
+    failed = run_dir != NULL ? rundir_named_path(launch->run_dir, run_dir, err)
+                             : rundir_job_path(launch->run_dir, log_dir != NULL ? log_dir : job->run.dir,
+                                               job->run.name, err);
     if (failed == FSDP_OK)
         failed = job_to_json(job, &launch->job_json, err);
     if (failed == FSDP_OK)
@@ -256,12 +263,12 @@ static const char *prefix_template(const struct options *options)
 }
 
 /*
- * As torchrun: below --log-dir, else in a fresh temporary directory. A program that keeps nothing there must
+ * Where --run-dir says; else as torchrun: below --log-dir, else in a fresh temporary directory. A program that keeps nothing there must
  * run where no directory can be made at all.
  */
 static int set_program_dir(struct launch *launch, const struct options *options, struct fsdp_err *err)
 {
-    const char *log_dir = options->of[OPT_LOG_DIR].text;
+    const char *log_dir = options->of[OPT_LOG_DIR].text, *run_dir = options->of[OPT_RUN_DIR].text;
     struct agent_config *config = &launch->config;
     bool captured = config->output.prefix || launch->redirects != NULL || launch->tees != NULL;
     enum fsdp_status status;
@@ -269,6 +276,11 @@ static int set_program_dir(struct launch *launch, const struct options *options,
     if (log_dir != NULL && strcmp(log_dir, "/dev/null") == 0) {
         config->output.no_files = true;
         return 0;
+    }
+    if (run_dir != NULL) { /* the agent makes it, and locks it */
+        config->run_dir = launch->run_dir;
+        config->run_dir_named = true;
+        return exit_status_of(rundir_named_path(launch->run_dir, run_dir, err));
     }
     status = rundir_program_path(launch->run_dir, log_dir, config->run_id, err);
     if (status == FSDP_OK) {
@@ -305,7 +317,8 @@ static void note_health_check(struct launch *launch, const struct surroundings *
     const char *port = launch_env(around, "TORCHELASTIC_HEALTH_CHECK_PORT");
 
     if (port != NULL && port[strspn(port, "0123456789")] == '\0')
-        launch_note(launch, "no health check server is started at TORCHELASTIC_HEALTH_CHECK_PORT=%.20s", port);
+        launch_note(launch, "no health check server is started at TORCHELASTIC_HEALTH_CHECK_PORT=%.20s",
+                    port);
 }
 
 int launch_program(struct launch *launch, const struct options *options, enum what_kind kind,

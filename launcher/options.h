@@ -45,6 +45,7 @@ enum option_id {
     OPT_SECRET_FILE,
     OPT_INSECURE,
     OPT_LOG_DIR,
+    OPT_RUN_DIR,
     OPT_REDIRECTS,
     OPT_TEE,
     OPT_LOCAL_RANKS_FILTER,

@@ -100,6 +100,9 @@ const struct option option_table[] = {
     { OPT_LOG_DIR, "log-dir", 0, OPTION_TEXT, "DIR", THEIRS, .pet = true, .group = output,
       .called = "output-dir|out-dir", .brief = "keep output, events and checkpoints below DIR",
       .help = "Keep the run's files below DIR: DIR/<run.name> of a job, torchrun's layout of a program." },
+    { OPT_RUN_DIR, "run-dir", 0, OPTION_TEXT, "DIR", .group = output, .brief = "the run directory; run again in it to resume",
+      .help = "The run directory itself, in place of one below --log-dir; made where it is not there. Running again with "
+              "it goes on: from its newest checkpoint, and with the next attempt of a program. Several nodes share it." },
     { OPT_REDIRECTS, "redirects", 'r', OPTION_STREAMS, "STREAMS", 0, 0, streams, THEIRS, .pet = true, .fallback = "0", .group = output,
       .help = "Write to files only: 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,11:2." },
     { OPT_TEE, "tee", 't', OPTION_STREAMS, "STREAMS", 0, 0, streams, THEIRS, .pet = true, .fallback = "0", .group = output,

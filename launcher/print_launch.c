@@ -130,6 +130,7 @@ static void put_output(const struct page *page, const struct agent_config *confi
     const struct agent_output *output = &config->output;
 
     put_text(page, "log_dir", page->options->of[OPT_LOG_DIR].text, OPT_LOG_DIR);
+    put_text(page, "run_dir", page->options->of[OPT_RUN_DIR].text, OPT_RUN_DIR);
     put_streams(page, "redirects", output->redirects, config->n_workers, OPT_REDIRECTS);
     put_streams(page, "tee", output->tees, config->n_workers, OPT_TEE);
     put_shown(page, output->shown, config->n_workers);

@@ -10,7 +10,7 @@
  *   cd=DIR         change the working directory
  *
  * A failure prints "rank R: save=DIR: words" on stderr and ends with 1. With "!" in front of it a word must fail: its
- * words are printed, and the program goes on; else it ends with 3. Needs nothing but the installed headers.
+ * words are printed, and the program goes on; else it ends with 3. When a rank is gone it ends with FSDP_EXIT_PEER. Needs nothing but the installed headers.
  */
 #include <fsdp/fsdp.h>
 
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "rank %d: %s: %s\n", fsdp_context_rank(context), argv[i] + must_fail,
                     err.message);
         if ((status != FSDP_OK) != must_fail)
-            return must_fail ? 3 : 1;
+            return must_fail ? 3 : status == FSDP_ERR_PEER ? FSDP_EXIT_PEER : 1;
     }
     return 0;
 }

@@ -35,6 +35,9 @@ check_match "the first line begins with time, event, generation" '^\{"time": [0-
   "$(head -n 1 "$RUN/events.jsonl")"
 check_eq "no errors.json" "" "$(ls "$RUN/errors.json" 2> /dev/null)"
 
+check_status "--run-dir names the directory itself" 0 job --run-dir "$WORK/named"
+check_match "of a job too" '"name": *"toy"' "$(cat "$WORK/named/job.json")"
+
 # --- again, and failing -------------------------------------------------------------------------------------------------
 TOY="before=1 exit=5" check_status "a second run in it restarts a failed world" 0 job --max-restarts 1
 check_match "the first run's log is gone on with, behind a mark" \

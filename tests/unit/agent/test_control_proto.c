@@ -30,6 +30,7 @@ static struct control_job whole_job(void)
     job.config.secret = "ab\0cd";
     job.config.secret_bytes = 5;
     job.config.run_dir = "/runs/x";
+    job.config.run_dir_named = true;
     job.config.run_dir_temporary = true;
     job.config.master_address = "10.0.0.1";
     job.config.master_port = 29500;
@@ -98,7 +99,7 @@ Test(control_proto, a_job_comes_out_as_it_went_in)
     cr_assert(back.config.stop_signals == (uint64_t)1 << SIGTERM);
     cr_assert(back.config.forward_signals == (uint64_t)1 << 63);
     cr_assert_str_eq(back.config.stop_signals_text, "SIGTERM");
-    cr_assert(back.config.run_dir_temporary && back.config.master_port == 29500 && back.config.no_store);
+    cr_assert(back.config.run_dir_named && back.config.run_dir_temporary && back.config.master_port == 29500 && back.config.no_store);
     cr_assert_str_eq(back.config.master_address, "10.0.0.1");
     cr_assert(back.detach && back.umask == 027 && back.ignored == 6 && back.blocked == (uint64_t)1 << 63);
     cr_assert(memcmp(back.limits, job.limits, sizeof job.limits) == 0);

@@ -216,6 +216,8 @@ Test(launch, what_cannot_be_launched_is_one_line_and_bad_usage)
                     "FSDPRUN_INSECURE=1)");
     program_refused("-r 1:3 prog", 2, "--redirects: names local rank 1 of 1 (the first is 0)");
     program_refused("--log-dir /etc/passwd prog", 2, "--log-dir: /etc/passwd is no directory");
+    program_refused("--log-dir a --run-dir b prog", 2,
+                    "--run-dir names the run directory itself: there is no place in it for --log-dir");
     program_refused("--save-on-signal prog", 2,
                     "--save-on-signal is for job files: a program gets the signal itself");
 }
