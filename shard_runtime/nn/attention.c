@@ -3,20 +3,14 @@
  * Need", 2017, section 3.2. q, k, v and the output are (batch, seq, heads, head_dim) in memory, so that the
  * heads are strides of the products and nothing is transposed; q, k and v may also be the thirds of one tensor's rows.
  *
- * Long sequences never store a (seq, seq) matrix (numerics.h, fused attention): kept are q, k, v, the output and one
- * float a query. Short ones keep their probabilities (attention_whole.c): backward has one product less.
+ * There are two ways, and numerics/ways.h says which of them is taken. Fused (numerics.h) never stores a (seq, seq)
+ * matrix: kept are q, k, v, the output and one float a query. Whole (attention_whole.c) keeps the probabilities: backward
+ * has one product less.
  */
 #include <math.h>
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/nn/attention.h"
-
-/*
- * Positions from which the matrices are not stored. By `make bench-ways` (docs/benchmarks.md): to 32 positions fused takes
- * up to 1.49 times as long, from 64 on 0.86 to 1.14 times, causal from 512 on 0.7 times; and what would be kept grows with
- * the square.
- */
-enum { FUSED_MIN_SEQ = 64 };
 
 struct attention_desc attention_describe(const struct graph_op *op)
 {
@@ -64,7 +58,9 @@ static enum fsdp_status prepare_fused(struct nn_kernels *kernels, struct graph_o
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
-    if (kernels->numerics->ops->attention_create == NULL || op->output->seq < FUSED_MIN_SEQ)
+    if (kernels->numerics->ops->attention_create == NULL ||
+        !ways_attention_is_fused(kernels->numerics->isa, op->output->seq,
+                                 attention_whole_takes_bf16(kernels, op), op->attrs.causal))
         return attention_whole_prepare(kernels, op, training, err);
     op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op);
     return prepare_fused(kernels, op, err);

@@ -17,6 +17,8 @@ struct attention_parts attention_find_parts(const struct nn_run *run, const stru
 
 struct attention_desc attention_describe(const struct graph_op *op);
 
+/* Would it multiply the matrices in bfloat16? */
+bool attention_whole_takes_bf16(const struct nn_kernels *kernels, const struct graph_op *op);
 enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                          struct fsdp_err *err);
 enum fsdp_status attention_whole_forward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err);

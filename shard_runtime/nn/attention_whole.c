@@ -58,6 +58,14 @@ static struct matmul_view transposed(struct matmul_view view)
     return view;
 }
 
+bool attention_whole_takes_bf16(const struct nn_kernels *kernels, const struct graph_op *op)
+{
+    const size_t seq = op->output->seq;
+
+    return kernels->numerics->bf16_products && nn_is_bf16(kernels, op) && op->attrs.p == 0 &&
+           seq >= BF16_MIN_SEQ && seq <= NUMERICS_BF16_MAX_COLS;
+}
+
 enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                          struct fsdp_err *err)
 {
@@ -82,8 +90,7 @@ enum fsdp_status attention_whole_prepare(struct nn_kernels *kernels, struct grap
     enum fsdp_dtype dtype;
     enum fsdp_status status;
 
-    op->takes_bf16 = kernels->numerics->bf16_products && nn_is_bf16(kernels, op) && op->attrs.p == 0 &&
-                     T >= BF16_MIN_SEQ && T <= NUMERICS_BF16_MAX_COLS;
+    op->takes_bf16 = attention_whole_takes_bf16(kernels, op);
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
     status = product(kernels, &d, dtype, true, &op->products[SCORES], T, d.head_dim, part, transposed(part),
                      square, scale, &forward, err);

@@ -24,6 +24,8 @@
 #include <fsdp/dtype.h>
 #include <fsdp/status.h>
 
+#include "shard_runtime/numerics/ways.h"
+
 struct device;
 struct device_stream;
 struct numerics;
@@ -366,6 +368,7 @@ struct numerics {
     const struct numerics_ops *ops;
     struct device *device; /* NULL: the host */
     int threads;
+    enum ways_isa isa;                    /* of its products: which ways pay */
     bool bf16_products;                   /* matmul_create takes FSDP_BF16, and it pays */
     enum fsdp_matmul_precision precision; /* as asked for */
     bool splits_products;                 /* and so float32 products are three of bfloat16 */

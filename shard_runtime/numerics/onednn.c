@@ -26,26 +26,16 @@ enum fsdp_status onednn_status(dnnl_status_t status, const char *doing, struct f
                      (size_t)status < sizeof words / sizeof *words ? words[status] : "unknown status");
 }
 
-/*
- * Where bfloat16 products pay: with AVX512-BF16 (about twice the speed of float32) and with AMX (eight times). With
- * AVX-512 alone oneDNN has them too, at a third of float32's speed; below, not at all. By a table and not by timing them at
- * start, because the choice decides bits, and a run that goes on elsewhere or again must not have others by chance.
- */
-static bool bf16_pays(void)
+/* What oneDNN may use here, DNNL_MAX_CPU_ISA included. */
+static enum ways_isa isa_of_products(void)
 {
     const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(),
-                   needed = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+                   bf16 = (unsigned)dnnl_cpu_isa_avx512_core_bf16,
+                   amx = (unsigned)dnnl_cpu_isa_avx512_core_amx;
 
-    return (isa & needed) == needed;
-}
-
-/* Three products of bfloat16 take less time than one of float32 with AMX only: AVX512-BF16 has twice float32's speed. */
-static bool split_pays(void)
-{
-    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(),
-                   needed = (unsigned)dnnl_cpu_isa_avx512_core_amx;
-
-    return (isa & needed) == needed;
+    return (isa & amx) == amx     ? WAYS_ISA_AMX_BF16
+           : (isa & bf16) == bf16 ? WAYS_ISA_AVX512_BF16
+                                  : WAYS_ISA_ANY;
 }
 
 static void onednn_close(struct numerics *numerics)
@@ -80,8 +70,9 @@ static enum fsdp_status onednn_open(struct numerics *numerics, struct fsdp_err *
         onednn_close(numerics);
         return status;
     }
-    numerics->bf16_products = bf16_pays();
-    if (numerics->precision == FSDP_MATMUL_HIGH && split_pays())
+    numerics->isa = isa_of_products();
+    numerics->bf16_products = ways_of(numerics->isa)->bf16_products;
+    if (numerics->precision == FSDP_MATMUL_HIGH && ways_of(numerics->isa)->split_products)
         numerics->splits_products = true;
     return FSDP_OK;
 }

@@ -5,9 +5,9 @@
  * bits, and a run that goes on must have the same ones.
  *
  *   products    float32; bfloat16 as it is; bfloat16 by float32 products on copies; float32 as three of bfloat16
- *               -> numerics/onednn.c, bf16_pays() and split_pays()
+ *               -> numerics/ways.c, bf16_products and split_products
  *   attention   whole matrices or fused, forward and backward, each in float32 and bfloat16
- *               -> nn/attention.c, FUSED_MIN_SEQ; nn/attention_whole.c, BF16_MIN_SEQ
+ *               -> numerics/ways.c, fused_min_seq...; nn/attention_whole.c, BF16_MIN_SEQ
  */
 #include <math.h>
 #include <stdio.h>

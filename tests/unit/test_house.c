@@ -42,6 +42,7 @@ static const char *const pure[] = {
     R "shard/layout.",
     R "shard/layout_text.",
     R "optim/state_window.",
+    R "numerics/ways.",
     R "cuda/cudnn_attention.",
     R "cuda/cudnn_graph.",
     R "job/",
