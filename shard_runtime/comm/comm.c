@@ -199,6 +199,15 @@ enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *c
     return FSDP_OK;
 }
 
+enum fsdp_status comm_can_split(const struct fsdp_comm *world, const char *name, const int *ranks, int size,
+                                struct fsdp_err *err)
+{
+    const struct comm_config config = { .name = name, .link = world->link, .ranks = ranks, .size = size };
+    struct comm_places places;
+
+    return comm_place(&places, &config, err);
+}
+
 enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, const char *name,
                             const int *ranks, int size, struct fsdp_err *err)
 {

@@ -75,6 +75,11 @@ void comm_fail(struct fsdp_comm *comm, enum fsdp_status status, const char *word
 /** Did a member leave by comm_fail(), and why? Waits for it a moment, wait_ms at most, and no longer than there is an agent. */
 bool comm_hear(struct fsdp_comm *comm, int wait_ms, struct fsdp_err *err);
 
+/** Can a group of `ranks` be opened by comm_split(): are the members spread over the nodes as its back ends need them? No
+ * communication. FSDP_ERR_UNSUPPORTED: they are not. */
+enum fsdp_status comm_can_split(const struct fsdp_comm *world, const char *name, const int *ranks, int size,
+                                struct fsdp_err *err);
+
 /** A group of some members of the world group `world`: `ranks` (size) ascend, this process's is among them. Collective
  * over them; `name` as in comm_config, the same on all of them and on nobody else. */
 enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, const char *name,

@@ -1,10 +1,15 @@
 /*
- * What the ranks tell each other at the end of what they compute together: their sums, and whether one of them failed on
- * its own. It took part in every collective all the same (run.c), so that its groups are sound, and the others learn its
- * words here, in a second exchange that no step without a failure pays for.
+ * How a rank that failed on its own tells the others. Every collective entry point ends, or begins, with an agreement:
+ *   1. Each rank gives its own status. One small all-reduce finds the lowest rank that failed; in a step the flag travels
+ *      with the sums that the ranks exchange anyway.
+ *   2. If no rank failed, that is all.
+ *   3. Otherwise a second all-reduce carries the status and the words of that rank to all others.
+ * A rank that failed must therefore take part in every collective that comes before the agreement (run.c does, with
+ * whatever lies in its buffers), or the ranks agree before the first one begins.
  */
 #include <string.h>
 
+#include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
 enum { WORDS_ELEMS = FSDP_ERR_MESSAGE_BYTES / sizeof(int64_t) };
@@ -15,44 +20,130 @@ struct last_words {
     int64_t words[WORDS_ELEMS];
 };
 
-/* Number of the lowest rank with a failure; -1: none. *completed: did any rank call hooks on what it took for gradients? */
-static enum fsdp_status find_first(struct fsdp_model *model, bool failed, int *first, struct fsdp_err *err)
-{
-    const int W = model->context->W;
-    int64_t most[2] = { failed ? W - model->context->rank : 0, model->completed };
-    const enum fsdp_status status = model_reduce_over_all(model, most, 2, FSDP_I64, FSDP_MAX, err);
+/* The ranks that agree: an all-reduce over `who`, and this rank's number in a world of W. */
+struct members {
+    enum fsdp_status (*all_reduce)(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                   enum fsdp_reduce_op op, struct fsdp_err *err);
+    const void *who;
+    int rank, W;
+};
 
-    *first = most[0] > 0 ? W - (int)most[0] : -1;
-    model->spoiled = model->spoiled || most[1] != 0;
+/* Number of the lowest rank with a failure; -1: none. *also: the largest that any rank gave. */
+static enum fsdp_status find_first(const struct members *members, bool failed, int64_t *also, int *first,
+                                   struct fsdp_err *err)
+{
+    int64_t most[2] = { failed ? members->W - members->rank : 0, *also };
+    const enum fsdp_status status = members->all_reduce(members->who, most, 2, FSDP_I64, FSDP_MAX, err);
+
+    *first = most[0] > 0 ? members->W - (int)most[0] : -1;
+    *also = most[1];
     return status;
 }
 
-static enum fsdp_status tell(struct fsdp_model *model, enum fsdp_status own, struct fsdp_err *err)
+/* Status and words of rank `first`, which all members know to have failed. A rank that failed alike keeps its own words. */
+static enum fsdp_status hear(const struct members *members, int first, enum fsdp_status own,
+                             struct fsdp_err *err)
 {
     struct last_words last = { 0 };
+    struct fsdp_err theirs = { 0 }, mine = { 0 };
+    enum fsdp_status status;
+
+    if (own != FSDP_OK && err != NULL)
+        memcpy(mine.message, err->message, sizeof mine.message);
+    if (first == members->rank) {
+        last.status = own;
+        memcpy(last.words, mine.message, sizeof mine.message);
+    }
+    status =
+        members->all_reduce(members->who, &last, sizeof last / sizeof(int64_t), FSDP_I64, FSDP_SUM, &theirs);
+    if (status != FSDP_OK)
+        return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
+    status =
+        last.status > 0 && last.status < FSDP_STATUS_COUNT ? (enum fsdp_status)last.status : FSDP_ERR_PEER;
+    if (own == status)
+        return own;
+    memcpy(theirs.message, last.words, sizeof theirs.message);
+    theirs.message[sizeof theirs.message - 1] = '\0';
+    if (own != FSDP_OK)
+        return fsdp_fail(err, status, "rank %d: %.240s; this rank: %.200s", first, theirs.message,
+                         mine.message);
+    return fsdp_fail(err, status, "rank %d: %s", first, theirs.message);
+}
+
+static enum fsdp_status agree(const struct members *members, enum fsdp_status own, int64_t *also,
+                              struct fsdp_err *err)
+{
     struct fsdp_err theirs = { 0 };
     enum fsdp_status status;
     int first;
 
-    status = find_first(model, own != FSDP_OK, &first, &theirs);
-    if (status == FSDP_OK && first == model->context->rank) {
-        last.status = own;
-        if (err != NULL)
-            memcpy(last.words, err->message, sizeof err->message);
-    }
-    if (status == FSDP_OK)
-        status =
-            model_reduce_over_all(model, &last, sizeof last / sizeof(int64_t), FSDP_I64, FSDP_SUM, &theirs);
-    if (own != FSDP_OK)
+    if (own == FSDP_ERR_DEVICE) /* this rank ends, and the others are told by that */
         return own;
+    status = find_first(members, own != FSDP_OK, also, &first, &theirs);
     if (status != FSDP_OK)
-        return fsdp_fail(err, status, "%s", theirs.message);
-    memcpy(theirs.message, last.words, sizeof theirs.message);
-    theirs.message[sizeof theirs.message - 1] = '\0';
-    return fsdp_fail(err,
-                     last.status > 0 && last.status < FSDP_STATUS_COUNT ? (enum fsdp_status)last.status
-                                                                        : FSDP_ERR_PEER,
-                     "rank %d: %s", first, theirs.message);
+        return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
+    return first < 0 ? FSDP_OK : hear(members, first, own, err);
+}
+
+/* --- all ranks of the world, or of a mesh ------------------------------------------------------------------ */
+
+static enum fsdp_status reduce_in_world(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                        enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    const struct fsdp_context *context = who;
+
+    return context->W == 1 ? FSDP_OK
+                           : fsdp_all_reduce(context->comm, buffer, n_elems, dtype, op,
+                                             context->streams[PLAN_COMPUTE], err);
+}
+
+enum fsdp_status context_agree(const struct fsdp_context *context, enum fsdp_status own, struct fsdp_err *err)
+{
+    const struct members members = { reduce_in_world, context, context->rank, context->W };
+    int64_t nothing = 0;
+
+    return agree(&members, own, &nothing, err);
+}
+
+static enum fsdp_status reduce_in_mesh(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                       enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    const struct fsdp_device_mesh *mesh = who;
+    enum fsdp_status status = FSDP_OK;
+
+    for (int d = 0; d < mesh->grid.n_dims && status == FSDP_OK; d++)
+        if (mesh->grid.sizes[d] > 1)
+            status = fsdp_all_reduce(mesh->comms[d], buffer, n_elems, dtype, op,
+                                     mesh->context->streams[PLAN_COMPUTE], err);
+    return status;
+}
+
+enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_status own, struct fsdp_err *err)
+{
+    const struct members members = { reduce_in_mesh, mesh, mesh->rank,
+                                     mesh->context != NULL ? mesh->context->W : 1 };
+    int64_t nothing = 0;
+
+    return mesh->context != NULL ? agree(&members, own, &nothing, err) : own;
+}
+
+/* --- all ranks of a model ---------------------------------------------------------------------------------- */
+
+static enum fsdp_status reduce_in_model(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,
+                                        enum fsdp_reduce_op op, struct fsdp_err *err)
+{
+    return model_reduce_over_all(who, buffer, n_elems, dtype, op, err);
+}
+
+/* With whether any rank called hooks on what it took for gradients: that spoils a step which failed. */
+static enum fsdp_status agree_in_model(struct fsdp_model *model, enum fsdp_status own, struct fsdp_err *err)
+{
+    const struct members members = { reduce_in_model, model, model->context->rank, model->context->W };
+    int64_t completed = model->completed;
+    const enum fsdp_status status = agree(&members, own, &completed, err);
+
+    model->spoiled = model->spoiled || (status != FSDP_OK && completed != 0);
+    return status;
 }
 
 enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
@@ -65,6 +156,8 @@ enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, e
     /* Of a device that failed nothing more is to be had: this rank ends, and the others are told by that. */
     if (own == FSDP_ERR_DEVICE || (own != FSDP_OK && model_is_broken(model)))
         return own;
+    if (n == 0)
+        return agree_in_model(model, own, err);
     for (size_t i = 0; i < n; i++)
         all[1 + i] = sums[i];
     status = model_reduce_over_data(model, all, 1 + n, FSDP_F64, FSDP_SUM, &theirs);
@@ -75,5 +168,5 @@ enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, e
         return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
     for (size_t i = 0; i < n; i++)
         sums[i] = all[1 + i];
-    return all[0] == 0 ? FSDP_OK : tell(model, own, err);
+    return all[0] == 0 ? FSDP_OK : agree_in_model(model, own, err);
 }

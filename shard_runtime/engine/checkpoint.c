@@ -82,6 +82,22 @@ static char *describe_numerics(const struct fsdp_context *context)
     return alloc_printf("{\"numerics\": \"%s\", \"threads\": %d}", words, context->threads);
 }
 
+/* A checkpoint is of one step: otherwise each rank would wait for another verdict. */
+static enum fsdp_status compare_steps(const struct fsdp_context *context, int64_t step, struct fsdp_err *err)
+{
+    int64_t most[2] = { step, -step }; /* the newest, the oldest */
+    enum fsdp_status status = FSDP_OK;
+
+    if (context->W > 1)
+        status = fsdp_all_reduce(context->comm, most, 2, FSDP_I64, FSDP_MAX, context->streams[PLAN_COMPUTE],
+                                 err);
+    if (status != FSDP_OK || most[0] == -most[1])
+        return status;
+    return fsdp_fail(err, FSDP_ERR_MISMATCH,
+                     "ranks were told to save different steps, from step %lld to step %lld",
+                     (long long)-most[1], (long long)most[0]);
+}
+
 enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                       const char *directory, const struct fsdp_checkpoint_state *state,
                                       uint32_t keep, const char *job_json, struct fsdp_err *err)
@@ -104,22 +120,24 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     struct device_rows rows = { 0 };
     struct checkpoint_saved done;
 
-    (void)unshard_settle(model, NULL); /* a failed group stays failed; saving needs none */
+    (void)unshard_settle(model, NULL); /* a failed gather has no part in saving */
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     status = check_world(model, err);
-    if (status != FSDP_OK)
-        goto done;
-    if (directory != NULL && !fsdp_context_alone(context)) {
+    if (status == FSDP_OK && directory != NULL && !fsdp_context_alone(context))
         status = fsdp_fail(err, FSDP_ERR_ARG,
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
+    if (status == FSDP_OK && (numerics == NULL || tensors == NULL))
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
+                           (unsigned long long)state->step);
+    if (status == FSDP_OK)
+        status = model_draw(model, err);
+    if (status == FSDP_OK)
+        status = device_rows_use(&rows, context, tensors, n_tensors, err);
+    status = model_agree(model, NULL, 0, status, err); /* a later failure is told by who publishes */
+    if (status == FSDP_OK)
+        status = compare_steps(context, (int64_t)state->step, err);
+    if (status != FSDP_OK)
         goto done;
-    }
-    if (numerics == NULL || model_draw(model, err) != FSDP_OK ||
-        (tensors != NULL && device_rows_use(&rows, context, tensors, n_tensors, err) != FSDP_OK)) {
-        /* checkpoint_save() tells the others, who would wait for ever */
-        free(tensors);
-        tensors = NULL;
-    }
     saved.optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0;
     saved.numerics = numerics;
     saved.extra = context->checkpoint_extra;
@@ -160,36 +178,6 @@ static enum fsdp_status read_numerics(const struct manifest *manifest, char out[
     return FSDP_OK;
 }
 
-/*
- * A load that failed on one rank has failed on all: none may go on alone. Nor may ranks go on from different
- * steps, which is what hosts with directories of their own find.
- */
-static enum fsdp_status agree(struct fsdp_context *context, enum fsdp_status own, int64_t step,
-                              struct fsdp_err *err)
-{
-    int64_t most[3] = { own != FSDP_OK, step, -step }; /* of the last two: the newest, the oldest */
-    struct fsdp_err theirs = { 0 };
-    enum fsdp_status status;
-
-    if (context->W == 1)
-        return own;
-    status =
-        fsdp_all_reduce(context->comm, most, 3, FSDP_I64, FSDP_MAX, context->streams[PLAN_COMPUTE], &theirs);
-    if (own != FSDP_OK)
-        return own;
-    if (status != FSDP_OK)
-        return fsdp_fail(err, status, "%s", theirs.message);
-    if (most[0] != 0)
-        return fsdp_fail(err, FSDP_ERR_FORMAT, "another rank could not load the checkpoint");
-    if (most[1] != -most[2])
-        return fsdp_fail(
-            err, FSDP_ERR_MISMATCH,
-            "ranks found different checkpoints, from step %lld to step %lld: the directory must be "
-            "the same on all of them",
-            (long long)-most[2], (long long)most[1]);
-    return FSDP_OK;
-}
-
 static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                   const char *directory, int64_t step, struct manifest *manifest,
                                   struct fsdp_err *err)
@@ -200,33 +188,30 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     const bool resumes = directory == NULL && step < 0 && !context->resume_is_stale;
     char default_directory[IO_PATH_BYTES], step_directory[IO_PATH_BYTES];
     struct fsdp_io *io = context_files(context);
+    enum fsdp_status status = check_world(model, err);
     struct checkpoint_tensor *tensors = NULL;
-    enum fsdp_status status = FSDP_OK;
     struct device_rows rows = { 0 };
     struct checkpoint_loaded loaded;
     size_t n_tensors;
 
-    status = check_world(model, err);
     if (status == FSDP_OK && directory == NULL) {
         status = fsdp_context_run_dir(context)[0] != '\0'
                      ? io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err)
                      : fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no run directory to load from");
         directory = default_directory;
     }
-    if (status == FSDP_OK && resumes)
-        status = checkpoint_find(io, context->link, NULL, &step, NULL, err);
-    else if (status == FSDP_OK)
-        status = checkpoint_choose(context, directory, &step, err);
+    if (status == FSDP_OK && (tensors = list_tensors(model, optimizer, &n_tensors)) == NULL)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "loading a checkpoint: out of memory");
+    if (status == FSDP_OK)
+        status = device_rows_use(&rows, context, tensors, n_tensors, err);
+    status = model_agree(model, NULL, 0, status, err); /* what follows is collective */
+    if (status == FSDP_OK)
+        status = resumes ? checkpoint_find(io, context->link, NULL, &step, NULL, err)
+                         : checkpoint_choose(context, directory, &step, err);
     if (status == FSDP_OK && step < 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
     if (status == FSDP_OK)
         status = checkpoint_step_directory(directory, step, step_directory, err);
-    if (status != FSDP_OK)
-        return status;
-    tensors = list_tensors(model, optimizer, &n_tensors);
-    if (tensors == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "loading %s: out of memory", step_directory);
-    status = device_rows_use(&rows, context, tensors, n_tensors, err);
     if (status == FSDP_OK)
         status = checkpoint_load(io, step_directory, context->W, context->rank, tensors, n_tensors, flags,
                                  manifest, &loaded, err);
@@ -239,29 +224,30 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
                                       const char *directory, int64_t step,
                                       struct fsdp_checkpoint_state *state, struct fsdp_err *err)
 {
+    char made_with[FSDP_MADE_WITH_BYTES];
     struct manifest manifest = { 0 };
     enum fsdp_status status;
-    int64_t step_found;
 
     unshard_drop_all(model);
     fsdp_context_phase(model->context, FSDP_PHASE_LOAD);
     status = load_here(model, optimizer, directory, step, &manifest, err);
     model->context->resume_is_stale = true;
-    step_found = (int64_t)manifest.step;
+    if (status == FSDP_OK)
+        status = read_numerics(&manifest, made_with, err);
+    status = model_agree(model, NULL, 0, status, err);
     if (status == FSDP_OK) {
         *state = (struct fsdp_checkpoint_state){ .step = manifest.step,
                                                  .cursor = manifest.cursor,
                                                  .seed = manifest.seed,
                                                  .optimizer_step = manifest.optimizer_step,
                                                  .world_size = (int)manifest.world_size };
-        status = read_numerics(&manifest, state->made_with, err);
+        memcpy(state->made_with, made_with, sizeof made_with);
         model->loaded_step = (int64_t)manifest.step;
         model->draws.step = manifest.optimizer_step;
         if (optimizer != NULL)
             fsdp_optimizer_set_step_count(optimizer, manifest.optimizer_step);
     }
     manifest_free(&manifest);
-    status = agree(model->context, status, step_found, err);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++)
         model_is_filled(model, i);
     return status;

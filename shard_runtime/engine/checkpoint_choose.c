@@ -36,7 +36,7 @@ static enum fsdp_status differ(int64_t oldest, int64_t newest, struct fsdp_err *
 /*
  * Every rank proposes a step, and all of them verify the newest proposal. They get the same answer:
  *   FSDP_OK          *step verifies
- *   FSDP_ERR_FORMAT  it does not, and another may be tried; `reason` has this rank's words, if it found the damage
+ *   FSDP_ERR_FORMAT  it does not, and another may be tried; `reason` has the words of a rank that found the damage
  *   any other        the end, with words in `err`
  * `listed`: with another value than FSDP_OK this rank could not look, and its words are in `err` already.
  */
@@ -44,33 +44,24 @@ static enum fsdp_status try_one(struct fsdp_context *context, const char *direct
                                 int64_t proposed, int64_t *step, struct fsdp_err *reason,
                                 struct fsdp_err *err)
 {
-    int64_t proposals[3] = { listed != FSDP_OK, proposed, -proposed }; /* trouble, the newest, the oldest */
-    int64_t outcomes[3];
-    struct fsdp_err why = { 0 };
-    enum fsdp_status status = most(context, proposals, 3, &why), own;
+    int64_t proposals[2] = { proposed, -proposed }; /* the newest, the oldest */
+    enum fsdp_status status = context_agree(context, listed, err);
 
-    if (listed != FSDP_OK)
-        return listed;
-    if (status != FSDP_OK)
-        return fsdp_fail(err, status, "%s", why.message);
-    if (proposals[0] != 0)
-        return fsdp_fail(err, FSDP_ERR_IO, "another rank could not read %s", directory);
-    *step = proposals[1];
-    if (*step < 0)
-        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
-    own = verify_named_part(context_files(context), directory, *step, (size_t)context->rank,
-                            (size_t)context->W, reason);
-    outcomes[0] = own == FSDP_ERR_NOMEM; /* it says nothing about the checkpoint */
-    outcomes[1] = own == FSDP_ERR_NOT_FOUND && proposed != *step;
-    outcomes[2] = own != FSDP_OK;
-    status = most(context, outcomes, 3, err);
+    if (status == FSDP_OK)
+        status = most(context, proposals, 2, err);
     if (status != FSDP_OK)
         return status;
-    if (outcomes[0] != 0)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory to verify step %lld", (long long)*step);
-    if (outcomes[1] != 0)
-        return differ(-proposals[2], *step, err);
-    return outcomes[2] == 0 ? FSDP_OK : FSDP_ERR_FORMAT;
+    *step = proposals[0];
+    if (*step < 0)
+        return fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
+    status = verify_named_part(context_files(context), directory, *step, (size_t)context->rank,
+                               (size_t)context->W, reason);
+    if (status == FSDP_ERR_NOT_FOUND && proposed != *step)
+        status = differ(-proposals[1], *step, reason);
+    status = context_agree(context, status, reason);
+    if (status == FSDP_ERR_NOMEM || status == FSDP_ERR_MISMATCH || status == FSDP_ERR_PEER)
+        return fsdp_fail(err, status, "%s", reason->message); /* it says nothing about the checkpoint */
+    return status == FSDP_OK ? FSDP_OK : FSDP_ERR_FORMAT;
 }
 
 static enum fsdp_status choose_newest(struct fsdp_context *context, const char *directory, int64_t *step,
@@ -97,7 +88,7 @@ static enum fsdp_status choose_newest(struct fsdp_context *context, const char *
     if (status == FSDP_ERR_NOT_FOUND && n_damaged > 0)
         return fsdp_fail(
             err, FSDP_ERR_FORMAT, "none of the %zu checkpoints in %s can be used; the newest: %s", n_damaged,
-            directory, newest.message[0] != '\0' ? newest.message : "another rank found it damaged");
+            directory, newest.message);
     if (status == FSDP_OK)
         *step = tried;
     return status;
@@ -112,9 +103,7 @@ static enum fsdp_status verify_named(struct fsdp_context *context, const char *d
 
     if (status != FSDP_ERR_FORMAT)
         return status == FSDP_OK && tried != step ? differ(step, tried, err) : status;
-    return reason.message[0] != '\0'
-               ? fsdp_fail(err, reason.status, "%s", reason.message)
-               : fsdp_fail(err, FSDP_ERR_FORMAT, "another rank found step %lld damaged", (long long)step);
+    return fsdp_fail(err, reason.status, "%s", reason.message);
 }
 
 enum fsdp_status checkpoint_choose(struct fsdp_context *context, const char *directory, int64_t *step,

@@ -11,7 +11,7 @@
  * Verify step *step of `directory`, or with *step -1 choose the newest step there that verifies; collective. Newer
  * ones that are damaged are passed over. On failure *step is not changed, and every rank fails.
  *   FSDP_ERR_NOT_FOUND  there is no such checkpoint, or none at all
- *   FSDP_ERR_FORMAT     it is damaged, or all are; the rank that found the damage names the file
+ *   FSDP_ERR_FORMAT     it is damaged, or all are; the words name the file, and the rank that found the damage
  *   FSDP_ERR_MISMATCH   the ranks see different checkpoints
  */
 enum fsdp_status checkpoint_choose(struct fsdp_context *context, const char *directory, int64_t *step,

@@ -73,36 +73,60 @@ static enum fsdp_status check(const struct fsdp_model *model, double max_norm, d
     if (!(max_norm >= 0) || !(norm_type >= 1))
         return fsdp_fail(err, FSDP_ERR_ARG,
                          !(max_norm >= 0) ? "max_norm must be 0 or more" : "norm_type must be 1 or more");
-    if (model->n_meshes > MAX_MESHES)
-        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "clipping over %d meshes", model->n_meshes);
     return model_check_step_is_whole(model, err);
+}
+
+/* Whether some rank failed, which the sums have told to those that shard together: now to all. */
+static enum fsdp_status tell_replicas(const struct fsdp_model *model, bool *failed, struct fsdp_err *err)
+{
+    int64_t any = *failed;
+    enum fsdp_status status = FSDP_OK;
+
+    if (model->meshes[0].R > 1)
+        status = fsdp_all_reduce(model->meshes[0].replicas, &any, 1, FSDP_I64, FSDP_MAX,
+                                 model->context->streams[PLAN_COMPUTE], err);
+    *failed = any != 0;
+    return status;
 }
 
 enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
                                         double *norm, struct fsdp_err *err)
 {
     const double scale = model->loss_scale * model->grad_scale;
+    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     struct clip_part parts[MAX_MESHES];
-    enum fsdp_status status = check(model, max_norm, norm_type, err);
-    double coefficient;
+    enum fsdp_status own, status;
+    struct fsdp_err sums = { 0 };
+    double all, coefficient;
+    bool failed;
 
-    if (status == FSDP_OK)
-        status = unshard_settle(model, err);
-    if (status != FSDP_OK)
-        return status;
-    for (int i = 0; i < model->n_meshes; i++)
-        parts[i] = (struct clip_part){ .comm = model->meshes[i].shards,
-                                       .sum = measure_mesh(model, &model->meshes[i], norm_type) *
-                                              (isinf(norm_type) ? scale : pow(scale, norm_type)) };
+    if (model->n_meshes > MAX_MESHES)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "clipping over %d meshes", model->n_meshes);
+    own = unshard_settle(model, err);
+    if (own == FSDP_OK)
+        own = check(model, max_norm, norm_type, err);
+    for (int i = 0; i < model->n_meshes; i++) {
+        parts[i] = (struct clip_part){ .comm = model->meshes[i].shards };
+        if (own == FSDP_OK)
+            parts[i].sum = measure_mesh(model, &model->meshes[i], norm_type) *
+                           (isinf(norm_type) ? scale : pow(scale, norm_type));
+    }
     /* A device that failed gives sums that are no numbers: that is said, and not taken for a run that diverges. */
-    status = model->context->device.ops->synchronize(model->context->streams[PLAN_COMPUTE], err);
+    status = model->context->device.ops->synchronize(stream, err);
     if (status != FSDP_OK)
         return status;
-    status = clip_coefficient(parts, model->n_meshes, model->tensor, norm_type, max_norm, norm, &coefficient,
-                              model->context->streams[PLAN_COMPUTE], err);
+    failed = own != FSDP_OK;
+    status = clip_coefficient(parts, model->n_meshes, model->tensor, norm_type, max_norm, &all, &coefficient,
+                              &failed, stream, &sums);
     if (status == FSDP_OK)
-        model->grad_scale *= coefficient;
-    return status;
+        status = tell_replicas(model, &failed, &sums);
+    if (status != FSDP_OK)
+        return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", sums.message);
+    if (failed)
+        return model_agree(model, NULL, 0, own, err);
+    *norm = all;
+    model->grad_scale *= coefficient;
+    return FSDP_OK;
 }
 
 enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,

@@ -37,7 +37,7 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
     *out = NULL;
     if (options != NULL)
         chosen = *options;
-    if (context == NULL) {
+    if (context == NULL) { /* so early the others are told by this process's end */
         fsdp_comm_destroy(comm);
         link_close(link);
         return fsdp_fail(err, FSDP_ERR_NOMEM, "opening a context: out of memory");

@@ -56,6 +56,14 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
                                      struct fsdp_err *err);
 void context_close_device(struct fsdp_context *context);
 
+/**
+ * agree.c: whether an entry point failed on some rank. Collective over the world; `own` is this rank's status, with its words in
+ * `err`. Every rank gets the status of the lowest rank that failed. The failed rank keeps its words; every other one gets
+ * "rank R: " and those words. FSDP_OK if no rank failed. A rank whose device failed does not take part: it ends.
+ */
+enum fsdp_status context_agree(const struct fsdp_context *context, enum fsdp_status own,
+                               struct fsdp_err *err);
+
 /** A JSON object that every fsdp_checkpoint_save() writes into the manifest as `extra`. Borrowed; NULL: none. */
 void context_set_checkpoint_extra(struct fsdp_context *context, const char *json_object);
 

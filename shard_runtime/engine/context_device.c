@@ -49,7 +49,7 @@ static enum fsdp_status choose_device(struct fsdp_context *context, const char *
                                           .local_rank = fsdp_context_local_rank(context),
                                           .plugin = &context->plugin,
                                           .refusal = &context->refusal };
-    enum fsdp_status status = device_open(&context->device, &config, err);
+    enum fsdp_status status = context_agree(context, device_open(&context->device, &config, err), err);
     bool separate, same = true;
 
     if (status != FSDP_OK || strcmp(name, "auto") != 0 || context->W == 1)
@@ -164,6 +164,8 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
     }
     if (status == FSDP_OK)
         status = numerics_open(&context->numerics, &config, err);
+    if (context->comm != NULL)
+        status = context_agree(context, status, err);
     context->opening.device_s = now_s() - began_s - context->opening.collectives_s;
     return status;
 }

@@ -6,39 +6,52 @@
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 
-enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
-                                               struct fsdp_err *err)
+static void drop(struct fsdp_model *model)
 {
-    enum fsdp_status status;
+    program_destroy(&model->evaluation);
+    model->eval_batch = model->eval_seq = 0;
+}
+
+static enum fsdp_status prepare(struct fsdp_model *model, size_t batch, size_t seq, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
 
     if (batch == 0 || seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "an evaluation of %zu samples of %zu tokens", batch, seq);
-    status = unshard_settle(model, err); /* its thread may be at it */
+    drop(model); /* first, so that it is not planned again */
+    /* All programs are of one layout, which flags have their part in: they are followed, too. */
+    if (model->n_micro_done == 0 && model->training.next_call == 0)
+        status = model_follow_setters(model, false, true, false, err);
     if (status != FSDP_OK)
         return status;
-    program_destroy(&model->evaluation); /* first: nor is it to be planned anew */
-    model->eval_batch = model->eval_seq = 0;
-    if (model->n_micro_done == 0 && model->training.next_call == 0) {
-        /* All programs are of one layout, which flags have their part in: they are followed, too. */
-        status = model_follow_setters(model, false, true, false, err);
-        if (status != FSDP_OK) {
-            model_plan_again(model);
-            return status;
-        }
-    }
     status = program_create(&model->evaluation, model, batch, false, seq, err);
-    if (status != FSDP_OK) {
-        program_destroy(&model->evaluation);
+    if (status != FSDP_OK)
         fsdp_wrap(err, "preparing an evaluation");
-        return status;
-    }
     model->eval_batch = batch;
     model->eval_seq = seq;
-    return FSDP_OK;
+    return status;
 }
 
-/* Between steps an evaluation follows what units are told now; within one it is the step's. Where plans were made anew the ranks
- * tell each other whether all of them could. */
+enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
+                                               struct fsdp_err *err)
+{
+    enum fsdp_status status = unshard_settle(model, err); /* its thread may be at it */
+
+    model->replanned = false;
+    if (status == FSDP_OK)
+        status = prepare(model, batch, seq, err);
+    status = model_agree(model, NULL, 0, status, err);
+    if (status != FSDP_OK) {
+        model_plan_again(model);
+        drop(model);
+    }
+    return status;
+}
+
+/*
+ * Between steps an evaluation follows what units are told now; within one it is the step's. A rank that had to plan again tells
+ * the others whether it could; if one could not, all of them plan again the next time.
+ */
 static enum fsdp_status follow_setters(struct fsdp_model *model, struct fsdp_err *err)
 {
     enum fsdp_status status;
@@ -86,14 +99,16 @@ enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input
     const struct plan_entry *last;
     enum fsdp_status status;
 
-    if (model->eval_batch == 0 || input == NULL || (targets != NULL && loss == NULL))
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         model->eval_batch == 0 ? "no evaluation was prepared"
-                                                : "an evaluation without input or place for its loss");
-    status = follow_setters(model, err);
-    if (status != FSDP_OK)
-        return status;
+    if (model->eval_batch == 0) /* on no rank */
+        return fsdp_fail(err, FSDP_ERR_ARG, "no evaluation was prepared");
+    model->replanned = false;
     status = unshard_settle(model, err);
+    if (status == FSDP_OK)
+        status = follow_setters(model, err);
+    if (status != FSDP_OK && model->replanned) /* on all ranks */
+        return status;
+    if (status == FSDP_OK && (input == NULL || (targets != NULL && loss == NULL)))
+        status = fsdp_fail(err, FSDP_ERR_ARG, "an evaluation without input or place for its loss");
     if (status == FSDP_OK)
         status = check_evaluation(program, input, targets, err);
     in.fails = status != FSDP_OK; /* the others know nothing of it yet */

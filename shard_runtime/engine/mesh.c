@@ -15,34 +15,51 @@ void fsdp_device_mesh_destroy(struct fsdp_device_mesh *mesh)
     free(mesh);
 }
 
-/* The group along dimension `dim`. Its name is the same on all of its members and on nobody else. */
-static enum fsdp_status open_group(struct fsdp_device_mesh *mesh, int dim, struct fsdp_err *err)
-{
-    struct fsdp_context *context = mesh->context;
-    const int size = mesh->grid.sizes[dim];
-    int *ranks = alloc_array((size_t)size, sizeof *ranks);
-    char name[48];
-    enum fsdp_status status;
-
-    if (ranks == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
-    mesh_grid_line(&mesh->grid, mesh->rank, dim, ranks);
-    snprintf(name, sizeof name, "%s.%u.%d", mesh->grid.names[dim][0] != '\0' ? mesh->grid.names[dim] : "mesh",
-             context->n_groups++, ranks[0]);
-    status = comm_split(&mesh->comms[dim], context->comm, name, ranks, size, err);
-    free(ranks);
-    return status;
-}
-
-static enum fsdp_status open_groups(struct fsdp_device_mesh *mesh, struct fsdp_err *err)
+/* What may fail on one rank alone, before any group is opened; *ranks (world size) has room for the members of one. */
+static enum fsdp_status prepare_groups(struct fsdp_device_mesh *mesh, int **ranks, struct fsdp_err *err)
 {
     enum fsdp_status status = FSDP_OK;
 
     if (!mesh_grid_place(&mesh->grid, mesh->rank, mesh->place))
         return fsdp_fail(err, FSDP_ERR_ARG, "a mesh that rank %d is not in", mesh->rank);
-    for (int d = 0; d < mesh->grid.n_dims && mesh->context != NULL && status == FSDP_OK; d++)
-        status = open_group(mesh, d, err);
+    if (mesh->context == NULL)
+        return FSDP_OK;
+    *ranks = alloc_array((size_t)mesh->context->W, sizeof **ranks);
+    if (*ranks == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
+    for (int d = 0; d < mesh->grid.n_dims && status == FSDP_OK; d++) {
+        mesh_grid_line(&mesh->grid, mesh->rank, d, *ranks);
+        status = comm_can_split(mesh->context->comm, mesh->grid.names[d], *ranks, mesh->grid.sizes[d], err);
+    }
     return status;
+}
+
+/* The group along dimension `dim`. Its name is the same on all of its members and on nobody else. */
+static enum fsdp_status open_group(struct fsdp_device_mesh *mesh, int dim, int *ranks, struct fsdp_err *err)
+{
+    struct fsdp_context *context = mesh->context;
+    char name[48];
+
+    mesh_grid_line(&mesh->grid, mesh->rank, dim, ranks);
+    snprintf(name, sizeof name, "%s.%u.%d", mesh->grid.names[dim][0] != '\0' ? mesh->grid.names[dim] : "mesh",
+             context->n_groups++, ranks[0]);
+    return comm_split(&mesh->comms[dim], context->comm, name, ranks, mesh->grid.sizes[dim], err);
+}
+
+/* After a failure others may wait for this rank where they open the group: it leaves the world. */
+static enum fsdp_status open_groups(struct fsdp_device_mesh *mesh, int *ranks, struct fsdp_err *err)
+{
+    char words[FSDP_ERR_MESSAGE_BYTES];
+    enum fsdp_status status = FSDP_OK;
+    struct fsdp_err own = { 0 };
+
+    for (int d = 0; d < mesh->grid.n_dims && mesh->context != NULL && status == FSDP_OK; d++)
+        status = open_group(mesh, d, ranks, &own);
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    snprintf(words, sizeof words, "world rank %d: %.460s", mesh->rank, own.message);
+    comm_fail(mesh->context->comm, status, words);
+    return fsdp_fail(err, status, "%s", own.message);
 }
 
 static struct fsdp_device_mesh *new_mesh(struct fsdp_context *context)
@@ -72,17 +89,22 @@ enum fsdp_status fsdp_init_device_mesh(struct fsdp_device_mesh **out, struct fsd
                                        struct fsdp_err *err)
 {
     struct fsdp_device_mesh *mesh = new_mesh(context);
+    int *ranks = NULL;
     enum fsdp_status status;
 
     *out = NULL;
-    if (mesh == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
-    status = mesh_grid_init(&mesh->grid, n_dims, sizes, names, err);
+    status = mesh == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory")
+                          : mesh_grid_init(&mesh->grid, n_dims, sizes, names, err);
     if (status == FSDP_OK && context != NULL && mesh_grid_size(&mesh->grid) != context->W)
         status = fsdp_fail(err, FSDP_ERR_ARG, "a mesh of %d ranks in a world of %d",
                            mesh_grid_size(&mesh->grid), context->W);
     if (status == FSDP_OK)
-        status = open_groups(mesh, err);
+        status = prepare_groups(mesh, &ranks, err);
+    if (context != NULL)
+        status = context_agree(context, status, err);
+    if (status == FSDP_OK)
+        status = open_groups(mesh, ranks, err);
+    free(ranks);
     return finish(out, mesh, status);
 }
 
@@ -110,14 +132,18 @@ enum fsdp_status fsdp_device_mesh_flatten(struct fsdp_device_mesh **out, struct 
                                           const char *name, struct fsdp_err *err)
 {
     struct fsdp_device_mesh *flat = new_mesh(mesh->context);
+    int *ranks = NULL;
     enum fsdp_status status;
 
     *out = NULL;
-    if (flat == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory");
-    status = mesh_grid_flatten(&flat->grid, &mesh->grid, name, err);
+    status = flat == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory")
+                          : mesh_grid_flatten(&flat->grid, &mesh->grid, name, err);
     if (status == FSDP_OK)
-        status = open_groups(flat, err);
+        status = prepare_groups(flat, &ranks, err);
+    status = mesh_agree(mesh, status, err);
+    if (status == FSDP_OK)
+        status = open_groups(flat, ranks, err);
+    free(ranks);
     return finish(out, flat, status);
 }
 

@@ -16,4 +16,7 @@ struct fsdp_device_mesh {
     bool borrowed; /* the groups are another mesh's */
 };
 
+/** context_agree() among the ranks of `mesh`, whose groups are open. Without a context it returns `own`. */
+enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_status own, struct fsdp_err *err);
+
 #endif

@@ -224,22 +224,22 @@ static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp
     return FSDP_OK;
 }
 
-enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
-                                   struct fsdp_module *root, const struct fsdp_model_options *options,
-                                   struct fsdp_err *err)
+/* A model with its layout, before any collective; *out is also set after a failure, if there was memory for it. */
+static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context *context,
+                                    struct fsdp_module *root, const struct fsdp_model_options *options,
+                                    struct fsdp_err *err)
 {
     struct fsdp_model *model;
-    enum fsdp_status status;
+    enum fsdp_status status = fsdp_module_check(root, err);
 
     *out = NULL;
-    status = fsdp_module_check(root, err);
     if (status != FSDP_OK)
         return status;
     if (root->parent != NULL || options->seq == 0)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          options->seq == 0 ? "a model needs a seq of at least 1"
                                            : "a model is made of the root of a tree");
-    model = alloc_array(1, sizeof *model);
+    *out = model = alloc_array(1, sizeof *model);
     if (model == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
     model->context = context;
@@ -251,9 +251,35 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     if (status == FSDP_OK)
         status = check_float8(model, err);
     if (status == FSDP_OK)
-        status = model_open_comms(model, err);
-    if (status == FSDP_OK)
-        status = alloc_shards(model, err);
+        status = model_prepare_comms(model, err);
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "building the model");
+    return status;
+}
+
+enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
+                                   struct fsdp_module *root, const struct fsdp_model_options *options,
+                                   struct fsdp_err *err)
+{
+    struct fsdp_model *model;
+    enum fsdp_status status;
+
+    *out = NULL;
+    status = begin_model(&model, context, root, options, err);
+    /* A rank that does not even know its meshes tells the world, which most models are of. */
+    status = model != NULL && model->data_ranks > 0 ? model_agree(model, NULL, 0, status, err)
+                                                    : context_agree(context, status, err);
+    if (status != FSDP_OK) {
+        fsdp_model_destroy(model);
+        return status;
+    }
+    status = model_open_comms(model, err);
+    if (status != FSDP_OK) { /* the others may wait for this rank where they open the group */
+        model_break(model, status, err);
+        fsdp_model_destroy(model);
+        return status;
+    }
+    status = alloc_shards(model, err);
     model->planned = model_policies(model);
     if (status == FSDP_OK)
         status = unshard_create(model, err);
@@ -263,8 +289,10 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         model_place_gradients(model);
     if (status == FSDP_OK)
         status = model_plan_initial(model, err);
-    if (status != FSDP_OK) {
+    if (status != FSDP_OK)
         fsdp_wrap(err, "building the model");
+    status = model_agree(model, NULL, 0, status, err);
+    if (status != FSDP_OK) {
         fsdp_model_destroy(model);
         return status;
     }

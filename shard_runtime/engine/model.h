@@ -89,6 +89,7 @@ struct fsdp_model {
     struct fsdp_unshard_handle *unsharded; /* of each group: gathered by hand between steps */
     struct model_part *parts;              /* one for each k among the groups of a mesh */
     int n_parts;
+    int *ranks;                /* (world size) room to list the ranks of a group that is opened */
     struct graph layout_graph; /* of `layout`, which only its groups and parameters are used of */
     struct plan layout;
     struct param_group *groups;
@@ -191,7 +192,9 @@ struct policies model_policies(const struct fsdp_model *model);
 /** Find the meshes that units were sharded over and modules split over. */
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err);
 
-/** Open what groups of ranks the layout needs beside the mesh's: own_reduces and parts. Collective. */
+/** Room for the next one, which then fails only if a group cannot be opened: that breaks the groups of the model. */
+enum fsdp_status model_prepare_comms(struct fsdp_model *model, struct fsdp_err *err);
+/** Open the groups of ranks that the layout needs in addition to the mesh's: own_reduces and parts. Collective. */
 enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err);
 void model_close_comms(struct fsdp_model *model);
 /** The ranks of `mesh` that gather slices of 1 / k. */
@@ -231,10 +234,12 @@ void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_
 bool model_is_broken(const struct fsdp_model *model);
 
 /**
- * agree.c: add up `sums` (n, at most MODEL_MAX_SUMS) over the ranks that compute on samples of their own, and learn
- * whether a rank of any failed with `own`, whose words are in `err`. A rank that did gets them back, every other the
- * status and words of the lowest that did, with its number. Collective over all that share the model, unless a group of
- * theirs is broken: then `own` it is.
+ * agree.c: context_agree() among all ranks that share the model, which also adds up `sums` (n, at most MODEL_MAX_SUMS) over the
+ * ranks that compute on samples of their own. If a group of the model is broken, a rank that failed returns `own` at once.
+ *
+ * Every collective entry point calls it, in one of two ways:
+ *   - before its first collective, once everything was checked and allocated; after it, only a broken group can fail;
+ *   - after its last collective, if a rank that fails takes part in the collectives all the same (a step, an evaluation).
  */
 enum { MODEL_MAX_SUMS = 4 };
 enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
@@ -286,6 +291,24 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
 double model_gradient_scale(const struct fsdp_model *model, int group);
 /** FSDP_ERR_ARG while the last backward of a step is yet to come: its gradients are not there yet. */
 enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err);
+
+/** Number of parameter `name` of `n_elems` elements; -1: there is none, and `err` says so (FSDP_ERR_ARG). */
+int model_find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems,
+                         struct fsdp_err *err);
+
+/** Memory to gather parameters in, one after another: of each place as much as the largest one needs. Zero-initialised. */
+struct gather_room {
+    size_t size_bytes[N_PLACES];
+    float *memory[N_PLACES];
+};
+/** Count parameter `index` in, before the memory is made. */
+void gather_room_need(struct gather_room *room, const struct fsdp_model *model, int index);
+/** To be freed also after a failure. */
+enum fsdp_status gather_room_make(struct gather_room *room, struct fsdp_model *model, struct fsdp_err *err);
+void gather_room_free(struct gather_room *room, struct fsdp_model *model);
+/** The whole of parameter `index`, or of its gradient, into `out`; collective. Only a broken group or device can fail it. */
+enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_which which,
+                              const struct gather_room *room, float *out, struct fsdp_err *err);
 
 struct checkpoint_tensor;
 

@@ -172,14 +172,13 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     return status;
 }
 
-enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
-                                       const struct fsdp_optimizer_options *options, struct fsdp_err *err)
+/* *out is also set after a failure, if there was memory for it. */
+static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *model,
+                             const struct fsdp_optimizer_options *options, struct fsdp_err *err)
 {
     struct fsdp_optimizer *optimizer;
-    enum fsdp_status status;
+    enum fsdp_status status = optim_check(options, err);
 
-    *out = NULL;
-    status = optim_check(options, err);
     if (status == FSDP_OK)
         status =
             optimizer_check_offload(options, model->root, device_is_separate(&model->context->device), err);
@@ -187,7 +186,7 @@ enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_
         return status;
     if (!model_has_gradients(model))
         return fsdp_fail(err, FSDP_ERR_ARG, "an optimizer for a model that was made for evaluation only");
-    optimizer = alloc_array(1, sizeof *optimizer);
+    *out = optimizer = alloc_array(1, sizeof *optimizer);
     if (optimizer == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     optimizer->model = model;
@@ -197,12 +196,23 @@ enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_
     status = list_tensors(optimizer, err);
     if (status == FSDP_OK)
         status = alloc_state(optimizer, err);
+    optimizer->options.groups = NULL; /* the caller's, as offload_dir is */
+    optimizer->options.offload_dir = NULL;
+    return status;
+}
+
+enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
+                                       const struct fsdp_optimizer_options *options, struct fsdp_err *err)
+{
+    struct fsdp_optimizer *optimizer = NULL;
+    enum fsdp_status status;
+
+    *out = NULL;
+    status = model_agree(model, NULL, 0, make(&optimizer, model, options, err), err);
     if (status != FSDP_OK) {
         fsdp_optimizer_destroy(optimizer);
         return status;
     }
-    optimizer->options.groups = NULL; /* the caller's, as offload_dir is */
-    optimizer->options.offload_dir = NULL;
     *out = optimizer;
     return FSDP_OK;
 }
@@ -351,6 +361,8 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
     fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
     enter_step(optimizer);
     status = update_selected(optimizer, -1, err);
+    if (optimizer->offload != NULL) /* its disk may refuse one rank alone; memory refuses none */
+        status = model_agree(optimizer->model, NULL, 0, status, err);
     memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);
     fsdp_optimizer_set_step_count(optimizer, optimizer->step + 1);
     return status;

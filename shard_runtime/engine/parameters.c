@@ -1,5 +1,5 @@
 /*
- * Parameters by name: whole copies of them, and this rank's shards as a list.
+ * Parameters by name, and this rank's shards as a list.
  */
 #include <string.h>
 
@@ -14,20 +14,14 @@ int model_cut(const struct fsdp_model *model, int index, int *rank)
     return group->W;
 }
 
-/* The runs of the shard that `rank` of W has of part number `part`. */
-static struct layout_walk walk_of(const struct fsdp_parameter *p, int part, int W, int rank)
-{
-    return layout_walk_of(p->whole_shape, p->n_dims, p->split.dim, p->split.n_parts, part, p->shard_dim, W,
-                          rank);
-}
-
 struct layout_walk model_walk(const struct fsdp_model *model, int index)
 {
-    const struct fsdp_parameter *parameter = model->layout.params[index].parameter;
+    const struct fsdp_parameter *p = model->layout.params[index].parameter;
     int rank;
     const int W = model_cut(model, index, &rank);
 
-    return walk_of(parameter, parameter->split.part, W, rank);
+    return layout_walk_of(p->whole_shape, p->n_dims, p->split.dim, p->split.n_parts, p->split.part,
+                          p->shard_dim, W, rank);
 }
 
 static struct layout_cut cut_of(const struct fsdp_parameter *parameter)
@@ -93,8 +87,8 @@ enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t ind
     return FSDP_OK;
 }
 
-static int find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems,
-                          struct fsdp_err *err)
+int model_find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems,
+                         struct fsdp_err *err)
 {
     for (int i = 0; i < model->layout.n_params; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
@@ -111,135 +105,10 @@ static int find_parameter(const struct fsdp_model *model, const char *name, size
     return -1;
 }
 
-/* The shards of part number `part`, one rank's after the other's, where they belong in the whole tensor in host memory. */
-static void assemble(struct fsdp_model *model, int index, int part, const float *gathered, float *out)
-{
-    const struct plan_param *param = &model->layout.params[index];
-    const enum shard_place place = model_place(model, param->group);
-    int rank;
-    const int W = model_cut(model, index, &rank);
-
-    for (rank = 0; rank < W; rank++) {
-        struct layout_walk walk = walk_of(param->parameter, part, W, rank);
-        struct layout_piece run;
-
-        while (layout_walk_next(&walk, &run))
-            place_read(model->context, place, out + run.whole_at,
-                       gathered + param->chunk_elems * (size_t)rank + run.shard_at,
-                       run.n_elems * sizeof(float));
-    }
-}
-
-/* Every rank's shard of every part into `all`, (n_parts, W, chunk), which is where the shards are: over the ranks that shard,
- * then over the tensor group. */
-static enum fsdp_status gather_parts(struct fsdp_model *model, int index, const float *shard, float *all,
-                                     struct fsdp_err *err)
-{
-    const struct plan_param *param = &model->layout.params[index];
-    const struct tensor_split *split = &param->parameter->split;
-    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    int rank;
-    const int W = model_cut(model, index, &rank);
-    const size_t part_elems = param->chunk_elems * (size_t)W;
-    float *own = all + part_elems * (size_t)split->part;
-    enum fsdp_status status = FSDP_OK;
-
-    if (W > 1)
-        status = fsdp_all_gather(model_mesh(model, param->group)->shards, shard, own, param->chunk_elems,
-                                 FSDP_F32, stream, err);
-    else if (model_place(model, param->group) == PLACE_DEVICE)
-        model->context->device.ops->copy(stream, own, shard, part_elems * sizeof(float), DEVICE_COPY_WITHIN);
-    else
-        memcpy(own, shard, part_elems * sizeof(float));
-    return status == FSDP_OK && split->n_parts > 1
-               ? fsdp_all_gather(model->tensor, own, all, part_elems, FSDP_F32, stream, err)
-               : status;
-}
-
-static void scale_all(float *values, size_t n, float scale)
-{
-    for (size_t i = 0; i < n && scale != 1.0f; i++)
-        values[i] *= scale;
-}
-
-/* Do they lie whole among the activations, not reduced, until the step's last backward? */
-static bool are_yet_to_be_reduced(const struct fsdp_model *model, int group)
-{
-    const struct plan_group *layout = &model->layout.groups[group];
-
-    return layout->reduces && layout->accumulates_whole &&
-           (model->n_micro_done > 0 || model->training.next_call > model->training.plan.n_forwards);
-}
-
-/* Are there gradients to be gathered? Collective: a rank may have lost them alone, where it could not plan anew. */
-static enum fsdp_status find_gradients(struct fsdp_model *model, struct fsdp_err *err)
-{
-    enum fsdp_status status = FSDP_OK;
-
-    if (model->training.context == NULL)
-        status = fsdp_fail(err, FSDP_ERR_ARG, "the last step could not be planned: there are no gradients");
-    return model_agree(model, NULL, 0, status, err);
-}
-
-enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
-                                       float *out, size_t n_elems, struct fsdp_err *err)
-{
-    struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
-    const int index = find_parameter(model, name, n_elems, err);
-    size_t part_elems, n_own, gathered_bytes;
-    enum fsdp_status status = FSDP_OK;
-    float *gathered = NULL;
-    const float *shard;
-    enum shard_place place; /* ordinary memory for what is in the host's: nothing goes to the device */
-    int rank, W, n_parts;
-
-    if (index < 0)
-        return FSDP_ERR_ARG;
-    if (which == FSDP_GRADIENT && (model->options.batch == 0 || !model->layout.params[index].trains))
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         model->options.batch == 0
-                             ? "the model was made for evaluation only: it has no gradients"
-                             : "\"%s\" is frozen or not used: it has no gradient",
-                         name);
-    if (which == FSDP_GRADIENT && model->training.next_call > 0 &&
-        model->training.next_call <= model->training.plan.n_forwards)
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "a forward is waiting for its backward, which makes \"%s\"'s gradient", name);
-    if (which == FSDP_GRADIENT && are_yet_to_be_reduced(model, model->layout.params[index].group))
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "the last backward of this step, which reduces \"%s\"'s gradient, is yet to come",
-                         name);
-    W = model_cut(model, index, &rank);
-    n_parts = model->layout.params[index].parameter->split.n_parts;
-    part_elems = model->layout.params[index].chunk_elems * (size_t)W;
-    gathered_bytes = part_elems * (size_t)n_parts * sizeof(float);
-    shard = model_shard(model, which, index, &n_own);
-    place =
-        model_place(model, model->layout.params[index].group) == PLACE_DEVICE ? PLACE_DEVICE : PLACE_PAGED;
-    status = unshard_settle(model, err);
-    if (status == FSDP_OK && which == FSDP_VALUE)
-        status = model_draw(model, err);
-    if (status == FSDP_OK && which == FSDP_GRADIENT)
-        status = find_gradients(model, err);
-    if (status == FSDP_OK && (W > 1 || n_parts > 1)) {
-        status = place_alloc(model->context, place, gathered_bytes, &gathered, err);
-        if (status == FSDP_OK)
-            status = gather_parts(model, index, shard, gathered, err);
-    }
-    for (int part = 0; part < n_parts && status == FSDP_OK; part++)
-        assemble(model, index, part, gathered != NULL ? gathered + part_elems * (size_t)part : shard, out);
-    if (status == FSDP_OK)
-        status = model->context->device.ops->synchronize(stream, err);
-    place_free(model->context, place, gathered, gathered_bytes);
-    if (status == FSDP_OK && which == FSDP_GRADIENT)
-        scale_all(out, n_elems, (float)model_gradient_scale(model, model->layout.params[index].group));
-    return status;
-}
-
 enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, const float *values,
                                     size_t n_elems, struct fsdp_err *err)
 {
-    const int index = find_parameter(model, name, n_elems, err);
+    const int index = model_find_parameter(model, name, n_elems, err);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     struct layout_walk walk;
     struct layout_piece run;

@@ -197,8 +197,12 @@ enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *bu
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err)
 {
-    enum fsdp_status status = model_reduce_over_data(model, buffer, n_elems, dtype, op, err);
+    enum fsdp_status status;
 
+    if (model->data_ranks * model->T == model->context->W && model->context->W > 1)
+        return fsdp_all_reduce(model->context->comm, buffer, n_elems, dtype, op,
+                               model->context->streams[PLAN_COMPUTE], err);
+    status = model_reduce_over_data(model, buffer, n_elems, dtype, op, err);
     return status == FSDP_OK && model->T > 1 ? fsdp_all_reduce(model->tensor, buffer, n_elems, dtype, op,
                                                                model->context->streams[PLAN_COMPUTE], err)
                                              : status;
@@ -228,18 +232,12 @@ static enum fsdp_status open_some(struct fsdp_model *model, const struct model_m
                                   int n, struct fsdp_comm **out, struct fsdp_err *err)
 {
     struct fsdp_context *context = model->context;
-    int *ranks = alloc_array((size_t)mesh->W, sizeof *ranks);
-    const int *own = ranks + (mesh->shard_rank - mesh->shard_rank % n);
-    enum fsdp_status status;
+    const int *own = model->ranks + (mesh->shard_rank - mesh->shard_rank % n);
     char name[48];
 
-    if (ranks == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
-    model_list_shards(model, mesh, ranks);
+    model_list_shards(model, mesh, model->ranks);
     snprintf(name, sizeof name, "%s.%u.%d", what, context->n_groups++, own[0]);
-    status = comm_split(out, context->comm, name, own, n, err);
-    free(ranks);
-    return status;
+    return comm_split(out, context->comm, name, own, n, err);
 }
 
 struct fsdp_comm *model_part(const struct fsdp_model *model, const struct model_mesh *mesh, int k)
@@ -250,14 +248,20 @@ struct fsdp_comm *model_part(const struct fsdp_model *model, const struct model_
     return NULL;
 }
 
+enum fsdp_status model_prepare_comms(struct fsdp_model *model, struct fsdp_err *err)
+{
+    model->parts = alloc_array((size_t)model->layout.n_groups, sizeof *model->parts);
+    model->ranks = alloc_array((size_t)model->context->W, sizeof *model->ranks);
+    return model->parts != NULL && model->ranks != NULL
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
+}
+
 enum fsdp_status model_open_comms(struct fsdp_model *model, struct fsdp_err *err)
 {
     const bool separate = model_wants_separate_reduces(model);
     enum fsdp_status status = FSDP_OK;
 
-    model->parts = alloc_array((size_t)model->layout.n_groups, sizeof *model->parts);
-    if (model->parts == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
     for (int i = 0; i < model->n_meshes && separate && status == FSDP_OK; i++)
         if (model->meshes[i].W > 1)
             status = open_some(model, &model->meshes[i], "reduces", model->meshes[i].W,
@@ -344,4 +348,5 @@ void model_close_comms(struct fsdp_model *model)
     for (int i = 0; i < model->n_meshes; i++)
         fsdp_comm_destroy(model->meshes[i].own_reduces);
     free(model->parts);
+    free(model->ranks);
 }

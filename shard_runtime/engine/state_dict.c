@@ -9,29 +9,6 @@
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 
-/*
- * What one rank has come to is what all return: none may go on alone. Rank 0's words are for its own caller; the
- * others get a line that says where to look.
- */
-static enum fsdp_status agree(struct fsdp_model *model, enum fsdp_status own, const char *what,
-                              struct fsdp_err *err)
-{
-    struct fsdp_err theirs = { 0 };
-    int64_t worst = (int64_t)own;
-    enum fsdp_status status;
-
-    if (model->context->W == 1)
-        return own;
-    status = fsdp_all_reduce(model->context->comm, &worst, 1, FSDP_I64, FSDP_MAX,
-                             model->context->streams[PLAN_COMPUTE], &theirs);
-    if (own != FSDP_OK)
-        return own;
-    if (status != FSDP_OK)
-        return fsdp_fail(err, status, "%s", theirs.message);
-    return worst == FSDP_OK ? FSDP_OK
-                            : fsdp_fail(err, (enum fsdp_status)worst, "another rank could not %s", what);
-}
-
 /* --- weights from files ---------------------------------------------------------------------------------- */
 
 static struct checkpoint_tensor *list_parameters(struct fsdp_model *model, size_t *n_tensors)
@@ -92,7 +69,7 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
                                          .n_unexpected = found.n_unexpected,
                                          .n_mismatched = found.n_mismatched,
                                          .lines = found.lines };
-    status = agree(model, status, "load the weights", err);
+    status = model_agree(model, NULL, 0, status, err);
     for (size_t i = 0; i < n_tensors && status == FSDP_OK; i++)
         if (filled[i])
             model_is_filled(model, (int)i);
@@ -126,16 +103,12 @@ static size_t largest_parameter(const struct fsdp_model *model)
     return most;
 }
 
-/* Room for everything before anything is gathered: a rank that cannot must not leave the others waiting. */
-static enum fsdp_status make_room(const struct fsdp_model *model, struct fsdp_full_state_dict *out,
-                                  float **stage, struct fsdp_err *err)
+/* Where the whole tensors go on rank 0. */
+static enum fsdp_status make_tensors(const struct fsdp_model *model, struct fsdp_full_state_dict *out,
+                                     struct fsdp_err *err)
 {
     const size_t n = (size_t)model->layout.n_params;
 
-    if (model->context->rank != 0) {
-        *stage = alloc_array(largest_parameter(model), sizeof **stage);
-        return *stage != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory");
-    }
     out->tensors = alloc_array(n, sizeof *out->tensors);
     for (size_t i = 0; out->tensors != NULL && i < n; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
@@ -153,24 +126,38 @@ static enum fsdp_status make_room(const struct fsdp_model *model, struct fsdp_fu
     return out->tensors != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "a state dict: out of memory");
 }
 
+/* Room for everything, before anything is gathered. */
+static enum fsdp_status make_room(struct fsdp_model *model, struct fsdp_full_state_dict *out, float **stage,
+                                  struct gather_room *room, struct fsdp_err *err)
+{
+    enum fsdp_status status = FSDP_OK;
+
+    if (model->context->rank == 0)
+        status = make_tensors(model, out, err);
+    else if ((*stage = alloc_array(largest_parameter(model), sizeof **stage)) == NULL)
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory");
+    for (int i = 0; i < model->layout.n_params; i++)
+        gather_room_need(room, model, i);
+    return status == FSDP_OK ? gather_room_make(room, model, err) : status;
+}
+
 enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                           struct fsdp_err *err)
 {
+    struct gather_room room = { 0 };
     float *stage = NULL;
     enum fsdp_status status;
 
     *out = (struct fsdp_full_state_dict){ 0 };
     status = unshard_settle(model, err);
-    if (status != FSDP_OK)
-        return status;
-    status = agree(model, make_room(model, out, &stage, err), "hold the whole state", err);
-    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
-        const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
-
-        status =
-            fsdp_parameter_gather(model, parameter->name, FSDP_VALUE,
-                                  stage != NULL ? stage : out->tensors[i].data, parameter->whole_elems, err);
-    }
+    if (status == FSDP_OK)
+        status = model_draw(model, err);
+    if (status == FSDP_OK)
+        status = make_room(model, out, &stage, &room, err);
+    status = model_agree(model, NULL, 0, status, err);
+    for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++)
+        status = model_gather(model, i, FSDP_VALUE, &room, stage != NULL ? stage : out->tensors[i].data, err);
+    gather_room_free(&room, model);
     free(stage);
     if (status != FSDP_OK)
         fsdp_full_state_dict_fini(out);
@@ -219,7 +206,7 @@ enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct
                                   : check_state(model, state, err);
 
     unshard_drop_all(model);
-    status = agree(model, status, "load the state", err);
+    status = model_agree(model, NULL, 0, status, err);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
 

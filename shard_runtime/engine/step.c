@@ -82,21 +82,24 @@ static size_t backwards_of(const struct fsdp_model *model)
 }
 
 /*
- * Targets of these batches over all ranks, with a plan that follows the setters, and what was unsharded by hand being there. Ranks
- * whose data is unusable tell the others in the same all-reduce, so that all of them refuse the step together instead of waiting
- * for each other.
+ * Targets of these batches over all ranks, with a plan that follows the setters, and what was unsharded by hand being there. `own`
+ * is what the rank thinks of the call so far. Ranks whose call or data is unusable tell the others in the same all-reduce, so that
+ * all of them refuse the step together.
  */
 static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct fsdp_batch *micro,
-                                         size_t n_micro, uint64_t *n_targets, struct fsdp_err *err)
+                                         size_t n_micro, enum fsdp_status own, uint64_t *n_targets,
+                                         struct fsdp_err *err)
 {
     const bool within = model->n_micro_done > 0 || model->training.next_call > 0;
     const bool single = backwards_of(model) == 1 && n_micro <= model_forwards(model);
     const struct graph *graph = &model->training.graph;
-    enum fsdp_status own = unshard_settle(model, err), status;
-    struct fsdp_err theirs = { 0 };
+    struct fsdp_err theirs = { 0 }, settled = { 0 };
+    enum fsdp_status status = unshard_settle(model, &settled);
     uint64_t n_own = 0;
     double sum;
 
+    if (own == FSDP_OK && status != FSDP_OK)
+        own = fsdp_fail(err, status, "%s", settled.message);
     model->replanned = false;
     if (own == FSDP_OK)
         own = model_follow_setters(model, within, !model->more_to_come, single, err);
@@ -228,10 +231,8 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
 
     *loss = (struct fsdp_loss){ .mean = NAN };
     status = check_call(model, n_micro, err);
-    if (status != FSDP_OK)
-        return status;
     enter_step(model);
-    status = agree_on_targets(model, micro, n_micro, &n_targets, err);
+    status = agree_on_targets(model, micro, n_micro, status, &n_targets, err);
     if (status != FSDP_OK || (n_targets == 0 && !in_parts))
         return status;
     model->grad_scale = 1.0;
@@ -273,13 +274,11 @@ enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_
 
     *loss = (struct fsdp_loss){ .mean = NAN };
     status = check_training(model, err);
-    if (status == FSDP_OK && program->next_call >= (int)model_forwards(model))
-        status = fsdp_fail(err, FSDP_ERR_ARG, "all %zu forwards have run: a backward is next",
-                           model_forwards(model));
-    if (status != FSDP_OK)
-        return status;
+    if (program->next_call >= (int)model_forwards(model)) /* on all ranks */
+        return fsdp_fail(err, FSDP_ERR_ARG, "all %zu forwards have run: a backward is next",
+                         model_forwards(model));
     enter_step(model);
-    status = agree_on_targets(model, batch, 1, &n_targets, err);
+    status = agree_on_targets(model, batch, 1, status, &n_targets, err);
     input = (struct program_input){ .batches = batch,
                                     .n_calls = 1,
                                     .micro = model->n_micro_done,
@@ -311,6 +310,7 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
     const bool is_last = program->next_call + 1 == program_calls(program);
     enum fsdp_status status = check_training(model, err), ran;
 
+    /* All of this is the same on all ranks, which agreed on each forward. */
     if (status == FSDP_OK && (size_t)program->next_call < n_forwards)
         status = fsdp_fail(err, FSDP_ERR_ARG, "%d of %zu forwards have run: a backward is not next",
                            program->next_call, n_forwards);

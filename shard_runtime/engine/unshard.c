@@ -14,7 +14,7 @@ struct fsdp_unshard_handle {
     void *amax;             /* beside the rows, of coded parameters */
     bool under_way;         /* the second thread gathers */
     bool taken;             /* by the forward that runs */
-    bool no_room;           /* on this rank, for the two above */
+    struct fsdp_err own;    /* status other than FSDP_OK: this rank has no room for the two above */
     bool gave_up;           /* the unit's own gather did, and others may wait in theirs */
 };
 
@@ -84,25 +84,6 @@ static struct overlap *second_thread(const struct fsdp_model *model)
     return model->training.overlap != NULL ? model->training.overlap : model->evaluation.overlap;
 }
 
-/* Either all ranks that hold the unit's shards gather it, or none: the next forward takes it on all of them or on none. */
-static enum fsdp_status agree_on_room(const struct fsdp_unshard_handle *h, struct fsdp_err *err)
-{
-    const struct fsdp_context *context = h->model->context;
-    struct device_stream *stream = context->streams[PLAN_GATHERS];
-    int64_t lowest = h->no_room ? context->W - context->rank : 0;
-    enum fsdp_status status = FSDP_OK;
-
-    if (layout_of(h)->W > 1)
-        status = fsdp_all_reduce(model_mesh(h->model, h->group)->shards, &lowest, 1, FSDP_I64, FSDP_MAX,
-                                 stream, err);
-    if (status == FSDP_OK && layout_of(h)->amax_parts > 1) /* they agree on a scale, too */
-        status = fsdp_all_reduce(h->model->tensor, &lowest, 1, FSDP_I64, FSDP_MAX, stream, err);
-    return status != FSDP_OK || lowest == 0
-               ? status
-               : fsdp_fail(err, FSDP_ERR_NOMEM, "unsharding \"%s\": rank %d has no memory for it",
-                           layout_of(h)->unit->path, context->W - (int)lowest);
-}
-
 static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
 {
     struct fsdp_unshard_handle *h = user;
@@ -113,9 +94,10 @@ static enum fsdp_status gather(void *user, int entry, struct fsdp_err *err)
     enum fsdp_status status;
 
     (void)entry;
-    if (h->no_room && layout_of(h)->W == 1 && layout_of(h)->amax_parts == 1)
-        return FSDP_ERR_NOMEM;
-    status = agree_on_room(h, err);
+    /* Either all ranks gather the unit or none: the next forward takes it on all of them or on none. */
+    if (h->own.status != FSDP_OK)
+        fsdp_fail(err, h->own.status, "%s", h->own.message);
+    status = model_agree(h->model, NULL, 0, h->own.status, err);
     if (status == FSDP_OK && h->row != NULL)
         context->device.ops->copy(stream, h->row, group->shards, row_bytes(layout_of(h)), DEVICE_COPY_TO);
     if (status == FSDP_OK && h->amax != NULL)
@@ -234,33 +216,34 @@ enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp
                                      struct fsdp_unshard_handle **handle, struct fsdp_err *err)
 {
     struct fsdp_unshard_handle *h = find(model, unit);
+    const bool waits = !async_op || second_thread(model) == NULL;
     enum fsdp_status status = FSDP_OK;
-    struct fsdp_err own = { 0 };
 
     if (handle != NULL)
         *handle = h;
-    if (h == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\": it is no unit of the model",
-                         unit != NULL ? unit->path : "");
-    if (model->training.next_call != 0)
+    if (h != NULL && model->training.next_call != 0) /* on all ranks */
         return fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\" where a forward is waiting for its backward",
                          unit->path);
-    if (!layout_of(h)->gathers || h->whole != NULL || h->under_way)
+    if (h != NULL && (!layout_of(h)->gathers || h->whole != NULL || h->under_way))
         return FSDP_OK;
-    if (!async_op || second_thread(model) == NULL)
+    if (waits || h == NULL)
         status = unshard_settle(model, err);
+    if (h == NULL && status == FSDP_OK) { /* other ranks may know their unit */
+        status = fsdp_fail(err, FSDP_ERR_ARG, "unsharding \"%s\": it is no unit of the model",
+                           unit != NULL ? unit->path : "");
+        return model_agree(model, NULL, 0, status, err);
+    }
     if (status == FSDP_OK)
         status = model_draw(model, err);
     if (status != FSDP_OK)
         return status;
-    h->no_room = make_room(h, &own) != FSDP_OK;
-    if (!async_op || second_thread(model) == NULL) {
-        status = finish(h, gather(h, 0, err), err);
-    } else {
-        h->under_way = true;
-        overlap_give(second_thread(model), gather, h, 0);
-    }
-    return h->no_room ? fsdp_fail(err, FSDP_ERR_NOMEM, "%s", own.message) : status;
+    h->own = (struct fsdp_err){ 0 };
+    h->own.status = make_room(h, &h->own);
+    if (waits)
+        return finish(h, gather(h, 0, err), err);
+    h->under_way = true;
+    overlap_give(second_thread(model), gather, h, 0);
+    return h->own.status == FSDP_OK ? FSDP_OK : fsdp_fail(err, h->own.status, "%s", h->own.message);
 }
 
 enum fsdp_status fsdp_unshard_handle_wait(struct fsdp_unshard_handle *handle, struct fsdp_err *err)

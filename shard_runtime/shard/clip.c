@@ -19,23 +19,25 @@ static double larger(double a, double b)
 }
 
 enum fsdp_status clip_coefficient(const struct clip_part *parts, int n_parts, struct fsdp_comm *last,
-                                  double p, double max_norm, double *norm, double *coefficient,
+                                  double p, double max_norm, double *norm, double *coefficient, bool *failed,
                                   struct device_stream *stream, struct fsdp_err *err)
 {
     const enum fsdp_reduce_op op = isinf(p) ? FSDP_MAX : FSDP_SUM;
     enum fsdp_status status = FSDP_OK;
-    double all = 0;
+    double both[2] = { 0, *failed }, all = 0;
 
     for (int i = 0; i < n_parts && status == FSDP_OK; i++) {
-        double sum = parts[i].sum;
-
-        status = fsdp_all_reduce(parts[i].comm, &sum, 1, FSDP_F64, op, stream, err);
-        all = isinf(p) ? larger(sum, all) : all + sum;
+        both[0] = parts[i].sum;
+        status = fsdp_all_reduce(parts[i].comm, both, 2, FSDP_F64, op, stream, err);
+        all = isinf(p) ? larger(both[0], all) : all + both[0];
     }
+    both[0] = all;
     if (status == FSDP_OK && last != NULL)
-        status = fsdp_all_reduce(last, &all, 1, FSDP_F64, op, stream, err);
+        status = fsdp_all_reduce(last, both, 2, FSDP_F64, op, stream, err);
     if (status != FSDP_OK)
         return status;
+    all = both[0];
+    *failed = both[1] != 0;
     *norm = isinf(p) || p == 1 ? all : p == 2 ? sqrt(all) : pow(all, 1.0 / p);
     *coefficient = coefficient_of(*norm, max_norm);
     return FSDP_OK;

@@ -5,6 +5,8 @@
 #ifndef SHARD_CLIP_H
 #define SHARD_CLIP_H
 
+#include <stdbool.h>
+
 #include <fsdp/comm.h>
 #include <fsdp/status.h>
 
@@ -19,10 +21,11 @@ struct clip_part {
 /**
  * *norm: of order p, over all parts of all ranks, and then over the ranks of `last`, NULL where there is no such dimension.
  * *coefficient = min(1, max_norm / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_ has it, or 1 when max_norm is 0 or
- * infinite. Collective. Padding counts as the zeros it is.
+ * infinite. Collective. Padding counts as the zeros it is. *failed: whether this rank has no sums; in the end, whether any of
+ * these ranks has none. The norm is then no norm.
  */
 enum fsdp_status clip_coefficient(const struct clip_part *parts, int n_parts, struct fsdp_comm *last,
-                                  double p, double max_norm, double *norm, double *coefficient,
+                                  double p, double max_norm, double *norm, double *coefficient, bool *failed,
                                   struct device_stream *stream, struct fsdp_err *err);
 
 #endif

@@ -22,6 +22,7 @@ struct export
     size_t n_parameters;
     float *whole;     /* the parameter that was gathered last */
     int64_t gathered; /* which one; NONE */
+    bool gave_up;     /* a gather failed, as it then did on every rank */
 };
 
 /* --- config.json --- */
@@ -79,7 +80,9 @@ static enum fsdp_status gather(struct export *export, size_t index, struct fsdp_
     if (status != FSDP_OK)
         return status;
     export->gathered = (int64_t)index;
-    return fsdp_parameter_gather(export->model, info.name, FSDP_VALUE, export->whole, info.n_elems, err);
+    status = fsdp_parameter_gather(export->model, info.name, FSDP_VALUE, export->whole, info.n_elems, err);
+    export->gave_up = status != FSDP_OK;
+    return status;
 }
 
 /* The writer takes tensor after tensor, each from its beginning to its end. */
@@ -231,7 +234,7 @@ enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err)
                              .gathered = NONE };
     struct places places;
     struct fsdp_err later = { 0 };
-    enum fsdp_status status, rest;
+    enum fsdp_status status, rest = FSDP_OK;
     bool wanted;
 
     fsdp_context_phase(trainer->context, FSDP_PHASE_SAVE);
@@ -245,12 +248,12 @@ enum fsdp_status export_write(struct trainer *trainer, struct fsdp_err *err)
         goto done;
     if (trainer->rank == 0)
         status = write_directory(&export, trainer->job, places.hidden, places.final, places.above, err);
-    /* Whatever became of the file, the other ranks are in the middle of their parameters. */
-    for (rest = FSDP_OK; export.gathered + 1 < (int64_t) export.n_parameters && rest == FSDP_OK;)
+    /* Whatever became of the file, the other ranks are in the middle of their parameters: unless a gather failed, on all. */
+    while (export.gathered + 1 < (int64_t) export.n_parameters && !export.gave_up)
         rest = gather(&export, (size_t)(export.gathered + 1), &later);
     if (status == FSDP_OK && rest != FSDP_OK)
         status = fsdp_fail(err, rest, "%s", later.message);
-    if (status == FSDP_OK || rest == FSDP_OK)
+    if (!export.gave_up)
         status = trainer_agree(trainer, status, err);
     if (status == FSDP_OK && trainer->rank == 0)
         printf("exported to %s\n", places.final);

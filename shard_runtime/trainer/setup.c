@@ -9,21 +9,30 @@
 #include "shard_runtime/trainer/optimizer_groups.h"
 #include "shard_runtime/trainer/sharding.h"
 
+/* Is it another rank's failure that a call has reported? That rank reports it itself; without words it was agreed on before. */
+static bool is_of_another(const struct trainer *trainer, enum fsdp_status status, const struct fsdp_err *err)
+{
+    int rank;
+
+    return (status == FSDP_ERR_PEER && err->message[0] == '\0') ||
+           (sscanf(err->message, "rank %d: ", &rank) == 1 && rank != trainer->rank);
+}
+
 enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status, struct fsdp_err *err)
 {
-    int64_t first =
-        status == FSDP_OK ? 0 : trainer->W - trainer->rank; /* the lowest rank gives the largest */
+    const bool is_own = status != FSDP_OK && !is_of_another(trainer, status, err);
+    int64_t first = is_own ? trainer->W - trainer->rank : 0; /* the lowest rank gives the largest */
     struct fsdp_err comm_err = { 0 };
     enum fsdp_status comm_status;
 
     comm_status =
         fsdp_all_reduce(fsdp_context_comm(trainer->context), &first, 1, FSDP_I64, FSDP_MAX, NULL, &comm_err);
     if (status != FSDP_OK && (comm_status != FSDP_OK || first == trainer->W - trainer->rank))
-        return status; /* ours is the one to tell, or nobody else can be reached */
+        return status; /* ours is the one to tell, or no other rank can be reached */
     if (comm_status != FSDP_OK)
         return fsdp_fail(err, comm_status, "%s", comm_err.message);
     fsdp_err_clear(err); /* the failing rank has the words */
-    return first == 0 ? FSDP_OK : FSDP_ERR_PEER;
+    return first == 0 && status == FSDP_OK ? FSDP_OK : FSDP_ERR_PEER;
 }
 
 static enum fsdp_status check_job(const struct trainer *trainer, struct fsdp_err *err)
@@ -101,7 +110,7 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
 
     if (status == FSDP_OK)
         status = models_create(&trainer->tree, trainer->job, &trainer->meshes, err);
-
+    status = trainer_agree(trainer, status, err);
     trainer_hook_optimizer(trainer->tree, trainer->job, trainer);
     if (status == FSDP_OK)
         status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);
@@ -148,7 +157,7 @@ static enum fsdp_status create_optimizer(struct trainer *trainer, struct fsdp_er
     struct fsdp_optimizer_options options = trainer_optimizer_options(trainer->job);
     char own_directory[TRAINER_PATH_BYTES + sizeof "/offload"];
     struct optimizer_groups groups;
-    enum fsdp_status status = optimizer_groups_read(&groups, trainer->job, err);
+    enum fsdp_status status = trainer_agree(trainer, optimizer_groups_read(&groups, trainer->job, err), err);
 
     if (status != FSDP_OK)
         return status;

@@ -38,6 +38,8 @@ struct fsdp_checkpoint_state {
  *
  *   FSDP_ERR_IO    a disk refused; what was published before stands
  *   FSDP_ERR_PEER  a rank or the agent is gone
+ *   FSDP_ERR_MISMATCH  the ranks were told to save different steps; nothing was written
+ *   any            another rank failed alone (<fsdp/fsdp.h>)
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                                const char *directory,
@@ -55,7 +57,8 @@ FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct 
  *   FSDP_ERR_NOT_FOUND  there is none, or no run directory
  *   FSDP_ERR_FORMAT     damaged; the message names the file, on the rank that found it
  *   FSDP_ERR_MISMATCH   of another model: the first tensor that differs; or the ranks found different steps
- * After a failure parameters and state are undefined.
+ *   any                 another rank could not load it (<fsdp/fsdp.h>)
+ * After a failure parameters and state are undefined, on all ranks; *state and the optimizer's step count are as before.
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
                                                const char *directory, int64_t step,

@@ -34,7 +34,7 @@ struct fsdp_context_options {
 };
 
 /**
- * Join the world; collective over all ranks. `options` may be NULL.
+ * Join the world; collective over all ranks. `options` may be NULL. A rank without its device or numerics row ends the call on all.
  *   FSDP_ERR_PEER         the agent or another rank went away meanwhile
  *   FSDP_ERR_UNSUPPORTED  a device or numerics row this build does not have
  */

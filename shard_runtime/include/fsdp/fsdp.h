@@ -7,6 +7,15 @@
  * walks through it; shard_runtime/examples/ has a complete one.
  *
  * Threads: everything is called from the thread that created the context. Failures: <fsdp/status.h>.
+ *
+ * Collective functions: all ranks call them, in the same order. If one rank alone fails in one (a bad argument, no memory, a file
+ * that it cannot read), the call ends on every rank with the status of the lowest rank that failed. The failed rank keeps its
+ * words; every other rank gets "rank R: " and those words. The process groups stay sound: the ranks may go on together, with the
+ * same call or another. Exceptions:
+ *   - FSDP_ERR_DEVICE, and a process group that is broken or could not be opened (FSDP_ERR_PEER, FSDP_ERR_MISMATCH of a
+ *     collective): the context is of no more use, and the rank should end; the others are told by that.
+ *   - An object that was never made (a NULL context, model or mesh) reaches no other rank.
+ *   - The collectives of <fsdp/comm.h> report a bad argument to the rank that gave it, and to no other.
  */
 #ifndef FSDP_FSDP_H
 #define FSDP_FSDP_H

@@ -32,6 +32,7 @@ struct fsdp_device_mesh;
  * `context` NULL makes a grid without groups, of the world size that its dimensions give: for planning.
  *   FSDP_ERR_ARG          a shape that is not the world's, or names that are empty or twice there
  *   FSDP_ERR_UNSUPPORTED  a group that would have unequally many ranks on the nodes it spans
+ *   any                   another rank failed alone (<fsdp/fsdp.h>)
  */
 FSDP_API enum fsdp_status fsdp_init_device_mesh(struct fsdp_device_mesh **out, struct fsdp_context *context,
                                                 int n_dims, const int *sizes, const char *const *names,

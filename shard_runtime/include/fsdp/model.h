@@ -69,6 +69,8 @@ struct fsdp_model_options {
  * cross-entropy. Every rank calls it with the same tree and options.
  *   FSDP_ERR_ARG     a tree that does not compute what it should; the message names the module
  *   FSDP_ERR_NOMEM   the arena does not fit; the message says how much it is
+ *   any              another rank failed alone (<fsdp/fsdp.h>): there is no model on any rank
+ * Collective over the ranks of the model.
  */
 FSDP_API enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
                                             struct fsdp_module *root,
@@ -130,7 +132,8 @@ FSDP_API enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct f
 FSDP_API void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is_last_backward);
 
 /**
- * *norm = global L2 norm of all gradients, by one all-reduce, without unsharding; collective. If it exceeds
+ * *norm = global L2 norm of all gradients, by one all-reduce, without unsharding; collective. After an error *norm and the
+ * gradients are as before. If it exceeds
  * max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside
  * them and applied by whoever reads them. max_norm 0 or infinity only measures.
  */
@@ -160,15 +163,15 @@ FSDP_API enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, 
  */
 
 /**
- * Make ready to evaluate (batch, seq) inputs: forward only, no dropout. Parameters are shared with training;
- * it has an arena of its own. Called again with other sizes it replaces the former.
+ * Make ready to evaluate (batch, seq) inputs: forward only, no dropout; collective. Parameters are shared with training;
+ * it has an arena of its own. Called again with other sizes it replaces the former. After an error no rank has an evaluation.
  */
 FSDP_API enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
                                                         struct fsdp_err *err);
 /**
  * Logits of `input`; collective (every rank gives an input of its own). *logits: (batch, seq, classes)
  * float32, owned by the model, until the next evaluation. targets may be NULL; else *loss is over all ranks'
- * targets.
+ * targets. A rank that has no input to give passes NULL: all ranks then return FSDP_ERR_ARG.
  */
 FSDP_API enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input,
                                               const int32_t *targets, const float **logits,
@@ -202,7 +205,8 @@ FSDP_API enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, s
                                                struct fsdp_parameter_info *info, struct fsdp_err *err);
 /** The whole of parameter `name`, or of its gradient, into out (n_elems) on every rank; collective. Between a forward and its
  * backward there are no gradients: FSDP_ERR_ARG. Nor are there between the micro-steps of a step, where only the last one reduces
- * them; nor on any rank, where one of them could not plan a step anew. */
+ * them; nor on any rank, where one of them could not plan a step anew. Everything is checked and allocated on all ranks before the
+ * first byte is sent. */
 FSDP_API enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name,
                                                 enum fsdp_which which, float *out, size_t n_elems,
                                                 struct fsdp_err *err);

@@ -62,7 +62,7 @@ FSDP_API struct fsdp_optimizer_options fsdp_optimizer_defaults(void);
 FSDP_API double fsdp_schedule_lr(const struct fsdp_optimizer_options *options, uint64_t step);
 
 /**
- * `model` is borrowed and destroyed later. FSDP_ERR_ARG: a number out of its range, named. With offload_dir also
+ * Collective. `model` is borrowed and destroyed later. FSDP_ERR_ARG: a number out of its range, named. With offload_dir also
  * FSDP_ERR_CONFIG: it is in memory; FSDP_ERR_IO: no room there.
  */
 FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
@@ -70,8 +70,9 @@ FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, str
                                                 struct fsdp_err *err);
 FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 
-/** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). FSDP_ERR_IO, with an
- * offload_dir: parameters and state are undefined, the last checkpoint stands. */
+/** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). Without an offload_dir nothing is
+ * communicated. With one the call is collective; FSDP_ERR_IO: a disk refused on some rank, parameters and state are undefined on
+ * all, the last checkpoint stands. */
 FSDP_API enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err);
 /**
  * Update the parameters of one group alone, in the step that fsdp_optimizer_step() will end, which leaves them out: for

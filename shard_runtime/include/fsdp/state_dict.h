@@ -31,6 +31,7 @@ FSDP_API void fsdp_load_report_fini(struct fsdp_load_report *report);
  *   strict              every parameter must be there and nothing else; else what is missing keeps its value
  *   FSDP_ERR_MISMATCH   it does not fit (a shape never may differ); no parameter was changed
  *   FSDP_ERR_NOT_FOUND, FSDP_ERR_FORMAT, FSDP_ERR_IO   the message names the file
+ *   any                 another rank could not load it (<fsdp/fsdp.h>): parameters are undefined on all ranks
  */
 FSDP_API enum fsdp_status fsdp_model_load_weights(struct fsdp_model *model, const char *path, bool strict,
                                                   struct fsdp_load_report *report, struct fsdp_err *err);
@@ -62,7 +63,8 @@ struct fsdp_full_state_dict {
     size_t n_tensors; /* 0 on ranks other than 0 */
 };
 
-/** All parameters whole in rank 0's memory; collective. The other ranks need room for the largest parameter alone. */
+/** All parameters whole in rank 0's memory; collective. The other ranks need room for the largest parameter alone. All room is
+ * made before the first parameter is gathered: FSDP_ERR_NOMEM on some rank is told to all. */
 FSDP_API enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                                    struct fsdp_err *err);
 /** Release what fsdp_get_full_state_dict() made. */

@@ -25,8 +25,8 @@ struct fsdp_unshard_handle;
  * while a second thread gathers, where the model has one (fsdp_model_options.overlap): until it is waited for, no collective
  * of the caller's own may begin; the library's wait by themselves. *handle (NULL: not wanted) is the model's.
  *   FSDP_ERR_ARG   no unit of the model's tree, or a forward is waiting for its backward
- *   FSDP_ERR_NOMEM on some rank: it is gathered on none, and every rank that holds shards of the unit is told which it was,
- *                  here or where it waits
+ *   FSDP_ERR_NOMEM no room for it
+ * After an error of one rank alone it is gathered on no rank. All ranks of the model are told, here or where they wait for it.
  */
 FSDP_API enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp_module *unit,
                                               bool async_op, struct fsdp_unshard_handle **handle,

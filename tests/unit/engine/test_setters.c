@@ -553,7 +553,8 @@ static void prepare_short(struct fsdp_context *context, void *user)
     reshard_false(root, false);
     short_of_memory.alloc = refuse_memory;
     context->device.ops = is_short ? &short_of_memory : sound;
-    cr_expect_eq(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), is_short ? FSDP_ERR_NOMEM : FSDP_OK);
+    cr_expect_eq(fsdp_model_prepare_evaluation(model, BATCH, 6, &err), FSDP_ERR_NOMEM);
+    cr_expect((strstr(err.message, "rank 1: ") != NULL) == !is_short, "%s", err.message);
     context->device.ops = sound;
     reshard_true(root, false);
 

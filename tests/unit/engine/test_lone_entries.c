@@ -1,0 +1,475 @@
+/*
+ * One rank fails alone in a collective entry point outside a step: a bad argument, no memory, a file that it cannot read. All ranks
+ * come back, with one status; the words of every other rank name the one that failed; and the same call then succeeds.
+ * Steps have tests of their own (test_lone_failure.c), real processes too (tests/system/test_lone_failure.sh).
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/alloc.h"
+#include "shard_runtime/engine/model.h"
+#include "tests/unit/engine/world.h"
+
+enum { BATCH = 2, SEQ = 6, ELEMS = 19 * 12, DEADLINE_S = 120 };
+
+static char directory[64];
+
+struct scene {
+    struct fsdp_context *context;
+    struct fsdp_device_mesh *mesh; /* of all ranks; of 4 two replicas */
+    struct tiny tiny;
+    struct fsdp_module *root;
+    struct fsdp_model *model;
+    struct fsdp_optimizer *optimizer;
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    struct fsdp_batch batch;
+};
+
+/* A call that succeeds on every rank; with `bad` it is this rank's that must fail. */
+struct entry {
+    const char *name;
+    enum fsdp_status (*call)(struct scene *scene, bool bad, struct fsdp_err *err);
+    enum fsdp_status expected; /* of a bad call; FSDP_OK: it cannot be called badly */
+    const char *words;
+    enum { ALLOCATES = 1, OVERLAPS } how; /* the second: in a model with a second thread */
+};
+
+/* --- entries ----------------------------------------------------------------------------------------------- */
+
+static enum fsdp_status gather_value(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    float whole[ELEMS];
+
+    return fsdp_parameter_gather(s->model, bad ? "outptu.weight" : "output.weight", FSDP_VALUE, whole, ELEMS,
+                                 err);
+}
+
+static enum fsdp_status gather_gradient(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    float whole[ELEMS];
+
+    return fsdp_parameter_gather(s->model, "output.weight", FSDP_GRADIENT, whole, bad ? 3 : ELEMS, err);
+}
+
+static enum fsdp_status get_full(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_full_state_dict state;
+    const enum fsdp_status status = fsdp_get_full_state_dict(s->model, &state, err);
+
+    (void)bad;
+    if (status == FSDP_OK)
+        fsdp_full_state_dict_fini(&state);
+    return status;
+}
+
+static enum fsdp_status set_full(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_full_state_dict state = { 0 };
+    const size_t n = (size_t)s->model->layout.n_params;
+    enum fsdp_status status;
+
+    if (s->context->rank == 0) {
+        struct fsdp_full_tensor *tensors = calloc(n, sizeof *tensors);
+
+        for (size_t i = 0; i < n; i++) {
+            const struct fsdp_parameter *parameter = s->model->layout.params[i].parameter;
+
+            tensors[i] = (struct fsdp_full_tensor){ .name = parameter->name,
+                                                    .n_dims = parameter->n_dims,
+                                                    .n_elems = parameter->whole_elems,
+                                                    .data = calloc(parameter->whole_elems, sizeof(float)) };
+            memcpy(tensors[i].shape, parameter->whole_shape, sizeof tensors[i].shape);
+        }
+        state = (struct fsdp_full_state_dict){ tensors, n };
+    }
+    (void)bad;
+    status = fsdp_set_full_state_dict(s->model, &state, err);
+    for (size_t i = 0; i < state.n_tensors; i++)
+        free(state.tensors[i].data);
+    free(state.tensors);
+    return status;
+}
+
+static enum fsdp_status load_weights(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_load_report report;
+    enum fsdp_status status;
+    char path[96];
+
+    snprintf(path, sizeof path, "%s/%s", directory, bad ? "not-there" : "step-00000003");
+    status = fsdp_model_load_weights(s->model, path, false, &report, err);
+    fsdp_load_report_fini(&report);
+    return status;
+}
+
+static enum fsdp_status load_checkpoint(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_checkpoint_state state;
+
+    return fsdp_checkpoint_load(s->model, s->optimizer, bad ? "/not/there" : directory, 3, &state, err);
+}
+
+static enum fsdp_status prepare_evaluation(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    return fsdp_model_prepare_evaluation(s->model, bad ? 0 : BATCH, SEQ, err);
+}
+
+static enum fsdp_status evaluate(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_loss loss;
+
+    return fsdp_model_evaluate(s->model, bad ? NULL : s->tokens, s->targets, NULL, &loss, err);
+}
+
+static enum fsdp_status evaluate_without_room(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_loss loss;
+
+    return fsdp_model_evaluate(s->model, s->tokens, s->targets, NULL, bad ? NULL : &loss, err);
+}
+
+static enum fsdp_status clip(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    double norm;
+
+    return fsdp_clip_grad_norm(s->model, bad ? -1 : 0, &norm, err);
+}
+
+static enum fsdp_status clip_largest(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    double norm;
+
+    return fsdp_clip_grad_norm_of(s->model, 0, bad ? 0.5 : INFINITY, &norm, err);
+}
+
+static enum fsdp_status forward_backward(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_loss loss;
+
+    return fsdp_model_forward_backward(s->model, &s->batch, bad ? 0 : 1, &loss, err);
+}
+
+static enum fsdp_status forward_backward_in_parts(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_loss loss;
+    enum fsdp_status status;
+
+    fsdp_module_set_is_last_backward(s->model, !bad); /* the model does not accumulate */
+    status = fsdp_model_forward_backward(s->model, &s->batch, 1, &loss, err);
+    fsdp_module_set_is_last_backward(s->model, true);
+    return status;
+}
+
+static enum fsdp_status halves(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_batch batch = s->batch;
+    struct fsdp_loss loss;
+    enum fsdp_status status;
+
+    batch.targets = bad ? NULL : batch.targets;
+    status = fsdp_model_forward(s->model, &batch, &loss, err);
+    return status == FSDP_OK ? fsdp_model_backward(s->model, err) : status;
+}
+
+static enum fsdp_status unshard(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const enum fsdp_status status =
+        fsdp_module_unshard(s->model, bad ? fsdp_module_child(s->root, "norm") : s->root, false, NULL, err);
+
+    fsdp_module_reshard(s->model, s->root);
+    return status;
+}
+
+static enum fsdp_status unshard_later(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_unshard_handle *handle;
+    enum fsdp_status status = fsdp_module_unshard(s->model, bad ? NULL : s->root, true, &handle, err);
+
+    if (status == FSDP_OK)
+        status = fsdp_unshard_handle_wait(handle, err);
+    fsdp_module_reshard(s->model, s->root);
+    return status;
+}
+
+static enum fsdp_status make_mesh(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    static const char *const names[] = { "b", "c" };
+    const int sizes[] = { bad ? 3 : 2, s->context->W / 2 };
+    struct fsdp_device_mesh *mesh, *flat;
+    enum fsdp_status status = fsdp_init_device_mesh(&mesh, s->context, 2, sizes, names, err);
+
+    if (status != FSDP_OK)
+        return status;
+    status = fsdp_device_mesh_flatten(&flat, mesh, "flat", err);
+    if (status == FSDP_OK)
+        fsdp_device_mesh_destroy(flat);
+    fsdp_device_mesh_destroy(mesh);
+    return status;
+}
+
+static enum fsdp_status flatten(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_device_mesh *flat;
+    const enum fsdp_status status = fsdp_device_mesh_flatten(
+        &flat, s->mesh, bad ? "a name of more letters than a dimension may have" : "flat", err);
+
+    if (status == FSDP_OK)
+        fsdp_device_mesh_destroy(flat);
+    return status;
+}
+
+static enum fsdp_status make_model(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = bad ? 0 : SEQ, .seed = 3 };
+    struct fsdp_module *root = s->root;
+    struct fsdp_model *model;
+    const enum fsdp_status status = fsdp_model_create(&model, s->context, root, &options, err);
+
+    if (status == FSDP_OK)
+        fsdp_model_destroy(model);
+    return status;
+}
+
+static enum fsdp_status make_optimizer(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
+    struct fsdp_optimizer *optimizer;
+    enum fsdp_status status;
+
+    options.lr = bad ? -1 : options.lr;
+    status = fsdp_optimizer_create(&optimizer, s->model, &options, err);
+    if (status == FSDP_OK)
+        fsdp_optimizer_destroy(optimizer);
+    return status;
+}
+
+/* Ranks that are told to save different steps wait for different verdicts; nothing is saved here. */
+static enum fsdp_status save_without_memory(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const struct fsdp_checkpoint_state state = { .step = 4 + (uint64_t)s->context->rank };
+    enum fsdp_status status;
+
+    alloc_fail_nth(bad ? 2 : 0);
+    status = fsdp_checkpoint_save(s->model, s->optimizer, directory, &state, 0, NULL, err);
+    alloc_fail_nth(0);
+    if (bad || status != FSDP_ERR_MISMATCH)
+        return status;
+    return strstr(err->message, "different steps") != NULL ? FSDP_OK : status;
+}
+
+static ssize_t refuse_write(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset)
+{
+    (void)io, (void)fd, (void)bytes, (void)size_bytes, (void)offset;
+    errno = ENOSPC;
+    return -1;
+}
+
+/* The state of the optimizer is in a file, on a disk that is full. */
+static enum fsdp_status step_on_disk(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
+    struct fsdp_io *io = context_files(s->context), sound = *io;
+    struct fsdp_optimizer *optimizer;
+    enum fsdp_status status;
+
+    options.offload_dir = BUILD_DIR;
+    cr_assert(fsdp_optimizer_create(&optimizer, s->model, &options, err) == FSDP_OK, "%s", err->message);
+    cr_assert(forward_backward(s, false, err) == FSDP_OK, "%s", err->message);
+    io->pwrite = bad ? refuse_write : sound.pwrite;
+    status = fsdp_optimizer_step(optimizer, err);
+    *io = sound;
+    fsdp_optimizer_destroy(optimizer);
+    return status;
+}
+
+static const struct entry entries[] = {
+    { "fsdp_parameter_gather", gather_value, FSDP_ERR_ARG, "outptu.weight", ALLOCATES },
+    { "fsdp_parameter_gather of a gradient", gather_gradient, FSDP_ERR_ARG, "elements, not 3", 0 },
+    { "fsdp_get_full_state_dict", get_full, FSDP_OK, NULL, ALLOCATES },
+    { "fsdp_set_full_state_dict", set_full, FSDP_OK, NULL, ALLOCATES },
+    { "fsdp_model_load_weights", load_weights, FSDP_ERR_NOT_FOUND, "not-there", ALLOCATES },
+    { "fsdp_checkpoint_load", load_checkpoint, FSDP_ERR_NOT_FOUND, "/not/there", ALLOCATES },
+    { "fsdp_checkpoint_save", save_without_memory, FSDP_ERR_NOMEM, "saving step", 0 },
+    { "fsdp_model_prepare_evaluation", prepare_evaluation, FSDP_ERR_ARG, "0 samples", ALLOCATES },
+    { "fsdp_model_evaluate", evaluate, FSDP_ERR_ARG, "without input", ALLOCATES },
+    { "fsdp_model_evaluate without a loss", evaluate_without_room, FSDP_ERR_ARG, "place for its loss", 0 },
+    { "fsdp_clip_grad_norm", clip, FSDP_ERR_ARG, "max_norm", 0 },
+    { "fsdp_clip_grad_norm_of", clip_largest, FSDP_ERR_ARG, "norm_type", 0 },
+    { "fsdp_model_forward_backward", forward_backward, FSDP_ERR_ARG, "0 batches", 0 },
+    { "fsdp_module_set_is_last_backward", forward_backward_in_parts, FSDP_ERR_ARG, "not the step's last", 0 },
+    { "fsdp_model_forward", halves, FSDP_ERR_ARG, "no targets", 0 },
+    { "fsdp_module_unshard", unshard, FSDP_ERR_ARG, "no unit", ALLOCATES },
+    { "fsdp_module_unshard in the background", unshard_later, FSDP_ERR_ARG, "no unit", OVERLAPS },
+    { "fsdp_init_device_mesh", make_mesh, FSDP_ERR_ARG, "in a world of", ALLOCATES },
+    { "fsdp_device_mesh_flatten", flatten, FSDP_ERR_ARG, "letters", ALLOCATES },
+    { "fsdp_model_create", make_model, FSDP_ERR_ARG, "seq of at least 1", ALLOCATES },
+    { "fsdp_optimizer_create", make_optimizer, FSDP_ERR_ARG, "lr", ALLOCATES },
+    { "fsdp_optimizer_step with a file", step_on_disk, FSDP_ERR_IO, "", 0 },
+};
+
+/* --- one rank's failure ------------------------------------------------------------------------------------ */
+
+static void must(enum fsdp_status status, const struct fsdp_err *err, const char *what)
+{
+    cr_assert(status == FSDP_OK, "%s: %s", what, err->message);
+}
+
+static void open_scene(struct scene *s, struct fsdp_context *context, bool overlaps)
+{
+    static const char *const names[] = { "replicate", "shard" };
+    const int R = context->W == 4 ? 2 : 1, sizes[] = { R, context->W / R };
+    const struct fsdp_model_options options = {
+        .batch = BATCH, .seq = SEQ, .seed = 3, .overlap = overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF
+    };
+    const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
+    struct fsdp_err err = { 0 };
+
+    *s = (struct scene){ .context = context, .tiny = tiny_defaults };
+    s->batch = (struct fsdp_batch){ .input = s->tokens, .targets = s->targets };
+    tiny_samples(&tiny_defaults, (uint64_t)context->rank * BATCH, BATCH, s->tokens, s->targets);
+    must(fsdp_init_device_mesh(&s->mesh, context, 2, sizes, names, &err), &err, "a mesh");
+    s->tiny.mesh = s->mesh;
+    s->root = tiny_build(&s->tiny, NULL);
+    must(fsdp_model_create(&s->model, context, s->root, &options, &err), &err, "a model");
+    must(fsdp_optimizer_create(&s->optimizer, s->model, &updates, &err), &err, "an optimizer");
+    must(fsdp_model_prepare_evaluation(s->model, BATCH, SEQ, &err), &err, "an evaluation");
+    must(forward_backward(s, false, &err), &err, "a step");
+}
+
+static void close_scene(struct scene *s)
+{
+    fsdp_optimizer_destroy(s->optimizer);
+    fsdp_model_destroy(s->model);
+    fsdp_module_destroy(s->root);
+    fsdp_device_mesh_destroy(s->mesh);
+}
+
+struct lone {
+    int victim;
+    const struct entry *entry;
+};
+
+static void expect_told(const struct scene *s, const struct lone *lone, enum fsdp_status status,
+                        enum fsdp_status expected, const char *words, const struct fsdp_err *err)
+{
+    char prefix[24];
+
+    snprintf(prefix, sizeof prefix, "rank %d: ", lone->victim);
+    cr_expect(status == expected, "%s, rank %d: %s", lone->entry->name, s->context->rank,
+              status == FSDP_OK ? "nothing failed" : err->message);
+    cr_expect_not_null(strstr(err->message, words), "%s, rank %d: %s", lone->entry->name, s->context->rank,
+                       err->message);
+    cr_expect((strncmp(err->message, prefix, strlen(prefix)) == 0) == (s->context->rank != lone->victim),
+              "%s, rank %d: %s", lone->entry->name, s->context->rank, err->message);
+}
+
+/* Step 3, for the entries that load. */
+static void save_step(struct fsdp_context *context, void *user)
+{
+    const struct fsdp_checkpoint_state state = { .step = 3 };
+    struct fsdp_err err = { 0 };
+    struct scene s;
+
+    (void)user;
+    open_scene(&s, context, false);
+    must(fsdp_checkpoint_save(s.model, s.optimizer, directory, &state, 0, NULL, &err), &err, "saving");
+    close_scene(&s);
+}
+
+static void make_directory(void)
+{
+    snprintf(directory, sizeof directory, "/tmp/fsdp-unit.XXXXXX");
+    cr_assert(mkdtemp(directory) != NULL);
+    world_run(1, save_step, NULL);
+}
+
+static void remove_directory(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    cr_assert(system(command) == 0);
+}
+
+static void call_badly(struct fsdp_context *context, void *user)
+{
+    const struct lone *lone = user;
+    struct fsdp_err err = { 0 };
+    struct scene s;
+
+    open_scene(&s, context, lone->entry->how == OVERLAPS);
+    for (int round = 0; round < 2; round++) {
+        const enum fsdp_status status = lone->entry->call(&s, context->rank == lone->victim, &err);
+
+        expect_told(&s, lone, status, lone->entry->expected, lone->entry->words, &err);
+        if (lone->entry->call == prepare_evaluation)
+            must(prepare_evaluation(&s, false, &err), &err, "preparing again");
+        must(forward_backward(&s, false, &err), &err, "a step afterwards");
+        must(lone->entry->call(&s, false, &err), &err, lone->entry->name);
+    }
+    close_scene(&s);
+}
+
+Test(lone_entries, a_bad_argument_of_one_rank_ends_the_call_on_all, .init = make_directory,
+     .fini = remove_directory, .timeout = DEADLINE_S)
+{
+    for (int W = 2; W <= 4; W += 2)
+        for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+            for (int victim = 0; victim < W && entries[i].expected != FSDP_OK; victim += W - 1)
+                world_run(W, call_badly, &(struct lone){ victim, &entries[i] });
+}
+
+static _Thread_local const struct device_ops *sound_device;
+
+/* Device memory counts among the allocations of alloc_fail_nth(). */
+static enum fsdp_status alloc_counted(struct device *device, size_t size_bytes, void **out,
+                                      struct fsdp_err *err)
+{
+    void *counted = alloc_array(1, 1);
+
+    free(counted);
+    *out = NULL;
+    return counted != NULL ? sound_device->alloc(device, size_bytes, out, err)
+                           : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory, as the test wants it");
+}
+
+/* Each allocation of one rank fails in turn, until the call has made none that fails. */
+static void call_without_memory(struct fsdp_context *context, void *user)
+{
+    const struct lone *lone = user;
+    struct device_ops counting = *context->device.ops;
+    enum fsdp_status status;
+    unsigned long nth = 0;
+    struct scene s;
+
+    sound_device = context->device.ops;
+    counting.alloc = alloc_counted;
+    context->device.ops = &counting;
+    open_scene(&s, context, false);
+    do {
+        struct fsdp_err err = { 0 };
+
+        alloc_fail_nth(context->rank == lone->victim ? ++nth : (++nth, 0));
+        status = lone->entry->call(&s, false, &err);
+        alloc_fail_nth(0);
+        if (status != FSDP_OK)
+            expect_told(&s, lone, status, FSDP_ERR_NOMEM, "emory", &err);
+    } while (status == FSDP_ERR_NOMEM);
+    cr_expect(status == FSDP_OK && (nth > 1 || lone->entry->call == evaluate), "%s made no allocation",
+              lone->entry->name);
+    close_scene(&s);
+    context->device.ops = sound_device;
+}
+
+Test(lone_entries, no_memory_on_one_rank_ends_the_call_on_all, .init = make_directory,
+     .fini = remove_directory, .timeout = DEADLINE_S)
+{
+    for (int W = 2; W <= 4; W += 2)
+        for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+            if (entries[i].how == ALLOCATES)
+                world_run(W, call_without_memory, &(struct lone){ W - 1, &entries[i] });
+}
