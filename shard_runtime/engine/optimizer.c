@@ -89,19 +89,21 @@ static enum fsdp_status alloc_state(struct fsdp_optimizer *optimizer, struct fsd
     return status;
 }
 
-/* The options of a parameter: those of the first group whose pattern its name matches, in place of the general. */
+/* The options of a parameter: those of the first group whose pattern its name matches, in place of the general; and that group. */
 static struct fsdp_optimizer_options options_of(const struct fsdp_optimizer_options *options,
-                                                const char *name)
+                                                const char *name, struct lr_group *lr_group)
 {
     struct fsdp_optimizer_options own = *options;
 
     own.groups = NULL;
     own.n_groups = 0;
+    *lr_group = (struct lr_group){ .index = -1 };
     for (size_t g = 0; g < options->n_groups; g++) {
         const struct fsdp_optimizer_group *group = &options->groups[g];
 
         if (fnmatch(group->pattern, name, 0) != 0)
             continue;
+        *lr_group = (struct lr_group){ .index = (int)g, .own_lr = group->lr >= 0 };
         if (group->lr >= 0)
             own.lr = group->lr;
         if (group->weight_decay >= 0) {
@@ -139,7 +141,7 @@ static enum fsdp_status add_tensor(struct fsdp_optimizer *optimizer, int param, 
     tensor->param = model_shard(model, FSDP_VALUE, param, &tensor->n_elems);
     tensor->n_dims = parameter->n_dims;
     optimizer->params[i] = param;
-    optimizer->of[i] = options_of(&optimizer->options, parameter->name);
+    optimizer->of[i] = options_of(&optimizer->options, parameter->name, &optimizer->lr_groups[i]);
     for (int s = 0; s < optimizer->n_states; s++) {
         char *name = alloc_printf("optimizer.%s.%s", optimizer->ops->state_names[s], parameter->name);
 
@@ -160,11 +162,13 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     optimizer->updates = alloc_array(n, sizeof *optimizer->updates);
     optimizer->of = alloc_array(n, sizeof *optimizer->of);
     optimizer->params = alloc_array(n, sizeof *optimizer->params);
+    optimizer->lr_groups = alloc_array(n, sizeof *optimizer->lr_groups);
     optimizer->names = alloc_array(n * OPTIM_MAX_STATES, sizeof(char *));
     optimizer->updated = alloc_array((size_t)model->layout.n_groups, sizeof *optimizer->updated);
     if (status == FSDP_OK &&
         (optimizer->tensors == NULL || optimizer->updates == NULL || optimizer->of == NULL ||
-         optimizer->params == NULL || optimizer->names == NULL || optimizer->updated == NULL))
+         optimizer->params == NULL || optimizer->lr_groups == NULL || optimizer->names == NULL ||
+         optimizer->updated == NULL))
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < (int)n && status == FSDP_OK; i++)
         if (model->layout.params[i].trains)
@@ -231,6 +235,7 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     free(optimizer->updated);
     free(optimizer->of);
     free(optimizer->params);
+    free(optimizer->lr_groups);
     free(optimizer->updates);
     free(optimizer->tensors);
     free(optimizer);
@@ -248,7 +253,7 @@ static struct numerics_update update_of(const struct fsdp_optimizer *optimizer, 
         .grad = model_shard(optimizer->model, FSDP_GRADIENT, optimizer->params[i], &n_elems) + first,
         .state = { rows->state[0], rows->state[1] },
         .n_elems = rows->n_elems,
-        .lr = fsdp_schedule_lr(options, optimizer->step + 1),
+        .lr = optimizer_rate(optimizer, options),
         .weight_decay = optim_decay(options, rows->n_dims),
         .grad_scale = (float)model_gradient_scale(optimizer->model, group_of(optimizer, i)),
     };
@@ -341,9 +346,14 @@ static void enter_step(struct fsdp_optimizer *optimizer)
 
 enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
 {
+    enum fsdp_status status;
+
     enter_step(optimizer);
     if (group < 0 || group >= optimizer->model->layout.n_groups || optimizer->updated[group])
         return fsdp_fail(err, FSDP_ERR_ARG, "group %d is updated a second time, or not there", group);
+    status = optimizer_check_rates(optimizer, err);
+    if (status != FSDP_OK)
+        return status;
     optimizer->updated[group] = true;
     return update_selected(optimizer, group, err);
 }
@@ -354,7 +364,10 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
     if (status != FSDP_OK)
         return status;
-    status = model_draw(optimizer->model, err); /* no forward may have come before: weights decay all the same */
+    status =
+        model_draw(optimizer->model, err); /* no forward may have come before: weights decay all the same */
+    if (status == FSDP_OK)
+        status = optimizer_check_rates(optimizer, err);
     if (status != FSDP_OK)
         return status;
     unshard_drop_all(optimizer->model);
@@ -377,9 +390,4 @@ void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t st
 {
     optimizer->step = step;
     optimizer->model->draws.step = step;
-}
-
-double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
-{
-    return fsdp_schedule_lr(&optimizer->options, optimizer->step + 1);
 }

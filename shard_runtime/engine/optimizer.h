@@ -19,6 +19,12 @@ struct fsdp_optimizer {
     struct numerics_update *updates;   /* room for as many */
     struct fsdp_optimizer_options *of; /* each of these: the options with its group's in their place */
     int *params;                       /* each of these: its number in the model */
+    struct lr_group {
+        int index;               /* of the group of options that the parameter takes; -1: none */
+        bool own_lr;             /* which has a rate of its own */
+    } * lr_groups;               /* each of these */
+    fsdp_lr_lambda_fn lr_lambda; /* in place of the schedule; NULL: the schedule */
+    void *lr_user;
     char **names;                      /* (tensors, states) */
     bool *updated;                     /* each group: in this step already, */
     uint64_t of_step;                  /* the model's number of which */
@@ -28,6 +34,11 @@ struct fsdp_optimizer {
     struct offload *offload; /* keeps the state in a file; NULL: it is in `state` */
     uint64_t step;
 };
+
+/** The learning rate of the next update for a parameter with these options. */
+double optimizer_rate(const struct fsdp_optimizer *optimizer, const struct fsdp_optimizer_options *options);
+/** FSDP_ERR_ARG: by the program's function some parameter's rate would be no number from 0 on. */
+enum fsdp_status optimizer_check_rates(const struct fsdp_optimizer *optimizer, struct fsdp_err *err);
 
 /** Who keeps the states, numbered as fsdp_optimizer_state() lists them; NULL: they are in memory. */
 const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer);

@@ -17,11 +17,16 @@ static bool in_range(double value, double low, double below)
     return value >= low && value < below; /* false for what is no number */
 }
 
+bool optim_is_rate(double lr)
+{
+    return in_range(lr, 0, INFINITY);
+}
+
 enum fsdp_status optim_check(const struct fsdp_optimizer_options *options, struct fsdp_err *err)
 {
     if (options->kind != FSDP_ADAMW && options->kind != FSDP_SGD)
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: unknown kind %d", (int)options->kind);
-    if (!in_range(options->lr, 0, INFINITY))
+    if (!optim_is_rate(options->lr))
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: lr %g is no number from 0 on", options->lr);
     if (!in_range(options->weight_decay, 0, INFINITY))
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: weight_decay %g is no number from 0 on",

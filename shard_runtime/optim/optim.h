@@ -41,6 +41,9 @@ extern const struct optim_ops optim_sgd_ops;
 /** FSDP_ERR_ARG names the first setting that is out of its range. */
 enum fsdp_status optim_check(const struct fsdp_optimizer_options *options, struct fsdp_err *err);
 
+/** Can `lr` be a learning rate: a finite number from 0 on? */
+bool optim_is_rate(double lr);
+
 /** The weight decay of a parameter of `n_dims` dimensions. */
 double optim_decay(const struct fsdp_optimizer_options *options, int n_dims);
 

@@ -2,6 +2,9 @@
  * Save a model with its optimizer, and go on from it at any world size. Each rank writes its own rows into
  * one safetensors file; the directory gets its final name, step-<8 digits>, in one rename once every file is
  * on disk. PyTorch's HuggingFaceStorageReader reads it. docs/checkpoint-format.md says what is in it.
+ *
+ * Of the optimizer it holds the state tensors and the count of updates. Learning rates, schedules and all other options are the
+ * program's: it gives them again (fsdp_optimizer_create(), fsdp_optimizer_set_lr(), fsdp_optimizer_set_lr_lambda()).
  */
 #ifndef FSDP_CHECKPOINT_H
 #define FSDP_CHECKPOINT_H

@@ -85,8 +85,42 @@ FSDP_API enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optim
 FSDP_API uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer);
 /** After a checkpoint was loaded into the state: go on from its step. */
 FSDP_API void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t step);
-/** The learning rate the next update will use. */
+/** The learning rate the next update will use, for parameters without a rate of their own. */
 FSDP_API double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer);
+
+/**
+ * Change the learning rate, as `param_group["lr"] = lr` does in PyTorch. It takes the place of fsdp_optimizer_options.lr from
+ * the next update on, and the schedule scales it as it scaled that one: with FSDP_CONSTANT and no warm-up `lr` is the rate
+ * itself. Parameters of a group with a rate of its own keep theirs.
+ *
+ * Call it between steps, with the same value on every rank. With an optimizer in backward that is before the step's first
+ * forward: groups that backward has updated are not updated again.
+ *
+ * A checkpoint holds the count of updates and the state tensors, and no rate: a program that sets the rate sets it again after
+ * it has loaded a checkpoint.
+ *   FSDP_ERR_ARG  `lr` is no number from 0 on; nothing was changed
+ */
+FSDP_API enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer, double lr,
+                                                struct fsdp_err *err);
+/** The same for the parameters of fsdp_optimizer_options.groups[group], which from now on have a rate of their own. FSDP_ERR_ARG
+ * also where there is no such group. */
+FSDP_API enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, size_t group,
+                                                      double lr, struct fsdp_err *err);
+
+/** By what the rates are multiplied in one update. `step` is the count of updates done before it: 0 in the first. */
+typedef double (*fsdp_lr_lambda_fn)(uint64_t step, void *user);
+/**
+ * A schedule by function, as PyTorch's LambdaLR: in place of the options' schedule and warm-up every rate is multiplied by
+ * lr_lambda(step, user). NULL: the options' schedule again. `user` is borrowed until the function is replaced or the optimizer is
+ * destroyed.
+ *
+ * The function is called whenever a rate is needed, several times a step; it depends on `step` alone and gives the same on
+ * every rank. An update whose rate would be no number from 0 on is refused: FSDP_ERR_ARG of fsdp_optimizer_step() or
+ * fsdp_optimizer_step_group(), which then changed nothing. A checkpoint does not hold the function. It goes on where the loaded
+ * count of updates is.
+ */
+FSDP_API void fsdp_optimizer_set_lr_lambda(struct fsdp_optimizer *optimizer, fsdp_lr_lambda_fn lr_lambda,
+                                           void *user);
 
 /** State tensors "optimizer.exp_avg.P", "optimizer.exp_avg_sq.P" (AdamW), "optimizer.momentum_buffer.P" (SGD
  * with momentum). */
