@@ -148,7 +148,8 @@ const struct job_key job_schema[] = {
       .example = "every", .help = "With gradient_sync every: sum over the copies in every micro-step, or in the last." },
     { "parallel", "reshard_after_forward", JOB_CHOICE, AT(parallel.reshard_after_forward), 1, 65536,
       .choices = "auto|true|false", .is_number_too = true, .fallback = "auto", .example = "auto",
-      .help = "Free gathered weights after forward; auto: all groups but the root's; a number: but for 1 / so many." },
+      .help = "Free gathered weights after forward; auto: all groups but the root's; a number: but for 1 / so many. It "
+              "divides the ranks that shard; a run that goes on with other ranks lowers it until it does." },
     { "parallel", "groups", JOB_RULES, AT(parallel.groups), .zero = "null", .fallback = "null",
       .example = "[{modules: layers.*}, {modules: [tok_embeddings, output], reshard_after_forward: false}]",
       .help = "Which modules form groups, with settings of their own; null: each block one. What is left is the root's." },

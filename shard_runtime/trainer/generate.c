@@ -15,6 +15,7 @@
 #include "shard_runtime/shardfile/manifest.h"
 #include "shard_runtime/shardfile/verify.h"
 #include "shard_runtime/trainer/models.h"
+#include "shard_runtime/trainer/sharding.h"
 
 enum { BYTE_CLASSES = 256 };
 
@@ -132,6 +133,8 @@ static enum fsdp_status load_model(struct writer *writer, struct fsdp_context *c
     if (!writer->job.model.causal)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "a model with model.causal false does not write text");
     status = models_create(&writer->tree, &writer->job, NULL, err);
+    if (status == FSDP_OK) /* the job was written for the ranks that train */
+        (void)sharding_fit_slices(writer->tree, fsdp_context_world_size(context));
     if (status == FSDP_OK)
         status = fsdp_model_create(&writer->model, context, writer->tree, &options, err);
     if (status == FSDP_OK)

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,6 +13,24 @@ static const char *checkpoint_directory(const struct trainer *trainer, char out[
 {
     snprintf(out, TRAINER_PATH_BYTES + 16, "%s/checkpoints", trainer->run_dir);
     return out;
+}
+
+bool trainer_goes_on(const struct trainer *trainer)
+{
+    char directory[TRAINER_PATH_BYTES + 16];
+    struct fsdp_err ignored = { 0 };
+    int64_t *steps = NULL;
+    size_t n_steps = 0;
+    bool any;
+
+    if (!fsdp_context_alone(trainer->context))
+        return fsdp_context_resume_step(trainer->context) >= 0 ||
+               fsdp_context_generation(trainer->context) > 0;
+    any = verify_list_steps(trainer->io, checkpoint_directory(trainer, directory), &steps, &n_steps,
+                            &ignored) == FSDP_OK &&
+          n_steps > 0;
+    free(steps);
+    return any;
 }
 
 static double now_s(void)

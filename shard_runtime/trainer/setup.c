@@ -101,6 +101,17 @@ void trainer_hook_optimizer(struct fsdp_module *tree, const struct job *job, str
         fsdp_module_register_post_accumulate_grad_hook(tree, update_group, trainer, true);
 }
 
+/* A job is written for a number of ranks, and goes on with another: then its slices need not fit. */
+static void fit_slices(const struct trainer *trainer)
+{
+    const int W = trainer->data_ranks / (int)trainer->job->parallel.replicate;
+
+    if (trainer_goes_on(trainer) && sharding_fit_slices(trainer->tree, W) > 0 && trainer->rank == 0)
+        printf("parallel.reshard_after_forward: numbers that do not divide the %d ranks that shard are "
+               "lowered to ones that do\n",
+               W);
+}
+
 static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *err)
 {
     const struct fsdp_model_options options =
@@ -111,6 +122,8 @@ static enum fsdp_status create_model(struct trainer *trainer, struct fsdp_err *e
     if (status == FSDP_OK)
         status = models_create(&trainer->tree, trainer->job, &trainer->meshes, err);
     status = trainer_agree(trainer, status, err);
+    if (status == FSDP_OK)
+        fit_slices(trainer);
     trainer_hook_optimizer(trainer->tree, trainer->job, trainer);
     if (status == FSDP_OK)
         status = fsdp_model_create(&trainer->model, trainer->context, trainer->tree, &options, err);

@@ -276,6 +276,21 @@ enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
     return status;
 }
 
+int sharding_fit_slices(struct fsdp_module *root, int W)
+{
+    int n_changed = 0;
+
+    for (struct fsdp_module *m = root; m != NULL; m = next_module(root, m)) {
+        if (!m->sharded || m->policy.reshard_after_forward != FSDP_RESHARD_TO ||
+            W % m->policy.reshard_size == 0)
+            continue;
+        while (W % m->policy.reshard_size != 0) /* 1 divides every W */
+            m->policy.reshard_size--;
+        n_changed++;
+    }
+    return n_changed;
+}
+
 /* The first of every so many blocks. */
 void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job)
 {

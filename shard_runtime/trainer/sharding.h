@@ -15,6 +15,13 @@
 enum fsdp_status sharding_apply(struct fsdp_module *root, const struct job *job,
                                 struct fsdp_device_mesh *mesh, struct fsdp_err *err);
 
+/**
+ * For a world that the job was not written for: where a unit's reshard_after_forward is a number that does not divide the `W`
+ * ranks that shard, it becomes the largest smaller one that does. Changes no result. Returns how many units it changed. Before
+ * the model.
+ */
+int sharding_fit_slices(struct fsdp_module *root, int W);
+
 /** Wrap the blocks that job->parallel.activation_checkpoint means. */
 void sharding_checkpoint_blocks(struct fsdp_module *root, const struct job *job);
 

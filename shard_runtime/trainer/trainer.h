@@ -102,6 +102,10 @@ enum fsdp_status trainer_check_saved(const struct trainer *trainer, const char *
  */
 enum fsdp_status trainer_resume(struct trainer *trainer, struct fsdp_err *err);
 
+/** Does this process go on with a run: from a checkpoint, or after ranks were lost? An unreadable directory of checkpoints
+ * counts as none. Before trainer_resume(), which loads. */
+bool trainer_goes_on(const struct trainer *trainer);
+
 /** Save the state after `step`; collective, durable on return. */
 enum fsdp_status trainer_save(struct trainer *trainer, struct fsdp_err *err);
 

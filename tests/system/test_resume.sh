@@ -58,6 +58,23 @@ for setting in gradient_sync=every reshard_after_backward=false reshard_after_fo
   check "$setting: the same figures" close_figures "$WORK/runs/whole" "$WORK/runs/$setting" 1 5e-6
 done
 
+# Slices of 1 / 4 do not fit other numbers of ranks. A run that goes on takes what fits; a job that begins is refused.
+slices=(--set parallel.reshard_after_forward=4 --set 'parallel.groups=[{modules: layers.0, reshard_after_forward: 2}, {modules: layers.1}]')
+job slices 4 10 "${slices[@]}"
+check_eq "four ranks train with slices" 0 $?
+for W in 3 2 1; do
+  cp -r "$WORK/runs/slices" "$WORK/runs/slices$W"
+  job slices$W $W 20 "${slices[@]}"
+  check_eq "$W ranks go on with what fits of the slices" 0 $?
+  check "$W ranks: and have the same figures" close_figures "$WORK/runs/whole" "$WORK/runs/slices$W" 11 5e-6
+  check_eq "$W ranks: which one line says" 1 "$(grep -c "parallel.reshard_after_forward: .* do not divide the $W ranks" "$WORK/slices$W.log")"
+done
+check_status "one process without an agent goes on" 0 "$BIN/fsdp-train" "$WORK/runs/slices/job.json"
+check_status "and text is written with it" 0 "$BIN/fsdp-train" --sample "$WORK/runs/slices" --tokens 4
+job fresh 3 10 "${slices[@]}"
+check_eq "three ranks that begin with slices of 1 / 4 are refused" 78 $?
+check_match "in words" 'resharded to [24] ranks after forward, which do not divide 3' "$(cat "$WORK/fresh.log")"
+
 # What must not be gone on with.
 job on4 4 20
 check_eq "a run that has its steps ends with 0" 0 $?
