@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/core/beneath.h"
+#include "shard_runtime/core/holder.h"
 #include "shard_runtime/shardfile/io_beneath.h"
 
 static const char lock_name[] = "lock";
@@ -171,9 +172,9 @@ static void describe_holder(int fd, char *out, size_t size)
 
 static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
 {
-    char words[512], host[256] = "?";
+    char words[HOLDER_BYTES];
     enum fsdp_status status;
-    int n;
+    size_t length;
 
     status = beneath_open_record(&rundir->lock_fd, rundir->fd, lock_name, err);
     if (status != FSDP_OK) {
@@ -187,10 +188,9 @@ static enum fsdp_status take_lock(struct rundir *rundir, struct fsdp_err *err)
         return fsdp_fail(err, FSDP_ERR_BUSY, "another live job%s holds the run directory %s", words,
                          rundir->path);
     }
-    gethostname(host, sizeof host - 1);
-    n = snprintf(words, sizeof words, "pid %d on %s since %s\n", (int)getpid(), host, rundir->begun);
+    length = holder_words(words);
     /* Words for people: a full disk must not keep a lock that is held from being one. */
-    if (ftruncate(rundir->lock_fd, 0) < 0 || pwrite(rundir->lock_fd, words, (size_t)n, 0) < 0)
+    if (ftruncate(rundir->lock_fd, 0) < 0 || pwrite(rundir->lock_fd, words, length, 0) < 0)
         errno = 0;
     return FSDP_OK;
 }

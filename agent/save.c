@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/manifest.h"
 #include "shard_runtime/shardfile/verify.h"
 
@@ -56,6 +57,7 @@ struct save {
     int64_t loaded_step;
     struct collection *collecting; /* of this generation, at most one */
     struct collection *ready;      /* complete, waiting for the thread */
+    struct directory_lock *locks;  /* the thread's while `working`; held until the end */
     bool working;
     void (*idle)(void *arg); /* NULL: nobody waits for that */
     void *idle_arg;
@@ -103,6 +105,7 @@ void save_destroy(struct save *save)
     if (save == NULL)
         return;
     save_abandon(save);
+    directory_lock_release(&save->locks, save->io);
     free(save);
 }
 
@@ -199,6 +202,12 @@ static double seconds_since(int64_t started_ns)
     return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - started_ns) / 1e9;
 }
 
+/* The run directory has its own lock, but a process without an agent may save to the same directory of checkpoints. */
+static enum fsdp_status lock_directory(struct work *work, bool *held)
+{
+    return directory_lock_take(&work->save->locks, work->io, work->directory, held, &work->err);
+}
+
 static void publish(struct work *work)
 {
     struct collection *collection = work->collection;
@@ -211,6 +220,7 @@ static void publish(struct work *work)
     int64_t started_ns = collection->parts[0].saved.started_ns;
     size_t n_files = 0, head_length = 0;
     char *head = NULL;
+    bool held;
 
     if (collection->refused) {
         if (temporary[0] != '\0')
@@ -232,17 +242,17 @@ static void publish(struct work *work)
                                                    .checksum = { saved->checksum[0], saved->checksum[1] } };
         work->size_bytes += saved->size_bytes;
     }
-    if (read_head(collection->head_fd, &head, &head_length, &work->err) == FSDP_OK &&
-        commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files,
-                       &work->err) == FSDP_OK) {
+    if (lock_directory(work, &held) != FSDP_OK ||
+        read_head(collection->head_fd, &head, &head_length, &work->err) != FSDP_OK) {
+        commit_abort(work->io, work->directory, temporary, NULL);
+    } else if (commit_publish(work->io, work->directory, temporary, &fence, head, head_length, files, n_files,
+                              &work->err) == FSDP_OK) {
         struct fsdp_err ignored = { 0 };
 
         work->seconds = seconds_since(started_ns);
         if (commit_retain(work->io, work->directory, collection->parts[0].saved.keep, fence.step,
                           collection->loaded_step, &log, &ignored) != FSDP_OK)
             verify_log_line(&log, "event=retain_failed reason=\"%s\"", ignored.message);
-    } else {
-        commit_abort(work->io, work->directory, temporary, NULL);
     }
 done:
     free(files);
@@ -253,7 +263,12 @@ static void prepare(struct work *work)
 {
     const struct save_handlers *handlers = &work->save->handlers;
     const struct verify_log log = { keep_line, work };
+    bool held;
 
+    /* A directory that can only be read has nothing to clean, and is still one to go on from. */
+    if (lock_directory(work, &held) == FSDP_ERR_BUSY)
+        return;
+    fsdp_err_clear(&work->err);
     if (commit_clean(work->io, work->directory, &log, &work->err) != FSDP_OK)
         return;
     if (verify_newest(work->io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) ==

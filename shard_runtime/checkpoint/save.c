@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/shardfile/contents.h"
+#include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/safetensors.h"
 
 static int64_t now_ns(void)
@@ -137,6 +139,43 @@ enum fsdp_status checkpoint_write_part(struct fsdp_io *io, const char *directory
     return status;
 }
 
+/* --- alone --- */
+
+/* An agent gives its ranks a secret that they share. Alone there is none, and no other process may come by the name. */
+static enum fsdp_status name_temporary(const struct checkpoint_save_options *options, int64_t step,
+                                       char temporary[COMMIT_NAME_BYTES], struct fsdp_err *err)
+{
+    const struct fsdp_link_hello *hello = link_hello(options->link);
+    unsigned char random[16];
+    ssize_t n;
+
+    if (!link_alone(options->link)) {
+        commit_temporary_name(step, hello->generation, hello->token, sizeof hello->token, temporary);
+        return FSDP_OK;
+    }
+    do
+        n = getrandom(random, sizeof random, 0);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof random)
+        return fsdp_fail(err, FSDP_ERR_IO, "getrandom: %s", strerror(errno));
+    commit_temporary_name(step, hello->generation, random, sizeof random, temporary);
+    return FSDP_OK;
+}
+
+/* Hold the directory; then whatever has a temporary name in it was left by a process that is dead. */
+static enum fsdp_status begin_alone(const struct checkpoint_save_options *options,
+                                    struct directory_lock **locks, struct fsdp_io *io, const char *directory,
+                                    struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    bool held = false;
+
+    status = io_make_directories(io, directory, err);
+    if (status == FSDP_OK)
+        status = directory_lock_take(locks, io, directory, &held, err);
+    return status == FSDP_OK && held ? commit_clean(io, directory, options->log, err) : status;
+}
+
 /* --- publishing --- */
 
 static enum fsdp_status publish_alone(const struct checkpoint_save_options *options, struct fsdp_io *io,
@@ -241,37 +280,43 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
     const struct commit_fence fence = { state->step, hello->generation, hello->world_size };
     struct fsdp_io *io = options->io == NULL ? &io_posix : options->io;
     char directory[IO_PATH_BYTES], temporary[COMMIT_NAME_BYTES], *head = NULL;
+    struct directory_lock *own_locks = NULL, **locks = options->locks == NULL ? &own_locks : options->locks;
+    const bool alone = link_alone(options->link);
     const int64_t started_ns = now_ns();
     struct checkpoint_part part = { 0 };
     struct fsdp_err why = { 0 };
     enum fsdp_status status;
     size_t head_length = 0;
-    bool known;
+    bool began = false;
 
     if (state->step < 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "step %lld", (long long)state->step);
-    commit_temporary_name(state->step, hello->generation, hello->token, sizeof hello->token, temporary);
-    status = tensors != NULL ? directory_of(options, directory, &why)
-                             : fsdp_fail(&why, FSDP_ERR_NOMEM, "out of memory");
-    known = status == FSDP_OK;
+    status = name_temporary(options, state->step, temporary, &why);
+    if (status == FSDP_OK)
+        status = tensors != NULL ? directory_of(options, directory, &why)
+                                 : fsdp_fail(&why, FSDP_ERR_NOMEM, "out of memory");
     if (status == FSDP_OK && hello->rank == 0)
         status = checkpoint_head(state, hello->generation, (int)hello->world_size, tensors, n_tensors, &head,
                                  &head_length, &why);
-    if (status == FSDP_OK)
+    if (status == FSDP_OK && alone)
+        status = begin_alone(options, locks, io, directory, &why);
+    began = status == FSDP_OK;
+    if (began)
         status =
             checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
                                   (int)hello->rank, tensors, n_tensors, &part, &why);
-    if (!link_alone(options->link)) /* also after a failure: the others wait for this rank's word */
+    if (!alone) /* also after a failure: the others wait for this rank's word */
         status =
             publish_by_agent(options, state, temporary, head, head_length, &part, started_ns, status, &why);
     else if (status == FSDP_OK)
         status = publish_alone(options, io, directory, temporary, &fence, head, head_length, &part, &why);
-    if (status != FSDP_OK && known && link_alone(options->link))
+    else if (began)
         (void)commit_abort(io, directory, temporary, NULL);
     if (status == FSDP_OK && saved != NULL)
         *saved = (struct checkpoint_saved){ part.size_bytes, (double)(now_ns() - started_ns) * 1e-9 };
     if (status != FSDP_OK)
         fsdp_fail(err, status, "saving step %lld: %s", (long long)state->step, why.message);
+    directory_lock_release(&own_locks, io);
     free(head);
     return status;
 }

@@ -16,6 +16,7 @@
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/io.h"
 
+struct directory_lock;
 struct link;
 
 /** What goes into the manifest: everything that must survive beside the tensors. */
@@ -35,7 +36,9 @@ struct checkpoint_save_options {
     const char *directory;        /* RUN/checkpoints; NULL: that of the link's run directory */
     uint32_t keep;                /* complete checkpoints to keep, 0 for all */
     int64_t loaded_step;          /* alone: never deleted; -1 for none */
-    const struct verify_log *log; /* alone: what retention did; NULL drops it */
+    const struct verify_log *log; /* alone: what was cleaned and deleted; NULL drops it */
+    /* Alone: where the lock of `directory` goes, which the caller then owns; NULL: it is held for this save only. */
+    struct directory_lock **locks;
 };
 
 struct checkpoint_saved {
@@ -47,8 +50,10 @@ struct checkpoint_saved {
  * Save and wait until the checkpoint is durable under its final name, or is known not to be.
  *   FSDP_OK        it is, on every rank
  *   FSDP_ERR_PEER  a rank or the agent is gone: the world is broken
+ *   FSDP_ERR_BUSY  another process saves to the directory; nothing was published
  *   any other      this save failed, on every rank, with the first rank's words: its parts are removed, older
- *                  checkpoints stand, training may go on and the next save may work
+ *                  checkpoints stand, training may go on and the next save may work. If the words say that the
+ *                  step is complete and in place, only the sync of its name failed: it stays (commit_publish())
  * `tensors` NULL: this rank had no memory to list them; the save fails everywhere, as the others wait for its
  * word. Thread: the one that owns the link.
  */

@@ -109,6 +109,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         .keep = keep,
         .loaded_step = model->loaded_step,
         .io = context_files(context),
+        .locks = &context->saves_to,
     };
     struct checkpoint_state saved = { .step = (int64_t)state->step,
                                       .cursor = state->cursor,

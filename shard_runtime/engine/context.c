@@ -95,6 +95,7 @@ void fsdp_context_destroy(struct fsdp_context *context)
     if (context == NULL)
         return;
     context_close_device(context);
+    directory_lock_release(&context->saves_to, context_files(context));
     link_close(context->link);
     free(context);
 }

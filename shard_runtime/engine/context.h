@@ -12,6 +12,7 @@
 #include "shard_runtime/engine/device_comm.h"
 #include "shard_runtime/numerics/numerics.h"
 #include "shard_runtime/plan/plan.h"
+#include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/io.h"
 
 /* Files, as io_posix has them. Every read, write and sync is a sign of life on the progress page. */
@@ -41,6 +42,7 @@ struct fsdp_context {
     void *on_phase_user;
     struct fsdp_opening opening;
     struct context_io io;
+    struct directory_lock *saves_to; /* alone: directories it saved to, locked until the context is destroyed */
     const char *checkpoint_extra; /* borrowed; NULL: none */
     bool resume_is_stale; /* saved or loaded since the agent verified the step to resume from */
 };

@@ -157,10 +157,20 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
     return status == FSDP_OK ? remove_directory(io, path, err) : status;
 }
 
+static bool is_leftover(const char *name)
+{
+    uint32_t generation;
+    int64_t step;
+
+    return commit_parse_temporary(name, &step, &generation) ||
+           strncmp(name, TRASH_PREFIX, sizeof TRASH_PREFIX - 1) == 0;
+}
+
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
                               struct fsdp_err *err)
 {
     struct io_names names;
+    bool synced = false;
 
     if (io->list(io, directory, &names) < 0) {
         if (errno == ENOENT)
@@ -170,13 +180,13 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
     for (size_t i = 0; i < names.n; i++) {
         struct fsdp_err why = { 0 };
         char path[IO_PATH_BYTES];
-        uint32_t generation;
-        int64_t step;
 
-        if (!commit_parse_temporary(names.names[i], &step, &generation) &&
-            strncmp(names.names[i], TRASH_PREFIX, sizeof TRASH_PREFIX - 1) != 0)
+        if (!is_leftover(names.names[i]))
             continue;
-        if (io_join(path, directory, names.names[i], &why) == FSDP_OK &&
+        /* What a temporary name holds may have another name on the disk: the swap of a save that could not be synced. */
+        if (!synced && io_sync_directory(io, directory, &why) == FSDP_OK)
+            synced = true;
+        if (synced && io_join(path, directory, names.names[i], &why) == FSDP_OK &&
             remove_directory(io, path, &why) == FSDP_OK)
             verify_log_line(log, "event=checkpoint_cleaned name=%s", names.names[i]);
         else
@@ -262,15 +272,33 @@ static enum fsdp_status complete(struct fsdp_io *io, const char *path, const cha
     return io_sync_directory(io, path, err);
 }
 
-/* `final` is there already: an older save of this very step, whole or damaged. */
+/* The new step has its name. Say so in an error from here on: nothing may be removed any more. */
+static enum fsdp_status sync_names(struct fsdp_io *io, const char *directory, const char *final_path,
+                                   const char *replaced, struct fsdp_err *err)
+{
+    const enum fsdp_status status = io_sync_directory(io, directory, err);
+
+    if (status != FSDP_OK)
+        fsdp_wrap(err, "%s is complete and in place%s%s, but a power failure may still undo that", final_path,
+                  replaced == NULL ? "" : ", and what it replaced is kept as ",
+                  replaced == NULL ? "" : replaced);
+    return status;
+}
+
+/*
+ * `final` is there already: an older save of this very step, whole or damaged. *in_place as in publish(), also after a
+ * failure.
+ */
 static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const char *path,
-                                const char *final_name, const char *final_path, struct fsdp_err *err)
+                                const char *final_name, const char *final_path, bool *in_place,
+                                struct fsdp_err *err)
 {
     char trash[IO_PATH_BYTES];
     enum fsdp_status status;
 
     if (io->exchange(io, path, final_path) == 0) {
-        status = io_sync_directory(io, directory, err);
+        *in_place = true;
+        status = sync_names(io, directory, final_path, path, err);
         if (status == FSDP_OK)
             (void)remove_directory(io, path,
                                    NULL); /* the old one; what is left of it, commit_clean() takes */
@@ -286,15 +314,18 @@ static enum fsdp_status replace(struct fsdp_io *io, const char *directory, const
         return status;
     if (io->rename(io, path, final_path) < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
-    status = io_sync_directory(io, directory, err);
+    *in_place = true;
+    status = sync_names(io, directory, final_path, NULL, err);
     if (status == FSDP_OK)
         (void)remove_directory(io, trash, NULL);
     return status;
 }
 
-enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const char *temporary,
+/* *in_place: the temporary directory has the step's name, also where the status is not FSDP_OK. */
+static enum fsdp_status publish(struct fsdp_io *io, const char *directory, const char *temporary,
                                 const struct commit_fence *fence, const char *head, size_t head_length,
-                                const struct manifest_file *files, size_t n_files, struct fsdp_err *err)
+                                const struct manifest_file *files, size_t n_files, bool *in_place,
+                                struct fsdp_err *err)
 {
     char path[IO_PATH_BYTES], final_path[IO_PATH_BYTES], final_name[COMMIT_NAME_BYTES], *text = NULL;
     enum fsdp_status status;
@@ -315,12 +346,26 @@ enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const
     free(text);
     if (status != FSDP_OK)
         return status;
-    if (io->rename(io, path, final_path) < 0) {
-        if (errno == EEXIST || errno == ENOTDIR)
-            return replace(io, directory, path, final_name, final_path, err);
-        return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+    if (io->rename(io, path, final_path) == 0) {
+        *in_place = true;
+        return sync_names(io, directory, final_path, NULL, err);
     }
-    return io_sync_directory(io, directory, err);
+    if (errno == EEXIST || errno == ENOTDIR)
+        return replace(io, directory, path, final_name, final_path, in_place, err);
+    return fsdp_fail(err, FSDP_ERR_IO, "rename %s: %s", path, strerror(errno));
+}
+
+enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const char *temporary,
+                                const struct commit_fence *fence, const char *head, size_t head_length,
+                                const struct manifest_file *files, size_t n_files, struct fsdp_err *err)
+{
+    bool in_place = false;
+    const enum fsdp_status status =
+        publish(io, directory, temporary, fence, head, head_length, files, n_files, &in_place, err);
+
+    if (status != FSDP_OK && !in_place)
+        (void)commit_abort(io, directory, temporary, NULL);
+    return status;
 }
 
 /* --- retention --- */

@@ -7,7 +7,8 @@
  * Fencing: step and generation are part of the temporary name and of the manifest's head, and both are
  * checked against what the publisher says is current, so that a writer from before a restart cannot publish.
  *
- * `directory` is RUN/checkpoints everywhere. One publisher at a time: the holder of the run directory's lock.
+ * `directory` is RUN/checkpoints, or another that a program chose. One publisher at a time: the holder of the
+ * directory's lock (directory_lock.h).
  * Calls block on the disk; any thread, one call at a time for a directory.
  */
 #ifndef SHARDFILE_COMMIT_H
@@ -58,7 +59,9 @@ struct commit_fence {
  *                       published
  *   FSDP_ERR_FORMAT     a part is missing, of another size, or does not hold what the head says
  *   FSDP_ERR_IO         the system refused; what was published before stands
- * After a failure the caller calls commit_abort().
+ * A failure before the step has its name removes directory/temporary. If only the sync of `directory` failed after that,
+ * the new step stays under its name, what it replaced stays under `temporary`, and the message says so. The caller
+ * removes nothing in either case: commit_abort() is for a save that never came to this call.
  */
 enum fsdp_status commit_publish(struct fsdp_io *io, const char *directory, const char *temporary,
                                 const struct commit_fence *fence, const char *head, size_t head_length,
@@ -70,8 +73,8 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
 
 /**
  * Remove what earlier saves and deletions left behind: temporary and trash names. To be called when no rank
- * can be writing: at the start of a job and between generations. A missing `directory` is fine. What could
- * not be removed is logged and left.
+ * can be writing: at the start of a job and between generations, and before a save of the process that holds the
+ * directory's lock (directory_lock.h). A missing `directory` is fine. What could not be removed is logged and left.
  */
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
                               struct fsdp_err *err);

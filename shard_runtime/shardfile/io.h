@@ -23,6 +23,7 @@ enum io_kind { IO_FILE = 1, IO_DIRECTORY, IO_OTHER };
 struct io_stat {
     enum io_kind kind; /* of the name itself: a symbolic link is IO_OTHER */
     uint64_t size_bytes;
+    uint64_t device, inode; /* the same for two names of one file */
 };
 
 /** Names in a directory, sorted, without "." and "..". */
@@ -41,6 +42,8 @@ struct fsdp_io {
     int (*ftruncate)(struct fsdp_io *io, int fd, uint64_t size_bytes);
     int (*fsync)(struct fsdp_io *io, int fd); /* of a file or of a directory opened with O_DIRECTORY */
     int (*fstat)(struct fsdp_io *io, int fd, struct io_stat *out);
+    /** flock(2), exclusive, until `fd` is closed; never waits. EWOULDBLOCK: another open file has the lock. */
+    int (*lock)(struct fsdp_io *io, int fd);
     int (*stat)(struct fsdp_io *io, const char *path, struct io_stat *out);
     int (*mkdir)(struct fsdp_io *io, const char *path, mode_t mode);
     int (*rmdir)(struct fsdp_io *io, const char *path);

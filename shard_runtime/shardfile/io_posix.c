@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +60,8 @@ void io_stat_of(const struct stat *stat, struct io_stat *out)
 {
     out->kind = S_ISREG(stat->st_mode) ? IO_FILE : S_ISDIR(stat->st_mode) ? IO_DIRECTORY : IO_OTHER;
     out->size_bytes = (uint64_t)stat->st_size;
+    out->device = stat->st_dev;
+    out->inode = stat->st_ino;
 }
 
 static int posix_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
@@ -70,6 +73,12 @@ static int posix_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
         return -1;
     io_stat_of(&stat, out);
     return 0;
+}
+
+static int posix_lock(struct fsdp_io *io, int fd)
+{
+    (void)io;
+    return flock(fd, LOCK_EX | LOCK_NB);
 }
 
 static int posix_stat(struct fsdp_io *io, const char *path, struct io_stat *out)
@@ -197,6 +206,7 @@ struct fsdp_io io_posix = {
     .ftruncate = posix_ftruncate,
     .fsync = posix_fsync,
     .fstat = posix_fstat,
+    .lock = posix_lock,
     .stat = posix_stat,
     .mkdir = posix_mkdir,
     .rmdir = posix_rmdir,

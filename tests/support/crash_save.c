@@ -118,10 +118,8 @@ static void save(const char *directory, int64_t step, uint32_t keep)
                                                    { parts[rank].checksum[0], parts[rank].checksum[1] } };
         release();
     }
-    if (commit_publish(&io_posix, directory, temporary, &fence, head, length, files, W, &err) != FSDP_OK) {
-        commit_abort(&io_posix, directory, temporary, NULL);
+    if (commit_publish(&io_posix, directory, temporary, &fence, head, length, files, W, &err) != FSDP_OK)
         fail("publish", &err);
-    }
     printf("done %lld\n", (long long)step);
     fflush(stdout);
     commit_retain(&io_posix, directory, keep, step, -1, NULL, NULL);

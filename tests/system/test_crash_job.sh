@@ -42,7 +42,7 @@ while read -r name k; do
   rc=$?
   if [ $rc -ne 0 ] || [ "$(figures "$WORK/runs/killed")" != "$(figures "$WORK/runs/whole")" ] ||
      [ "$(payloads "$WORK/runs/killed/checkpoints/step-00000010")" != "$(payloads "$WORK/runs/whole/checkpoints/step-00000010")" ] ||
-     [ "$(find "$WORK/runs/killed/checkpoints" -name '.*' | wc -l)" != 0 ]; then
+     [ "$(find "$WORK/runs/killed/checkpoints" -name '.*' ! -name .lock | wc -l)" != 0 ]; then
     wrong=$((wrong + 1))
     echo "# $name:$k: left $left; then status $rc: $(tail -n 2 "$WORK/killed.log" | tr '\n' ' ')"
   fi

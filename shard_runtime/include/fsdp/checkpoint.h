@@ -39,7 +39,10 @@ struct fsdp_checkpoint_state {
  *   keep           newest checkpoints to keep, 0: all
  *   job_json       the job, kept in the manifest; NULL: what the context was given, if anything
  *
- *   FSDP_ERR_IO    a disk refused; what was published before stands
+ *   FSDP_ERR_IO    a disk refused; what was published before stands. The message says so if the new step is complete
+ *                  and in place all the same: only the sync of its name failed
+ *   FSDP_ERR_BUSY  another process saves to `directory`; the message has its pid and host. Without an agent this
+ *                  process holds the directory from its first save until the context is destroyed
  *   FSDP_ERR_PEER  a rank or the agent is gone
  *   FSDP_ERR_MISMATCH  the ranks were told to save different steps; nothing was written
  *   any            another rank failed alone (<fsdp/fsdp.h>)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/directory_lock.h"
 
 enum { W = 3, GENERATION = 4 };
 
@@ -255,6 +256,31 @@ Test(save, checkpoints_of_which_none_verifies_are_no_fresh_start)
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_expect_eq(seen.n_prepared, 1);
     cr_expect(seen.err.status != FSDP_OK && seen.step == -1);
+}
+
+/* A process without an agent that saves to the same directory, here in the same process. */
+Test(save, a_directory_that_another_process_saves_to_is_left_alone)
+{
+    struct directory_lock *others = NULL;
+    bool held;
+
+    cr_assert(directory_lock_take(&others, &io_posix, directory, &held, NULL) == FSDP_OK && held);
+    for (int rank = 0; rank < W; rank++)
+        report(rank);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.n_published == 1 && seen.published.status == FSDP_ERR_BUSY);
+    cr_expect(strstr(seen.published.words, "another process (pid ") != NULL, "%s", seen.published.words);
+    cr_expect(!published_is_there() && !temporary_is_there());
+
+    cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
+    save_prepare(save, on_prepared, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.err.status == FSDP_ERR_BUSY, "%s", seen.err.message);
+    cr_expect(temporary_is_there(), "it may be the other's");
+    directory_lock_release(&others, &io_posix);
+    save_prepare(save, on_prepared, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.err.status == FSDP_OK && !temporary_is_there());
 }
 
 /* A disk on which nothing is renamed until it is let go: as one that is late. */

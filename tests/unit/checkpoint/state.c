@@ -130,7 +130,7 @@ enum fsdp_status state_save(struct fsdp_io *io, const char *directory, int64_t s
     }
     if (status == FSDP_OK)
         status = commit_publish(io, directory, temporary, &fence, text, length, files, n_files, err);
-    if (status != FSDP_OK)
+    else
         commit_abort(io, directory, temporary, NULL);
     free(text);
     return status;

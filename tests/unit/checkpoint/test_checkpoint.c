@@ -212,7 +212,7 @@ Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
         cr_assert(saved.size_bytes > 4096 && saved.seconds > 0);
     }
 
-    cr_assert(files_count(directory) == 2);
+    cr_assert(files_count(directory) == 3, "two steps and the lock file");
     cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == 4, "%s",
               err.message);
     cr_assert(state_load_verified(&io_posix, directory, 4, 13, 3, &err) == FSDP_OK, "%s",

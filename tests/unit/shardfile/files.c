@@ -183,7 +183,7 @@ enum fsdp_status files_save_all(struct fsdp_io *io, const char *directory, int64
     if (status == FSDP_OK)
         status = commit_publish(io, directory, save.temporary, &save.fence, save.head, save.head_length,
                                 save.files, FILES_RANKS, err);
-    if (status != FSDP_OK && save.head != NULL)
+    else if (save.head != NULL)
         commit_abort(io, directory, save.temporary, NULL);
     files_save_free(&save);
     return status;

@@ -340,13 +340,22 @@ static int describe(const struct memory_node *node, struct io_stat *out)
 {
     if (node == NULL)
         return -1;
-    *out = (struct io_stat){ node->directory ? IO_DIRECTORY : IO_FILE, node->now.n };
+    *out = (struct io_stat){ .kind = node->directory ? IO_DIRECTORY : IO_FILE,
+                             .size_bytes = node->now.n,
+                             .inode = (uintptr_t)node };
     return 0;
 }
 
 static int memory_fstat(struct fsdp_io *base, int fd, struct io_stat *out)
 {
     return begin(base, "fstat") ? describe(file_of((struct memory_io *)base, fd)->node, out) : -1;
+}
+
+/* A memory_io is one process's; what two processes do is a real file system's to say. */
+static int memory_lock(struct fsdp_io *base, int fd)
+{
+    (void)fd;
+    return begin(base, "lock") ? 0 : -1;
 }
 
 static int memory_stat(struct fsdp_io *base, const char *path, struct io_stat *out)
@@ -480,6 +489,7 @@ static const struct fsdp_io memory_calls = {
     .ftruncate = memory_ftruncate,
     .fsync = memory_fsync,
     .fstat = memory_fstat,
+    .lock = memory_lock,
     .stat = memory_stat,
     .mkdir = memory_mkdir,
     .rmdir = memory_rmdir,

@@ -1,0 +1,14 @@
+/*
+ * Who holds a lock, in words for a person: the text of a lock file.
+ */
+#ifndef CORE_HOLDER_H
+#define CORE_HOLDER_H
+
+#include <stddef.h>
+
+enum { HOLDER_BYTES = 512 };
+
+/** Write "pid 4242 on node7 since 2026-11-22T19:06:17Z\n" about this process; returns the length. */
+size_t holder_words(char out[HOLDER_BYTES]);
+
+#endif
