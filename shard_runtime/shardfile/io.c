@@ -110,7 +110,7 @@ static enum fsdp_status open_read(struct fsdp_io *io, const char *path, int flag
 enum fsdp_status io_open_read(struct fsdp_io *io, const char *path, int *fd, uint64_t *size_bytes,
                               struct fsdp_err *err)
 {
-    struct io_stat stat;
+    struct io_stat stat = { 0 };
     const enum fsdp_status status = open_read(io, path, O_NOFOLLOW, false, fd, &stat, err);
 
     if (status == FSDP_OK)

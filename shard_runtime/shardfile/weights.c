@@ -219,9 +219,11 @@ static enum fsdp_status list_files(struct contents *out, const struct files *fil
     char *text = NULL;
 
     out->follows_links = true;
-    if (parts == NULL || !alloc_list(out, files, n_parts, &text))
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the list of tensors");
-    for (size_t f = 0; f < files->n && status == FSDP_OK; f++)
+    if (parts == NULL || !alloc_list(out, files, n_parts, &text)) {
+        free(parts);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the list of tensors");
+    }
+    for (size_t f = 0; f < files->n; f++)
         out->manifest.files[out->manifest.n_files++] =
             (struct manifest_file){ .name = keep_name(&text, files->names[f]),
                                     .size_bytes = files->headers[f].size_bytes };
@@ -289,8 +291,10 @@ static enum fsdp_status open_indexed(struct fsdp_io *io, int fd, uint64_t size_b
     if (status != FSDP_OK)
         return status;
     names = calloc(index.n_entries + 1, sizeof *names);
-    if (names == NULL)
-        status = fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the names of files");
+    if (names == NULL) {
+        weights_index_free(&index);
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "memory for the names of files");
+    }
     for (size_t i = 0; i < index.n_entries && status == FSDP_OK; i++) {
         if (!ends_in(index.entries[i].file, weights_ending))
             status = fsdp_fail(err, FSDP_ERR_FORMAT, "the index names %s, which is no *%s file",

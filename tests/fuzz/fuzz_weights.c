@@ -122,9 +122,9 @@ static void check(const struct contents *list, const struct memory *memory, bool
             const char *file = list->manifest.files[piece->file].name;
             int at = 0;
 
-            while (strcmp(names[at], file) != 0)
-                at++; /* past the end: a bug, which the sanitizer sees */
-            if (piece->tensor != t || !box_is_within(&piece->box, &whole) || at == 0 ||
+            while (at < N_FILES && strcmp(names[at], file) != 0)
+                at++;
+            if (piece->tensor != t || !box_is_within(&piece->box, &whole) || at == 0 || at == N_FILES ||
                 piece->offset > memory->sizes[at] || bytes > memory->sizes[at] - piece->offset)
                 abort();
             n_elems += box_elems(&piece->box);
