@@ -16,6 +16,7 @@
 #include "shard_runtime/comm/tcp_mesh.h"
 #include "shard_runtime/comm/watch.h"
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 
 /* --- the descriptor of a collective ---------------------------------------------------------------------- */
 
@@ -279,12 +280,12 @@ bool comm_hear(struct fsdp_comm *comm, int wait_ms, struct fsdp_err *err)
 
 int fsdp_comm_rank(const struct fsdp_comm *comm)
 {
-    return comm->rank;
+    return comm != NULL ? comm->rank : 0;
 }
 
 int fsdp_comm_size(const struct fsdp_comm *comm)
 {
-    return comm->size;
+    return comm != NULL ? comm->size : 1;
 }
 
 /* --- one call -------------------------------------------------------------------------------------------- */
@@ -354,21 +355,24 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 }
 
 /* Sizes, and that `part` (n_elems) is block `rank` of `whole` (W, n_elems) or apart from it. */
-static enum fsdp_status check_blocks(const struct fsdp_comm *comm, const void *whole, const void *part,
-                                     size_t n_elems, enum fsdp_dtype dtype, struct fsdp_err *err)
+static enum fsdp_status check_blocks(const char *function, const struct fsdp_comm *comm, const void *whole,
+                                     const void *part, size_t n_elems, enum fsdp_dtype dtype,
+                                     struct fsdp_err *err)
 {
     size_t part_bytes, whole_bytes;
 
-    if (comm == NULL || (unsigned)dtype >= FSDP_DTYPE_COUNT ||
-        (n_elems > 0 && (whole == NULL || part == NULL)))
-        return fsdp_fail(err, FSDP_ERR_ARG, "no group, no buffer or no known dtype");
+    if (comm == NULL || (n_elems > 0 && (whole == NULL || part == NULL)))
+        return fsdp_fail(err, FSDP_ERR_ARG, "%s: %s is NULL", function, comm == NULL ? "comm" : "a buffer");
+    if ((unsigned)dtype >= FSDP_DTYPE_COUNT)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%s: unknown dtype %d", function, (int)dtype);
     if (!checked_mul(n_elems, fsdp_dtype_size(dtype), &part_bytes) ||
         !checked_mul(part_bytes, (size_t)comm->size, &whole_bytes) || whole_bytes > PTRDIFF_MAX)
-        return fsdp_fail(err, FSDP_ERR_ARG, "%zu elements on each of %d ranks are too many", n_elems,
-                         comm->size);
+        return fsdp_fail(err, FSDP_ERR_ARG, "%s: %zu elements on each of %d ranks are too many", function,
+                         n_elems, comm->size);
     if (n_elems > 0 && overlap(whole, whole_bytes, part, part_bytes) &&
         (uintptr_t)part != (uintptr_t)whole + (size_t)comm->rank * part_bytes)
-        return fsdp_fail(err, FSDP_ERR_ARG, "the two buffers overlap, and not as block %d of the large one",
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "%s: the two buffers overlap, and not as block %d of the large one", function,
                          comm->rank);
     return FSDP_OK;
 }
@@ -376,7 +380,7 @@ static enum fsdp_status check_blocks(const struct fsdp_comm *comm, const void *w
 enum fsdp_status fsdp_all_gather(struct fsdp_comm *comm, const void *send, void *recv, size_t n_elems,
                                  enum fsdp_dtype dtype, struct device_stream *stream, struct fsdp_err *err)
 {
-    enum fsdp_status status = check_blocks(comm, recv, send, n_elems, dtype, err);
+    enum fsdp_status status = check_blocks(__func__, comm, recv, send, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
     uint32_t phase;
 
@@ -396,7 +400,7 @@ static enum fsdp_status reduce_scatter(struct fsdp_comm *comm, const void *send,
                                        enum fsdp_dtype dtype, unsigned op, float factor,
                                        struct device_stream *stream, struct fsdp_err *err)
 {
-    enum fsdp_status status = check_blocks(comm, send, recv, n_elems, dtype, err);
+    enum fsdp_status status = check_blocks("fsdp_reduce_scatter", comm, send, recv, n_elems, dtype, err);
     struct fsdp_err own = { 0 };
     uint32_t phase;
 
@@ -449,14 +453,17 @@ enum fsdp_status fsdp_all_reduce(struct fsdp_comm *comm, void *buffer, size_t n_
     uint32_t phase;
     size_t bytes;
 
-    if (comm == NULL || (buffer == NULL && n_elems > 0) || (unsigned)op > FSDP_MAX ||
-        (dtype != FSDP_F32 && dtype != FSDP_BF16 && dtype != FSDP_F64 && dtype != FSDP_I64))
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "all_reduce takes a buffer of float32, bfloat16, float64 or int64");
+    REQUIRE(comm, err);
+    if (n_elems > 0)
+        REQUIRE(buffer, err);
+    if ((unsigned)op > FSDP_MAX)
+        return fsdp_fail(err, FSDP_ERR_ARG, "all_reduce: %d is no operation", (int)op);
+    if (dtype != FSDP_F32 && dtype != FSDP_BF16 && dtype != FSDP_F64 && dtype != FSDP_I64)
+        return fsdp_fail(err, FSDP_ERR_ARG, "all_reduce takes float32, bfloat16, float64 or int64");
     if (dtype == FSDP_I64 && op == FSDP_MEAN)
         return fsdp_fail(err, FSDP_ERR_ARG, "the mean of int64 is no int64");
     if (!checked_mul(n_elems, fsdp_dtype_size(dtype), &bytes) || bytes > PTRDIFF_MAX)
-        return fsdp_fail(err, FSDP_ERR_ARG, "%zu elements are too many", n_elems);
+        return fsdp_fail(err, FSDP_ERR_ARG, "all_reduce: %zu elements are too many", n_elems);
     status = begin(comm, COMM_ALL_REDUCE,
                    &(struct flight_note){
                        .dtype = fsdp_dtype_name(dtype), .op = op_name(op), .size_bytes = bytes, .root = -1 },
@@ -473,8 +480,11 @@ enum fsdp_status fsdp_broadcast(struct fsdp_comm *comm, void *buffer, size_t siz
     enum fsdp_status status;
     uint32_t phase;
 
-    if (comm == NULL || (buffer == NULL && size_bytes > 0) || root < 0 || root >= comm->size)
-        return fsdp_fail(err, FSDP_ERR_ARG, "broadcast from rank %d: no such rank, or no buffer", root);
+    REQUIRE(comm, err);
+    if (size_bytes > 0)
+        REQUIRE(buffer, err);
+    if (root < 0 || root >= comm->size)
+        return fsdp_fail(err, FSDP_ERR_ARG, "broadcast from rank %d of a group of %d", root, comm->size);
     status = begin(comm, COMM_BROADCAST, &(struct flight_note){ .size_bytes = size_bytes, .root = root },
                    stream, &phase, err);
     if (status != FSDP_OK)
@@ -488,8 +498,7 @@ enum fsdp_status fsdp_barrier(struct fsdp_comm *comm, struct fsdp_err *err)
     enum fsdp_status status;
     uint32_t phase;
 
-    if (comm == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "no group");
+    REQUIRE(comm, err);
     status =
         begin(comm, COMM_BARRIER, &(struct flight_note){ .size_bytes = 0, .root = -1 }, NULL, &phase, err);
     if (status != FSDP_OK)

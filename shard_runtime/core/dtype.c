@@ -1,6 +1,5 @@
 #include <fsdp/dtype.h>
 
-#include <assert.h>
 #include <string.h>
 
 static const struct {
@@ -16,25 +15,22 @@ static const struct {
 
 size_t fsdp_dtype_size(enum fsdp_dtype dtype)
 {
-    assert((unsigned)dtype < FSDP_DTYPE_COUNT);
-    return rows[dtype].size;
+    return (unsigned)dtype < FSDP_DTYPE_COUNT ? rows[dtype].size : 0;
 }
 
 const char *fsdp_dtype_name(enum fsdp_dtype dtype)
 {
-    assert((unsigned)dtype < FSDP_DTYPE_COUNT);
-    return rows[dtype].name;
+    return (unsigned)dtype < FSDP_DTYPE_COUNT ? rows[dtype].name : "unknown";
 }
 
 const char *fsdp_dtype_safetensors_name(enum fsdp_dtype dtype)
 {
-    assert((unsigned)dtype < FSDP_DTYPE_COUNT);
-    return rows[dtype].safetensors_name;
+    return (unsigned)dtype < FSDP_DTYPE_COUNT ? rows[dtype].safetensors_name : "unknown";
 }
 
 bool fsdp_dtype_parse(const char *name, enum fsdp_dtype *out)
 {
-    for (int i = 0; i < FSDP_DTYPE_COUNT; i++) {
+    for (int i = 0; name != NULL && out != NULL && i < FSDP_DTYPE_COUNT; i++) {
         if (strcmp(name, rows[i].name) == 0 || strcmp(name, rows[i].safetensors_name) == 0) {
             *out = (enum fsdp_dtype)i;
             return true;

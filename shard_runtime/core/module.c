@@ -1,5 +1,6 @@
 #include "shard_runtime/core/module.h"
 
+#include <float.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -114,7 +115,7 @@ static bool measure(int n_dims, const size_t *shape, struct fsdp_parameter *para
 {
     size_t n = 1, bytes;
 
-    if (n_dims < 1 || n_dims > FSDP_MAX_DIMS)
+    if (n_dims < 1 || n_dims > FSDP_MAX_DIMS || shape == NULL)
         return false;
     for (int d = n_dims - 1; d >= 0; d--) {
         if (d == 0)
@@ -142,6 +143,11 @@ enum fsdp_status fsdp_module_add_parameter(struct fsdp_module *module, const cha
     if (refusal != NULL) {
         module_fail(module, FSDP_ERR_ARG, "parameter \"%s\" of \"%s\": %s", name == NULL ? "" : name,
                     module->path, refusal);
+        return fsdp_module_check(module->root, err);
+    }
+    if ((unsigned)init > FSDP_INIT_NORMAL) {
+        module_fail(module, FSDP_ERR_ARG, "parameter \"%s\" of \"%s\": unknown init %d", name, module->path,
+                    (int)init);
         return fsdp_module_check(module->root, err);
     }
     parameter = alloc_array(1, sizeof *parameter);
@@ -199,7 +205,7 @@ struct fsdp_module *fsdp_module_child_at(const struct fsdp_module *module, size_
 
 const char *fsdp_module_path(const struct fsdp_module *module)
 {
-    return module->path;
+    return module != NULL ? module->path : "";
 }
 
 size_t fsdp_module_n_elems(const struct fsdp_module *module)
@@ -215,7 +221,8 @@ size_t fsdp_module_n_elems(const struct fsdp_module *module)
 enum fsdp_status fsdp_module_check(const struct fsdp_module *root, struct fsdp_err *err)
 {
     if (root == NULL)
-        return fsdp_fail(err, FSDP_ERR_NOMEM, "the module is NULL: an earlier constructor failed");
+        return fsdp_fail(err, FSDP_ERR_NOMEM,
+                         "the module is NULL: a constructor failed, or a look-up found nothing");
     if (root->root->err.status == FSDP_OK)
         return FSDP_OK;
     return fsdp_fail(err, root->root->err.status, "%s", root->root->err.message);
@@ -299,7 +306,7 @@ enum fsdp_status fsdp_parameter_set_init_std(struct fsdp_module *module, const c
 {
     struct fsdp_parameter *parameter = module != NULL ? own_parameter(module, name) : NULL;
 
-    if (parameter == NULL || parameter->init != FSDP_INIT_NORMAL || !(std >= 0))
+    if (parameter == NULL || parameter->init != FSDP_INIT_NORMAL || !(std >= 0 && std <= FLT_MAX))
         return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" has no parameter \"%s\" that begins normal with %g",
                          module != NULL ? module->path : "", name != NULL ? name : "", (double)std);
     parameter->init_std = std;
@@ -416,6 +423,11 @@ const struct fsdp_module *module_next(const struct fsdp_module *root, const stru
 
 void fsdp_checkpoint_wrapper(struct fsdp_module *module, enum fsdp_activation_checkpoint mode)
 {
-    if (module != NULL)
+    if (module == NULL)
+        return;
+    if ((unsigned)mode > FSDP_CHECKPOINT_SELECTIVE)
+        module_fail(module, FSDP_ERR_ARG, "checkpoint_wrapper: unknown mode %d for \"%s\"", (int)mode,
+                    module->path);
+    else
         module->checkpoint = mode;
 }

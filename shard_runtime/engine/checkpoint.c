@@ -11,6 +11,7 @@
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/checkpoint_choose.h"
 #include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
@@ -70,6 +71,14 @@ static enum fsdp_status check_world(const struct fsdp_model *model, struct fsdp_
                            model->data_ranks * model->T, model->context->W);
 }
 
+static enum fsdp_status check_optimizer(const struct fsdp_model *model,
+                                        const struct fsdp_optimizer *optimizer, struct fsdp_err *err)
+{
+    return optimizer == NULL || optimizer->model == model
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_ARG, "a checkpoint of a model and the optimizer of another one");
+}
+
 /* What the bits of a run depend on, as a JSON object, to be freed. */
 static char *describe_numerics(const struct fsdp_context *context)
 {
@@ -89,8 +98,8 @@ static enum fsdp_status compare_steps(const struct fsdp_context *context, int64_
     enum fsdp_status status = FSDP_OK;
 
     if (context->W > 1)
-        status = fsdp_all_reduce(context->comm, most, 2, FSDP_I64, FSDP_MAX, context->streams[PLAN_COMPUTE],
-                                 err);
+        status =
+            fsdp_all_reduce(context->comm, most, 2, FSDP_I64, FSDP_MAX, context->streams[PLAN_COMPUTE], err);
     if (status != FSDP_OK || most[0] == -most[1])
         return status;
     return fsdp_fail(err, FSDP_ERR_MISMATCH,
@@ -102,6 +111,8 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
                                       const char *directory, const struct fsdp_checkpoint_state *state,
                                       uint32_t keep, const char *job_json, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     struct fsdp_context *context = model->context;
     const struct checkpoint_save_options options = {
         .link = context->link,
@@ -111,9 +122,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         .io = context_files(context),
         .locks = &context->saves_to,
     };
-    struct checkpoint_state saved = { .step = (int64_t)state->step,
-                                      .cursor = state->cursor,
-                                      .seed = state->seed };
+    struct checkpoint_state saved = { 0 };
     char *numerics = describe_numerics(context);
     size_t n_tensors;
     struct checkpoint_tensor *tensors = list_tensors(model, optimizer, &n_tensors);
@@ -123,7 +132,11 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
 
     (void)unshard_settle(model, NULL); /* a failed gather has no part in saving */
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
-    status = check_world(model, err);
+    status = GIVEN(state, err);
+    if (status == FSDP_OK)
+        status = check_world(model, err);
+    if (status == FSDP_OK)
+        status = check_optimizer(model, optimizer, err);
     if (status == FSDP_OK && directory != NULL && !fsdp_context_alone(context))
         status = fsdp_fail(err, FSDP_ERR_ARG,
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
@@ -139,6 +152,9 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         status = compare_steps(context, (int64_t)state->step, err);
     if (status != FSDP_OK)
         goto done;
+    saved.step = (int64_t)state->step;
+    saved.cursor = state->cursor;
+    saved.seed = state->seed;
     saved.optimizer_step = optimizer != NULL ? fsdp_optimizer_step_count(optimizer) : 0;
     saved.numerics = numerics;
     saved.extra = context->checkpoint_extra;
@@ -195,6 +211,8 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     struct checkpoint_loaded loaded;
     size_t n_tensors;
 
+    if (status == FSDP_OK)
+        status = check_optimizer(model, optimizer, err);
     if (status == FSDP_OK && directory == NULL) {
         status = fsdp_context_run_dir(context)[0] != '\0'
                      ? io_join(default_directory, fsdp_context_run_dir(context), "checkpoints", err)
@@ -225,6 +243,9 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
                                       const char *directory, int64_t step,
                                       struct fsdp_checkpoint_state *state, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(state, err);
+
     char made_with[FSDP_MADE_WITH_BYTES];
     struct manifest manifest = { 0 };
     enum fsdp_status status;

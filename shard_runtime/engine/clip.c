@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/unshard.h"
 
 enum { MAX_MESHES = 16, MAX_SPANS = 256 };
@@ -92,6 +93,9 @@ static enum fsdp_status tell_replicas(const struct fsdp_model *model, bool *fail
 enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_norm, double norm_type,
                                         double *norm, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(norm, err);
+
     const double scale = model->loss_scale * model->grad_scale;
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     struct clip_part parts[MAX_MESHES];
@@ -132,5 +136,8 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
 enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
                                      struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(norm, err);
+
     return fsdp_clip_grad_norm_of(model, max_norm, 2, norm, err);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 
 /* What the agent said; else OMP_NUM_THREADS, as every OpenMP program has it; else the CPUs this process may
  * use. */
@@ -68,6 +69,8 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
 enum fsdp_status fsdp_context_create(struct fsdp_context **out, const struct fsdp_context_options *options,
                                      struct fsdp_err *err)
 {
+    REQUIRE(out, err);
+
     struct fsdp_comm *comm = NULL;
     struct link *link = NULL;
     enum fsdp_status status;
@@ -102,65 +105,72 @@ void fsdp_context_destroy(struct fsdp_context *context)
 
 int fsdp_context_rank(const struct fsdp_context *context)
 {
-    return context->rank;
+    return context != NULL ? context->rank : 0;
 }
 
 int fsdp_context_world_size(const struct fsdp_context *context)
 {
-    return context->W;
+    return context != NULL ? context->W : 1;
 }
 
 int fsdp_context_local_rank(const struct fsdp_context *context)
 {
-    return (int)link_hello(context->link)->local_rank;
+    return context != NULL ? (int)link_hello(context->link)->local_rank : 0;
 }
 
 int fsdp_context_local_world_size(const struct fsdp_context *context)
 {
-    return (int)link_hello(context->link)->local_world_size;
+    return context != NULL ? (int)link_hello(context->link)->local_world_size : 1;
 }
 
 int fsdp_context_generation(const struct fsdp_context *context)
 {
-    return (int)link_hello(context->link)->generation;
+    return context != NULL ? (int)link_hello(context->link)->generation : 0;
 }
 
 int64_t fsdp_context_resume_step(const struct fsdp_context *context)
 {
-    return link_hello(context->link)->resume_step;
+    return context != NULL ? link_hello(context->link)->resume_step : -1;
 }
 
 const char *fsdp_context_run_dir(const struct fsdp_context *context)
 {
-    return link_hello(context->link)->run_dir;
+    return context != NULL ? link_hello(context->link)->run_dir : "";
 }
 
 const char *fsdp_context_job(const struct fsdp_context *context, size_t *length)
 {
     size_t unused;
 
-    return link_job(context->link, length != NULL ? length : &unused);
+    length = length != NULL ? length : &unused;
+    *length = 0;
+    return context != NULL ? link_job(context->link, length) : NULL;
 }
 
 bool fsdp_context_alone(const struct fsdp_context *context)
 {
-    return link_alone(context->link);
+    return context == NULL || link_alone(context->link);
 }
 
 int fsdp_context_threads(const struct fsdp_context *context)
 {
-    return context->threads;
+    return context != NULL ? context->threads : 0;
 }
 
 struct fsdp_comm *fsdp_context_comm(const struct fsdp_context *context)
 {
-    return context->comm;
+    return context != NULL ? context->comm : NULL;
 }
 
 const char *fsdp_context_describe(const struct fsdp_context *context, char *buffer, size_t size)
 {
     char numerics[200], device[200] = "";
 
+    if (buffer == NULL || size == 0)
+        return "";
+    buffer[0] = '\0';
+    if (context == NULL)
+        return buffer;
     numerics_describe(&context->numerics, numerics, sizeof numerics);
     if (context->device.ops->describe != NULL)
         context->device.ops->describe(&context->device, device, sizeof device);
@@ -202,8 +212,10 @@ void context_alive(const struct fsdp_context *context)
 
 void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *beat)
 {
-    struct fsdp_progress *page = context->progress;
+    struct fsdp_progress *page = context != NULL ? context->progress : NULL;
 
+    if (page == NULL || beat == NULL)
+        return;
     store(&page->step, beat->step);
     store(&page->total_steps, beat->total_steps);
     store(&page->tokens, beat->tokens);
@@ -216,6 +228,8 @@ void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *bea
 
 void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase)
 {
+    if (context == NULL)
+        return;
     atomic_store_explicit(&context->progress->phase, (uint32_t)phase, memory_order_relaxed);
     context_alive(context);
     if (context->on_phase != NULL)
@@ -224,6 +238,8 @@ void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase)
 
 void fsdp_context_on_phase(struct fsdp_context *context, fsdp_phase_fn fn, void *user)
 {
+    if (context == NULL)
+        return;
     context->on_phase = fn;
     context->on_phase_user = user;
 }
@@ -231,12 +247,14 @@ void fsdp_context_on_phase(struct fsdp_context *context, fsdp_phase_fn fn, void 
 enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object,
                                     struct fsdp_err *err)
 {
+    REQUIRE(context, err);
+
     return link_event(context->link, json_object, err);
 }
 
 bool fsdp_context_poll_notice(struct fsdp_context *context, struct fsdp_link_notice *notice)
 {
-    return link_poll_notice(context->link, notice);
+    return context != NULL && notice != NULL && link_poll_notice(context->link, notice);
 }
 
 bool context_leaves_idle_time(unsigned n_nodes, int n_ranks, int threads, int n_cpus)

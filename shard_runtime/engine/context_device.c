@@ -142,6 +142,19 @@ static enum fsdp_status open_collectives(struct fsdp_context *context, const cha
     return status;
 }
 
+enum { MAX_THREADS = 4096 }; /* a mistake beyond: OpenMP would end the process */
+
+static enum fsdp_status check_options(const struct fsdp_context_options *options, struct fsdp_err *err)
+{
+    if (options->threads < 0 || options->threads > MAX_THREADS)
+        return fsdp_fail(err, FSDP_ERR_ARG, "opening a context: %d threads, not 0 to %d", options->threads,
+                         MAX_THREADS);
+    if ((unsigned)options->matmul_precision > FSDP_MATMUL_HIGH)
+        return fsdp_fail(err, FSDP_ERR_ARG, "opening a context: unknown matmul_precision %d",
+                         (int)options->matmul_precision);
+    return FSDP_OK;
+}
+
 enum fsdp_status context_open_device(struct fsdp_context *context, const struct fsdp_context_options *options,
                                      struct fsdp_err *err)
 {
@@ -158,6 +171,8 @@ enum fsdp_status context_open_device(struct fsdp_context *context, const struct 
                                                     s == PLAN_GATHERS || s == PLAN_REDUCES, err);
     if (status == FSDP_OK)
         status = open_collectives(context, wanted(options->collectives, "FSDP_COLLECTIVES"), err);
+    if (status == FSDP_OK)
+        status = check_options(options, err);
     if (status == FSDP_OK && context->plugin != NULL) {
         config.row = context->plugin->numerics;
         config.device = &context->device;
@@ -188,31 +203,31 @@ void context_close_device(struct fsdp_context *context)
 
 const char *fsdp_context_device(const struct fsdp_context *context)
 {
-    return context->device.ops->name;
+    return context != NULL ? context->device.ops->name : "";
 }
 
 const char *fsdp_context_device_refusal(const struct fsdp_context *context)
 {
-    return context->refusal.message;
+    return context != NULL ? context->refusal.message : "";
 }
 
 uint64_t fsdp_context_device_memory(const struct fsdp_context *context)
 {
     size_t now = 0, most = 0;
 
-    if (context->device.ops->usage != NULL)
+    if (context != NULL && context->device.ops->usage != NULL)
         context->device.ops->usage(&context->device, &now, &most);
     return most;
 }
 
 struct fsdp_opening fsdp_context_opening(const struct fsdp_context *context)
 {
-    return context->opening;
+    return context != NULL ? context->opening : (struct fsdp_opening){ 0 };
 }
 
 double fsdp_context_device_wait_s(const struct fsdp_context *context)
 {
-    return device_is_separate(&context->device)
+    return context != NULL && device_is_separate(&context->device)
                ? (double)context->device.ops->waited_ns(&context->device) / 1e9
                : 0;
 }

@@ -3,6 +3,7 @@
  */
 #include <math.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 
@@ -35,6 +36,8 @@ static enum fsdp_status prepare(struct fsdp_model *model, size_t batch, size_t s
 enum fsdp_status fsdp_model_prepare_evaluation(struct fsdp_model *model, size_t batch, size_t seq,
                                                struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     enum fsdp_status status = unshard_settle(model, err); /* its thread may be at it */
 
     model->replanned = false;
@@ -89,6 +92,8 @@ static enum fsdp_status check_evaluation(const struct program *program, const vo
 enum fsdp_status fsdp_model_evaluate(struct fsdp_model *model, const void *input, const int32_t *targets,
                                      const float **logits, struct fsdp_loss *loss, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     struct program *program = &model->evaluation;
     double sums[2] = { 0, 0 };
     uint64_t n_targets = 0;

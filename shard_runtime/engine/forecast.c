@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/forecast_apart.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/numerics/cuda_plan.h"
@@ -69,8 +70,14 @@ static enum fsdp_status check(const struct fsdp_module *root, const struct fsdp_
                               const struct fsdp_forecast_world *world, struct fsdp_err *err)
 {
     const size_t n_forwards = options->forwards > 0 ? options->forwards : 1;
-    enum fsdp_status status;
+    enum fsdp_status status = model_check_options(options, err);
 
+    if (status != FSDP_OK)
+        return status;
+    if (world->device != NULL && strcmp(world->device, "cpu") != 0 && strcmp(world->device, "cuda") != 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "planning for device %s: not cpu or cuda", world->device);
+    if (root != NULL && root->parent != NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a plan is of the root of a tree, not of \"%s\"", root->path);
     if (world->size < 1 || world->threads < 1 || world->ranks_per_host < 1 ||
         world->size % world->ranks_per_host != 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "a world of %d ranks, %d a host, %d threads each", world->size,
@@ -159,6 +166,10 @@ enum fsdp_status fsdp_model_forecast(struct fsdp_module *root, const struct fsdp
                                      const struct fsdp_forecast_world *world, struct fsdp_forecast *forecast,
                                      struct fsdp_err *err)
 {
+    REQUIRE(options, err);
+    REQUIRE(world, err);
+    REQUIRE(forecast, err);
+
     *forecast = (struct fsdp_forecast){ 0 };
     return plan_model(root, options, optimizer, world, forecast, NULL, err);
 }
@@ -168,6 +179,10 @@ enum fsdp_status fsdp_model_forecast_text(struct fsdp_module *root, const struct
                                           const struct fsdp_forecast_world *world, char **text,
                                           struct fsdp_err *err)
 {
+    REQUIRE(options, err);
+    REQUIRE(world, err);
+    REQUIRE(text, err);
+
     *text = NULL;
     return plan_model(root, options, optimizer, world, NULL, text, err);
 }

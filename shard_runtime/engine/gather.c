@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
@@ -74,8 +75,11 @@ static bool are_yet_to_be_reduced(const struct fsdp_model *model, int group)
 static enum fsdp_status check_gather(const struct fsdp_model *model, int index, const char *name,
                                      enum fsdp_which which, struct fsdp_err *err)
 {
-    if (which != FSDP_GRADIENT)
+    if (which == FSDP_VALUE)
         return FSDP_OK;
+    if (which != FSDP_GRADIENT)
+        return fsdp_fail(err, FSDP_ERR_ARG, "of \"%s\" there is a value and a gradient, not %d", name,
+                         (int)which);
     if (model->options.batch == 0 || !model->layout.params[index].trains)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          model->options.batch == 0
@@ -159,10 +163,18 @@ enum fsdp_status model_gather(struct fsdp_model *model, int index, enum fsdp_whi
 enum fsdp_status fsdp_parameter_gather(struct fsdp_model *model, const char *name, enum fsdp_which which,
                                        float *out, size_t n_elems, struct fsdp_err *err)
 {
-    enum fsdp_status status = unshard_settle(model, err);
-    const int index = status == FSDP_OK ? model_find_parameter(model, name, n_elems, err) : -1;
-    struct gather_room room = { 0 };
+    REQUIRE(model, err);
 
+    enum fsdp_status status = unshard_settle(model, err);
+    struct gather_room room = { 0 };
+    int index = -1;
+
+    if (status == FSDP_OK)
+        status = GIVEN(name, err);
+    if (status == FSDP_OK)
+        status = GIVEN(out, err);
+    if (status == FSDP_OK)
+        index = model_find_parameter(model, name, n_elems, err);
     if (status == FSDP_OK && index < 0)
         status = FSDP_ERR_ARG;
     if (status == FSDP_OK)

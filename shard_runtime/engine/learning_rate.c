@@ -4,6 +4,8 @@
  */
 #include "shard_runtime/engine/optimizer.h"
 
+#include "shard_runtime/core/require.h"
+
 double optimizer_rate(const struct fsdp_optimizer *optimizer, const struct fsdp_optimizer_options *options)
 {
     return optimizer->lr_lambda != NULL
@@ -27,7 +29,7 @@ enum fsdp_status optimizer_check_rates(const struct fsdp_optimizer *optimizer, s
 
 double fsdp_optimizer_lr(const struct fsdp_optimizer *optimizer)
 {
-    return optimizer_rate(optimizer, &optimizer->options);
+    return optimizer != NULL ? optimizer_rate(optimizer, &optimizer->options) : 0;
 }
 
 static enum fsdp_status check_rate(double lr, struct fsdp_err *err)
@@ -38,6 +40,8 @@ static enum fsdp_status check_rate(double lr, struct fsdp_err *err)
 
 enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer, double lr, struct fsdp_err *err)
 {
+    REQUIRE(optimizer, err);
+
     const enum fsdp_status status = check_rate(lr, err);
 
     if (status != FSDP_OK)
@@ -52,6 +56,8 @@ enum fsdp_status fsdp_optimizer_set_lr(struct fsdp_optimizer *optimizer, double 
 enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, size_t group, double lr,
                                              struct fsdp_err *err)
 {
+    REQUIRE(optimizer, err);
+
     const enum fsdp_status status = check_rate(lr, err);
 
     if (status != FSDP_OK)
@@ -69,6 +75,8 @@ enum fsdp_status fsdp_optimizer_set_group_lr(struct fsdp_optimizer *optimizer, s
 
 void fsdp_optimizer_set_lr_lambda(struct fsdp_optimizer *optimizer, fsdp_lr_lambda_fn lr_lambda, void *user)
 {
+    if (optimizer == NULL)
+        return;
     optimizer->lr_lambda = lr_lambda;
     optimizer->lr_user = user;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 
 void fsdp_device_mesh_destroy(struct fsdp_device_mesh *mesh)
 {
@@ -88,13 +89,17 @@ enum fsdp_status fsdp_init_device_mesh(struct fsdp_device_mesh **out, struct fsd
                                        int n_dims, const int *sizes, const char *const *names,
                                        struct fsdp_err *err)
 {
+    REQUIRE(out, err);
+
     struct fsdp_device_mesh *mesh = new_mesh(context);
     int *ranks = NULL;
     enum fsdp_status status;
 
     *out = NULL;
-    status = mesh == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory")
-                          : mesh_grid_init(&mesh->grid, n_dims, sizes, names, err);
+    status = GIVEN(sizes, err);
+    if (status == FSDP_OK)
+        status = mesh == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory")
+                              : mesh_grid_init(&mesh->grid, n_dims, sizes, names, err);
     if (status == FSDP_OK && context != NULL && mesh_grid_size(&mesh->grid) != context->W)
         status = fsdp_fail(err, FSDP_ERR_ARG, "a mesh of %d ranks in a world of %d",
                            mesh_grid_size(&mesh->grid), context->W);
@@ -111,6 +116,10 @@ enum fsdp_status fsdp_init_device_mesh(struct fsdp_device_mesh **out, struct fsd
 enum fsdp_status fsdp_device_mesh_slice(struct fsdp_device_mesh **out, struct fsdp_device_mesh *mesh,
                                         const char *const *names, int n_names, struct fsdp_err *err)
 {
+    REQUIRE(out, err);
+    REQUIRE(mesh, err);
+    REQUIRE(names, err);
+
     struct fsdp_device_mesh *slice = new_mesh(mesh->context);
     enum fsdp_status status;
 
@@ -131,6 +140,9 @@ enum fsdp_status fsdp_device_mesh_slice(struct fsdp_device_mesh **out, struct fs
 enum fsdp_status fsdp_device_mesh_flatten(struct fsdp_device_mesh **out, struct fsdp_device_mesh *mesh,
                                           const char *name, struct fsdp_err *err)
 {
+    REQUIRE(out, err);
+    REQUIRE(mesh, err);
+
     struct fsdp_device_mesh *flat = new_mesh(mesh->context);
     int *ranks = NULL;
     enum fsdp_status status;
@@ -149,25 +161,32 @@ enum fsdp_status fsdp_device_mesh_flatten(struct fsdp_device_mesh **out, struct 
 
 int fsdp_device_mesh_ndim(const struct fsdp_device_mesh *mesh)
 {
-    return mesh->grid.n_dims;
+    return mesh != NULL ? mesh->grid.n_dims : 0;
 }
 
 int fsdp_device_mesh_size(const struct fsdp_device_mesh *mesh, int dim)
 {
+    if (mesh == NULL)
+        return 0;
     return dim < 0 ? mesh_grid_size(&mesh->grid) : dim < mesh->grid.n_dims ? mesh->grid.sizes[dim] : 1;
+}
+
+static bool has_dim(const struct fsdp_device_mesh *mesh, int dim)
+{
+    return mesh != NULL && dim >= 0 && dim < mesh->grid.n_dims;
 }
 
 const char *fsdp_device_mesh_dim_name(const struct fsdp_device_mesh *mesh, int dim)
 {
-    return dim >= 0 && dim < mesh->grid.n_dims ? mesh->grid.names[dim] : "";
+    return has_dim(mesh, dim) ? mesh->grid.names[dim] : "";
 }
 
 int fsdp_device_mesh_get_local_rank(const struct fsdp_device_mesh *mesh, int dim)
 {
-    return dim >= 0 && dim < mesh->grid.n_dims ? mesh->place[dim] : 0;
+    return has_dim(mesh, dim) ? mesh->place[dim] : 0;
 }
 
 struct fsdp_comm *fsdp_device_mesh_get_group(struct fsdp_device_mesh *mesh, int dim)
 {
-    return dim >= 0 && dim < mesh->grid.n_dims ? mesh->comms[dim] : NULL;
+    return has_dim(mesh, dim) ? mesh->comms[dim] : NULL;
 }

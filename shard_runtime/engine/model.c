@@ -7,6 +7,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/device_memory.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
@@ -224,6 +225,26 @@ static enum fsdp_status check_float8(const struct fsdp_model *model, struct fsdp
     return FSDP_OK;
 }
 
+enum { MAX_FORWARDS = 4096 }; /* each is recorded: far more than activations have room for */
+
+enum fsdp_status model_check_options(const struct fsdp_model_options *options, struct fsdp_err *err)
+{
+    if (options->seq == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a model needs a seq of at least 1");
+    if (options->forwards > MAX_FORWARDS)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a model of %zu forwards before a backward: at most %d",
+                         options->forwards, MAX_FORWARDS);
+    if ((unsigned)options->backwards > FSDP_BACKWARD_OF_EACH ||
+        (unsigned)options->gradient_sync > FSDP_SYNC_EVERY || (unsigned)options->overlap > FSDP_OVERLAP_OFF ||
+        (unsigned)options->recompute > FSDP_RECOMPUTE_NOTHING)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "a model with an unknown option: backwards %d, gradient_sync %d, overlap %d, recompute %d",
+            (int)options->backwards, (int)options->gradient_sync, (int)options->overlap,
+            (int)options->recompute);
+    return FSDP_OK;
+}
+
 /* A model with its layout, before any collective; *out is also set after a failure, if there was memory for it. */
 static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context *context,
                                     struct fsdp_module *root, const struct fsdp_model_options *options,
@@ -235,10 +256,12 @@ static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context
     *out = NULL;
     if (status != FSDP_OK)
         return status;
-    if (root->parent != NULL || options->seq == 0)
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         options->seq == 0 ? "a model needs a seq of at least 1"
-                                           : "a model is made of the root of a tree");
+    if (root->parent != NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "a model is made of the root of a tree, not of \"%s\"",
+                         root->path);
+    status = model_check_options(options, err);
+    if (status != FSDP_OK)
+        return status;
     *out = model = alloc_array(1, sizeof *model);
     if (model == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
@@ -261,11 +284,15 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
                                    struct fsdp_module *root, const struct fsdp_model_options *options,
                                    struct fsdp_err *err)
 {
-    struct fsdp_model *model;
-    enum fsdp_status status;
+    REQUIRE(out, err);
+    REQUIRE(context, err);
+
+    struct fsdp_model *model = NULL;
+    enum fsdp_status status = GIVEN(options, err);
 
     *out = NULL;
-    status = begin_model(&model, context, root, options, err);
+    if (status == FSDP_OK)
+        status = begin_model(&model, context, root, options, err);
     /* A rank that does not even know its meshes tells the world, which most models are of. */
     status = model != NULL && model->data_ranks > 0 ? model_agree(model, NULL, 0, status, err)
                                                     : context_agree(context, status, err);
@@ -340,6 +367,11 @@ enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struc
 
 void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory)
 {
+    if (memory != NULL)
+        *memory = (struct fsdp_memory){ 0 };
+    if (model == NULL || memory == NULL)
+        return;
+
     const struct plan *plan = &model->training.plan;
     const bool trains = model->options.batch > 0;
     size_t shards = 0, gradients = 0, host_shards = 0, host_gradients = 0;
@@ -368,10 +400,12 @@ void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memor
 
 char *fsdp_model_plan_text(const struct fsdp_model *model)
 {
+    if (model == NULL)
+        return NULL;
     return plan_text(model->options.batch > 0 ? &model->training.plan : &model->evaluation.plan);
 }
 
 struct fsdp_context *fsdp_model_context(const struct fsdp_model *model)
 {
-    return model->context;
+    return model != NULL ? model->context : NULL;
 }

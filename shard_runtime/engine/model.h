@@ -128,6 +128,9 @@ struct program_input {
     uint64_t *n_targets;   /* added to */
 };
 
+/** FSDP_ERR_ARG: a number or an enumerator that makes no sense, named. */
+enum fsdp_status model_check_options(const struct fsdp_model_options *options, struct fsdp_err *err);
+
 /** Record, prepare and plan a program; nothing is allocated on the device. To be released as below. */
 enum fsdp_status program_plan(struct program *program, const struct fsdp_model *model, size_t batch,
                               bool training, size_t seq, struct fsdp_err *err);

@@ -5,10 +5,12 @@
 #include "shard_runtime/engine/optimizer.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/unshard.h"
 
 /* Updates are computed where the shards are; a window of a file is the host's. */
@@ -122,6 +124,9 @@ static enum fsdp_status check_groups(const struct fsdp_model *model,
     for (size_t g = 0; g < options->n_groups; g++) {
         bool found = false;
 
+        if (options->groups == NULL || options->groups[g].pattern == NULL || isnan(options->groups[g].lr) ||
+            isnan(options->groups[g].weight_decay))
+            return fsdp_fail(err, FSDP_ERR_ARG, "optimizer group %zu: no pattern, or what is no number", g);
         for (int i = 0; i < model->layout.n_params && !found; i++)
             found = fnmatch(options->groups[g].pattern, model->layout.params[i].parameter->name, 0) == 0;
         if (!found)
@@ -208,11 +213,16 @@ static enum fsdp_status make(struct fsdp_optimizer **out, struct fsdp_model *mod
 enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_model *model,
                                        const struct fsdp_optimizer_options *options, struct fsdp_err *err)
 {
+    REQUIRE(out, err);
+    REQUIRE(model, err);
+
     struct fsdp_optimizer *optimizer = NULL;
-    enum fsdp_status status;
+    enum fsdp_status status = GIVEN(options, err);
 
     *out = NULL;
-    status = model_agree(model, NULL, 0, make(&optimizer, model, options, err), err);
+    if (status == FSDP_OK)
+        status = make(&optimizer, model, options, err);
+    status = model_agree(model, NULL, 0, status, err);
     if (status != FSDP_OK) {
         fsdp_optimizer_destroy(optimizer);
         return status;
@@ -346,6 +356,8 @@ static void enter_step(struct fsdp_optimizer *optimizer)
 
 enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
 {
+    REQUIRE(optimizer, err);
+
     enum fsdp_status status;
 
     enter_step(optimizer);
@@ -360,6 +372,8 @@ enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int
 
 enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err)
 {
+    REQUIRE(optimizer, err);
+
     enum fsdp_status status = model_check_step_is_whole(optimizer->model, err);
 
     if (status != FSDP_OK)
@@ -383,11 +397,13 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
 uint64_t fsdp_optimizer_step_count(const struct fsdp_optimizer *optimizer)
 {
-    return optimizer->step;
+    return optimizer != NULL ? optimizer->step : 0;
 }
 
 void fsdp_optimizer_set_step_count(struct fsdp_optimizer *optimizer, uint64_t step)
 {
+    if (optimizer == NULL)
+        return;
     optimizer->step = step;
     optimizer->model->draws.step = step;
 }

@@ -3,12 +3,13 @@
  */
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/optimizer.h"
 #include "shard_runtime/optim/state_window.h"
 
 size_t fsdp_optimizer_state_count(const struct fsdp_optimizer *optimizer)
 {
-    return (size_t)optimizer->n_tensors * (size_t)optimizer->n_states;
+    return optimizer != NULL ? (size_t)optimizer->n_tensors * (size_t)optimizer->n_states : 0;
 }
 
 void optimizer_need(const struct fsdp_optimizer_options *options, size_t n_elems, size_t *memory_bytes,
@@ -26,6 +27,8 @@ size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
 {
     size_t total = 0;
 
+    if (optimizer == NULL)
+        return 0;
     for (int p = 0; p < N_PLACES; p++)
         total += optimizer->state_bytes[p];
     return optimizer->offload != NULL ? offload_memory_bytes(optimizer->offload) : total;
@@ -33,7 +36,7 @@ size_t fsdp_optimizer_bytes(const struct fsdp_optimizer *optimizer)
 
 uint64_t fsdp_optimizer_offloaded_bytes(const struct fsdp_optimizer *optimizer)
 {
-    return optimizer->offload != NULL ? offload_file_bytes(optimizer->offload) : 0;
+    return optimizer != NULL && optimizer->offload != NULL ? offload_file_bytes(optimizer->offload) : 0;
 }
 
 const struct rows_store *optimizer_store(const struct fsdp_optimizer *optimizer)
@@ -67,6 +70,9 @@ static float *state_rows(const struct fsdp_optimizer *optimizer, size_t index)
 enum fsdp_status fsdp_optimizer_read_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
                                            size_t n_elems, float *out, struct fsdp_err *err)
 {
+    REQUIRE(optimizer, err);
+    REQUIRE(out, err);
+
     const struct rows_store *store = optimizer_store(optimizer);
     struct fsdp_context *context = optimizer->model->context;
     struct device_stream *stream = context->streams[PLAN_COMPUTE];
@@ -84,6 +90,9 @@ enum fsdp_status fsdp_optimizer_read_state(struct fsdp_optimizer *optimizer, siz
 enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, size_t index, size_t first,
                                             size_t n_elems, const float *values, struct fsdp_err *err)
 {
+    REQUIRE(optimizer, err);
+    REQUIRE(values, err);
+
     const struct rows_store *store = optimizer_store(optimizer);
     struct fsdp_context *context = optimizer->model->context;
     struct device_stream *stream = context->streams[PLAN_COMPUTE];
@@ -100,6 +109,9 @@ enum fsdp_status fsdp_optimizer_write_state(struct fsdp_optimizer *optimizer, si
 
 void fsdp_optimizer_state(struct fsdp_optimizer *optimizer, struct fsdp_tensor_shard *out)
 {
+    if (optimizer == NULL || out == NULL)
+        return;
+
     struct fsdp_model *model = optimizer->model;
 
     for (int i = 0; i < optimizer->n_tensors; i++)

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 
@@ -55,12 +56,15 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
 
 size_t fsdp_model_parameter_count(const struct fsdp_model *model)
 {
-    return (size_t)model->layout.n_params;
+    return model != NULL ? (size_t)model->layout.n_params : 0;
 }
 
 enum fsdp_status fsdp_model_parameter(const struct fsdp_model *model, size_t index,
                                       struct fsdp_parameter_info *info, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(info, err);
+
     const struct fsdp_parameter *parameter;
     struct layout_rows rows;
     int W, rank;
@@ -108,6 +112,10 @@ int model_find_parameter(const struct fsdp_model *model, const char *name, size_
 enum fsdp_status fsdp_parameter_set(struct fsdp_model *model, const char *name, const float *values,
                                     size_t n_elems, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(name, err);
+    REQUIRE(values, err);
+
     const int index = model_find_parameter(model, name, n_elems, err);
     struct device_stream *stream = model->context->streams[PLAN_COMPUTE];
     struct layout_walk walk;
@@ -179,6 +187,8 @@ void model_list_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 
 void fsdp_model_state(struct fsdp_model *model, struct fsdp_tensor_shard *out)
 {
+    if (model == NULL || out == NULL)
+        return;
     /* The caller may write through the list, so nothing may be drawn over it later. A device that fails here
      * is lost for good, and the next call that can report it does. */
     (void)model_draw(model, NULL);

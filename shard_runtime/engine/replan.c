@@ -138,6 +138,8 @@ enum fsdp_status model_follow_setters(struct fsdp_model *model, bool within, boo
     const struct policies now = model_policies(model);
 
     model->replanned = false;
+    if (fsdp_module_check(model->root, err) != FSDP_OK)
+        return FSDP_ERR_ARG; /* a setter on what is no unit */
     switch (policies_compare(&now, &model->planned, within, is_last, single)) {
     case POLICIES_AS_PLANNED:
         return FSDP_OK;

@@ -13,6 +13,17 @@
 
 /* --- meshes ----------------------------------------------------------------------------------------------- */
 
+/* A plan (fsdp_model_forecast()) has no groups, and is made of meshes with none. */
+static enum fsdp_status check_context(const struct fsdp_model *model, const struct fsdp_module *module,
+                                      const struct fsdp_device_mesh *mesh, struct fsdp_err *err)
+{
+    if (model->context->comm == NULL || mesh->context == model->context)
+        return FSDP_OK;
+    return fsdp_fail(err, FSDP_ERR_ARG, "\"%s\" has a mesh that was made %s", module->path,
+                     mesh->context == NULL ? "without a context: it is for planning alone"
+                                           : "with another context");
+}
+
 static enum fsdp_status check_mesh(const struct fsdp_module *unit, const struct fsdp_device_mesh *mesh,
                                    struct fsdp_err *err)
 {
@@ -97,12 +108,16 @@ static enum fsdp_status join_meshes(struct fsdp_model *model, struct fsdp_err *e
     struct fsdp_device_mesh *of_root = model->root->policy.mesh;
     size_t room = 0;
 
+    if (!model->root->sharded)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "the root is no unit of sharding: call fsdp_fully_shard() on it last");
     for (const struct fsdp_module *m = model->root; m != NULL; m = module_next(model->root, m)) {
         struct fsdp_device_mesh *mesh = m->policy.mesh;
 
         if (!m->sharded || find_mesh(model, mesh) != NULL)
             continue;
-        if (mesh != NULL && check_mesh(m, mesh, err) != FSDP_OK)
+        if (mesh != NULL &&
+            (check_context(model, m, mesh, err) != FSDP_OK || check_mesh(m, mesh, err) != FSDP_OK))
             return FSDP_ERR_ARG;
         if (!of_same_ranks(model, mesh, of_root))
             return fsdp_fail(
@@ -124,6 +139,8 @@ static enum fsdp_status check_tensor(const struct fsdp_model *model, const struc
 {
     const struct fsdp_device_mesh *tensor = module->tensor.mesh, *data = model->root->policy.mesh;
 
+    if (check_context(model, module, tensor, err) != FSDP_OK)
+        return FSDP_ERR_ARG;
     if (model->tensor_mesh != NULL && model->tensor_mesh != tensor)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "\"%s\" is split over another mesh than the modules before it", module->path);

@@ -5,6 +5,7 @@
 
 #include "shard_runtime/checkpoint/weights.h"
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
@@ -40,9 +41,10 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
                                                const struct fsdp_weight_names *names,
                                                struct fsdp_load_report *report, struct fsdp_err *err)
 {
-    const struct weights_names theirs = { .prefix = names->prefix,
-                                          .passed_over = names->passed_over,
-                                          .n_passed_over = names->n_passed_over };
+    REQUIRE(model, err);
+    REQUIRE(report, err);
+
+    struct weights_names theirs = { 0 };
     struct fsdp_context *context = model->context;
     struct weights_report found = { 0 };
     struct checkpoint_tensor *tensors;
@@ -56,9 +58,19 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
     *report = (struct fsdp_load_report){ 0 };
     tensors = list_parameters(model, &n_tensors);
     filled = alloc_array(n_tensors, sizeof *filled);
-    status = tensors == NULL || filled == NULL
-                 ? fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory")
-                 : device_rows_use(&rows, context, tensors, n_tensors, err);
+    status = GIVEN(path, err);
+    if (status == FSDP_OK)
+        status = GIVEN(names, err);
+    if (status == FSDP_OK && names->n_passed_over > 0)
+        status = GIVEN(names->passed_over, err);
+    if (status == FSDP_OK)
+        theirs = (struct weights_names){ .prefix = names->prefix,
+                                         .passed_over = names->passed_over,
+                                         .n_passed_over = names->n_passed_over };
+    if (status == FSDP_OK && (tensors == NULL || filled == NULL))
+        status = fsdp_fail(err, FSDP_ERR_NOMEM, "loading weights: out of memory");
+    if (status == FSDP_OK)
+        status = device_rows_use(&rows, context, tensors, n_tensors, err);
     if (status == FSDP_OK)
         status = weights_load(context_files(context), path, context->W, context->rank, tensors, n_tensors,
                               strict, &theirs, &found, filled, err);
@@ -79,6 +91,8 @@ enum fsdp_status fsdp_model_load_weights_named(struct fsdp_model *model, const c
 
 void fsdp_load_report_fini(struct fsdp_load_report *report)
 {
+    if (report == NULL)
+        return;
     free(report->lines);
     *report = (struct fsdp_load_report){ 0 };
 }
@@ -87,6 +101,8 @@ void fsdp_load_report_fini(struct fsdp_load_report *report)
 
 void fsdp_full_state_dict_fini(struct fsdp_full_state_dict *state)
 {
+    if (state == NULL)
+        return;
     for (size_t i = 0; i < state->n_tensors; i++)
         free(state->tensors[i].data);
     free(state->tensors);
@@ -144,6 +160,9 @@ static enum fsdp_status make_room(struct fsdp_model *model, struct fsdp_full_sta
 enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                           struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(out, err);
+
     struct gather_room room = { 0 };
     float *stage = NULL;
     enum fsdp_status status;
@@ -179,6 +198,9 @@ static enum fsdp_status check_state(const struct fsdp_model *model, const struct
         return FSDP_OK;
     if (state == NULL)
         return fsdp_fail(err, FSDP_ERR_ARG, "rank 0 gives no state to load");
+    for (size_t i = 0; i < state->n_tensors; i++)
+        if (state->tensors == NULL || state->tensors[i].name == NULL || state->tensors[i].data == NULL)
+            return fsdp_fail(err, FSDP_ERR_ARG, "tensor %zu of a state has no name or no data", i);
     for (int i = 0; i < model->layout.n_params; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
         const struct fsdp_full_tensor *tensor = find_tensor(state, parameter->name);
@@ -199,6 +221,8 @@ static enum fsdp_status check_state(const struct fsdp_model *model, const struct
 enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct fsdp_full_state_dict *state,
                                           struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     struct fsdp_context *context = model->context;
     float *stage = alloc_array(largest_parameter(model), sizeof *stage);
     enum fsdp_status status = stage == NULL

@@ -3,6 +3,7 @@
  */
 #include <math.h>
 
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
 
@@ -103,6 +104,8 @@ static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct 
     model->replanned = false;
     if (own == FSDP_OK)
         own = model_follow_setters(model, within, !model->more_to_come, single, err);
+    if (own == FSDP_OK && micro == NULL)
+        own = fsdp_fail(err, FSDP_ERR_ARG, "a step is given no batch");
     for (size_t m = 0; m < n_micro && own == FSDP_OK; m++)
         own = check_batch(model, &micro[m], nn_input_rows(graph), graph->result->features, &n_own, err);
     status = compare_in_tensor_group(model, micro, n_micro, own, &theirs);
@@ -133,7 +136,8 @@ static enum fsdp_status agree_on_loss(struct fsdp_model *model, enum fsdp_status
 
 void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is_last_backward)
 {
-    model->more_to_come = !is_last_backward;
+    if (model != NULL)
+        model->more_to_come = !is_last_backward;
 }
 
 static enum fsdp_status check_training(const struct fsdp_model *model, struct fsdp_err *err)
@@ -220,6 +224,9 @@ static float scale_of_loss(struct fsdp_model *model, bool in_parts, uint64_t n_t
 enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
                                              size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(loss, err);
+
     const bool in_parts = model->n_micro_done > 0 || model->more_to_come;
     const size_t n_forwards = model_forwards(model), n_runs = n_micro / n_forwards;
     struct program *program = &model->training;
@@ -266,6 +273,9 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
 enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_batch *batch,
                                     struct fsdp_loss *loss, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(loss, err);
+
     struct program *program = &model->training;
     uint64_t n_targets = 0, n_seen = 0;
     struct program_input input;
@@ -299,6 +309,8 @@ enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_
 
 enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     struct program *program = &model->training;
     const size_t n_backwards = backwards_of(model);
     const size_t n_forwards = model_forwards(model); /* also where there is no plan */
@@ -333,6 +345,8 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
 
 enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     struct fsdp_context *context = model->context;
     enum fsdp_status status = FSDP_OK;
 

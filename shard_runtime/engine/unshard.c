@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shard_runtime/core/alloc.h"
+#include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/overlap.h"
 
 struct fsdp_unshard_handle {
@@ -215,6 +216,8 @@ static enum fsdp_status make_room(struct fsdp_unshard_handle *h, struct fsdp_err
 enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp_module *unit, bool async_op,
                                      struct fsdp_unshard_handle **handle, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+
     struct fsdp_unshard_handle *h = find(model, unit);
     const bool waits = !async_op || second_thread(model) == NULL;
     enum fsdp_status status = FSDP_OK;
@@ -253,8 +256,11 @@ enum fsdp_status fsdp_unshard_handle_wait(struct fsdp_unshard_handle *handle, st
 
 void fsdp_module_reshard(struct fsdp_model *model, const struct fsdp_module *unit)
 {
-    struct fsdp_unshard_handle *h = find(model, unit);
+    struct fsdp_unshard_handle *h = model != NULL ? find(model, unit) : NULL;
 
+    if (h == NULL && model != NULL && (unit == NULL || !unit->sharded || unit->root != model->root))
+        module_fail(model->root, FSDP_ERR_ARG, "%s: \"%s\" is no unit of the model", __func__,
+                    fsdp_module_path(unit));
     if (h == NULL)
         return;
     (void)fsdp_unshard_handle_wait(h, NULL); /* a failed group stays failed: the next collective says so */
@@ -264,6 +270,11 @@ void fsdp_module_reshard(struct fsdp_model *model, const struct fsdp_module *uni
 enum fsdp_status fsdp_parameter_unsharded(struct fsdp_model *model, const char *name, const void **data,
                                           enum fsdp_dtype *dtype, struct fsdp_err *err)
 {
+    REQUIRE(model, err);
+    REQUIRE(name, err);
+    REQUIRE(data, err);
+    REQUIRE(dtype, err);
+
     enum fsdp_status status = unshard_settle(model, err);
 
     *data = NULL;

@@ -49,6 +49,9 @@ struct fsdp_value *fsdp_embed(struct fsdp_module *tokens, struct fsdp_module *po
     if (tokens == NULL || input->dtype != FSDP_I32)
         return graph_fail(input->graph, FSDP_ERR_ARG, "an embedding in \"%s\" takes the tokens of the input",
                           graph_module(input->graph)->path);
+    if (!graph_has_tree_of(input->graph, tokens) ||
+        (positions != NULL && !graph_has_tree_of(input->graph, positions)))
+        return NULL;
     params[0] = module_parameter(tokens, "weight");
     params[1] = positions != NULL ? module_parameter(positions, "weight") : NULL;
     if (params[0] == NULL || params[0]->n_dims != 2 ||

@@ -203,6 +203,10 @@ enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp
     for (size_t r = 0; r < n_rules && status == FSDP_OK; r++) {
         bool found = false;
 
+        if (rules == NULL || rules[r].pattern == NULL || (unsigned)rules[r].style > FSDP_ROWWISE_PARALLEL)
+            return fsdp_fail(err, FSDP_ERR_ARG, "parallelize: rule %zu has no pattern or an unknown style",
+                             r);
+
         for (const struct fsdp_module *m = module; m != NULL && status == FSDP_OK;
              m = module_next(module, m)) {
             if (fnmatch(rules[r].pattern, path_below(module, m), 0) != 0)

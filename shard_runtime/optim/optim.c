@@ -26,6 +26,9 @@ enum fsdp_status optim_check(const struct fsdp_optimizer_options *options, struc
 {
     if (options->kind != FSDP_ADAMW && options->kind != FSDP_SGD)
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: unknown kind %d", (int)options->kind);
+    if ((unsigned)options->decay > FSDP_DECAY_MATRICES || (unsigned)options->schedule > FSDP_COSINE)
+        return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: unknown decay %d or schedule %d", (int)options->decay,
+                         (int)options->schedule);
     if (!optim_is_rate(options->lr))
         return fsdp_fail(err, FSDP_ERR_ARG, "optimizer: lr %g is no number from 0 on", options->lr);
     if (!in_range(options->weight_decay, 0, INFINITY))

@@ -7,9 +7,11 @@
 
 double fsdp_schedule_lr(const struct fsdp_optimizer_options *options, uint64_t step)
 {
-    const uint64_t warmup = options->warmup_steps;
+    const uint64_t warmup = options != NULL ? options->warmup_steps : 0;
     double done;
 
+    if (options == NULL)
+        return 0.0;
     if (step <= warmup)
         return options->lr * (double)step / (double)(warmup > 0 ? warmup : 1);
     if (options->schedule == FSDP_CONSTANT)

@@ -188,6 +188,8 @@ bool graph_append_event(struct graph *graph, enum graph_event_kind kind, size_t 
 
 /** The module whose forward is running. */
 struct fsdp_module *graph_module(const struct graph *graph);
+/** Is `module` of the tree that is recorded? If not, that is noted. */
+bool graph_has_tree_of(struct graph *graph, const struct fsdp_module *module);
 
 /**
  * Append an operation of `kind` with its inputs and parameters, whose output has `features`; batch and seq

@@ -90,6 +90,15 @@ static struct fsdp_value *cast_output(const struct fsdp_module *unit, struct fsd
                : fsdp_cast(output, (enum fsdp_dtype)precision->output_dtype);
 }
 
+bool graph_has_tree_of(struct graph *graph, const struct fsdp_module *module)
+{
+    if (graph->n_modules == 0 || graph_module(graph)->root == module->root)
+        return true;
+    graph_fail(graph, FSDP_ERR_ARG, "\"%s\" of another tree is used in the forward of \"%s\"", module->path,
+               graph_module(graph)->path);
+    return false;
+}
+
 struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *input)
 {
     struct fsdp_value *output;
@@ -104,6 +113,8 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
         return graph_fail(graph, FSDP_ERR_ARG,
                           "a module that does not exist is called in the forward of \"%s\"",
                           graph->n_modules > 0 ? graph_module(graph)->path : "");
+    if (!graph_has_tree_of(graph, module))
+        return NULL;
     if (module->forward == NULL)
         return graph_fail(graph, FSDP_ERR_ARG, "\"%s\" is a container without a forward and cannot be called",
                           module->path);
@@ -195,9 +206,6 @@ enum fsdp_status graph_record(struct graph *graph, struct fsdp_module *root, con
     enum fsdp_status status = FSDP_OK;
 
     *graph = (struct graph){ .training = training };
-    if (!root->sharded)
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "the root is no unit of sharding: call fsdp_fully_shard() on it last");
     if (module_check_ties(root, err) != FSDP_OK)
         return FSDP_ERR_ARG;
     for (size_t f = 0; f < n_forwards && status == FSDP_OK; f++)

@@ -8,6 +8,8 @@
 
 #include "shard_runtime/core/module.h"
 
+#include "shard_runtime/core/require.h"
+
 struct fsdp_mixed_precision_policy fsdp_mixed_precision_defaults(void)
 {
     return (struct fsdp_mixed_precision_policy){ .param_dtype = FSDP_DTYPE_NONE,
@@ -64,7 +66,7 @@ static enum fsdp_status check_module(const struct fsdp_module *module, struct fs
 static bool is_listed(const struct fsdp_parameter *parameter, const struct fsdp_fully_shard_options *options)
 {
     for (size_t i = 0; options != NULL && i < options->n_ignored_params; i++)
-        if (strcmp(options->ignored_params[i], parameter->name) == 0)
+        if (options->ignored_params[i] != NULL && strcmp(options->ignored_params[i], parameter->name) == 0)
             return true;
     return false;
 }
@@ -110,12 +112,16 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
                                           const struct fsdp_fully_shard_options *options,
                                           struct fsdp_err *err)
 {
+    REQUIRE(modules, err);
+
     struct unit_policy policy = { .precision = fsdp_mixed_precision_defaults() };
     enum fsdp_status status = FSDP_OK;
     size_t n_ignored = 0;
 
     if (n_modules == 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: an empty list");
+    if (options != NULL && options->n_ignored_params > 0)
+        REQUIRE(options->ignored_params, err);
     if (options != NULL) {
         policy.reshard_after_forward = options->reshard_after_forward;
         policy.reshard_size = options->reshard_size;
@@ -135,6 +141,11 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
                                    "fully_shard: \"%s\" is twice in the list, or of another tree",
                                    modules[i]->path);
     }
+    if (status == FSDP_OK && ((unsigned)policy.reshard_after_forward > FSDP_RESHARD_TO ||
+                              (unsigned)policy.offload > FSDP_OFFLOAD_CPU))
+        status = fsdp_fail(err, FSDP_ERR_ARG,
+                           "fully_shard: \"%s\" has reshard_after_forward %d and offload_policy %d",
+                           modules[0]->path, (int)policy.reshard_after_forward, (int)policy.offload);
     if (status == FSDP_OK && policy.reshard_after_forward == FSDP_RESHARD_TO && policy.reshard_size < 1)
         status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: \"%s\" resharded to %d ranks", modules[0]->path,
                            policy.reshard_size);

@@ -3,6 +3,7 @@
  */
 #include <fsdp/fully_shard.h>
 
+#include <float.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -28,8 +29,19 @@ static struct unit_policy *policy_of(struct fsdp_module *unit)
     return unit->leader != NULL ? &unit->leader->policy : &unit->policy;
 }
 
+/* The first unit for a setter; where there is none, the tree remembers that `setter` was called in vain. */
+static struct fsdp_module *first_unit(struct fsdp_module *root, bool recurse, const char *setter)
+{
+    struct fsdp_module *unit = next_unit(root, NULL, recurse);
+
+    if (unit == NULL)
+        module_fail(root, FSDP_ERR_ARG, "%s: \"%s\" is no unit of sharding%s: call fsdp_fully_shard() first",
+                    setter, root != NULL ? root->path : "", recurse ? ", nor is any module below it" : "");
+    return unit;
+}
+
 #define FOR_UNITS(unit, root, recurse)                                                                       \
-    for (struct fsdp_module *unit = next_unit(root, NULL, recurse); unit != NULL;                            \
+    for (struct fsdp_module *unit = first_unit(root, recurse, __func__); unit != NULL;                       \
          unit = next_unit(root, unit, recurse))
 
 void fsdp_module_set_reshard_after_forward(struct fsdp_module *module, bool reshard, bool recurse)
@@ -59,6 +71,11 @@ void fsdp_module_set_requires_all_reduce(struct fsdp_module *module, bool requir
 
 void fsdp_module_set_gradient_divide_factor(struct fsdp_module *module, double factor, bool recurse)
 {
+    if (!(factor >= 0 && factor <= DBL_MAX)) {
+        module_fail(module, FSDP_ERR_ARG, "%s: %g for \"%s\" is no number from 0 on", __func__, factor,
+                    fsdp_module_path(module));
+        return;
+    }
     FOR_UNITS(unit, module, recurse)
     policy_of(unit)->divide_factor = factor;
 }
@@ -111,6 +128,9 @@ static enum fsdp_status set_prefetch(struct fsdp_module *module, int pass, struc
     if (module == NULL || !module->sharded)
         return fsdp_fail(err, FSDP_ERR_ARG, "prefetching: \"%s\" is no unit of sharding",
                          module != NULL ? module->path : "");
+    if (units == NULL && n_units > 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "prefetching for \"%s\": the list of units is NULL",
+                         module->path);
     for (size_t i = 0; i < n_units; i++)
         if (units[i] == NULL || !units[i]->sharded || units[i]->root != module->root)
             return fsdp_fail(err, FSDP_ERR_ARG, "prefetching for \"%s\": \"%s\" is no unit of its tree",
@@ -151,6 +171,9 @@ enum fsdp_status fsdp_module_set_reduce_scatter_max_input_buffers(struct fsdp_mo
 {
     if (n_buffers < 1)
         return fsdp_fail(err, FSDP_ERR_ARG, "%d buffers of gradients in flight: at least 1", n_buffers);
+    if (next_unit(module, NULL, recurse) == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "%s: \"%s\" is no unit of sharding", __func__,
+                         fsdp_module_path(module));
     FOR_UNITS(unit, module, recurse)
     policy_of(unit)->reduce_buffers = n_buffers;
     return FSDP_OK;

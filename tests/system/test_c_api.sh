@@ -1,4 +1,5 @@
-# The C library as an outsider meets it: every public header alone, in C and C++, and fsdp.pc of a tree that was moved.
+# The C library as an outsider meets it: every public header alone, in C and C++, fsdp.pc of a tree that was moved, and what
+# becomes of calls that are wrong.
 . tests/support/harness.sh
 
 include=shard_runtime/include
@@ -21,8 +22,8 @@ fi
 declared=$(grep -L FSDP_BEGIN_DECLS $include/fsdp/*.h | grep -v '/fsdp\.h$')
 check_eq "each public header that declares something gives it C linkage" "" "$declared"
 
-# An installed tree that is staged (DESTDIR), and then moved away from its prefix.
-make -s BUILD="$BUILD" DESTDIR="$WORK/stage" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1 || cat "$WORK/install.log" >&2
+# An installed tree that is staged (DESTDIR), and then moved away from its prefix. The CUDA plug-in has no part in it.
+make -s NVCC= BUILD="$BUILD" DESTDIR="$WORK/stage" PREFIX=/opt/fsdp install > "$WORK/install.log" 2>&1 || cat "$WORK/install.log" >&2
 mkdir "$WORK/elsewhere" && cp -a "$WORK/stage/opt/fsdp" "$WORK/elsewhere/moved"
 unset PKG_CONFIG_SYSROOT_DIR
 flags() { PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config "${@:2}" --cflags --libs fsdp | tr -s ' ' | sed 's/ $//'; }
@@ -33,11 +34,11 @@ check_eq "... the moved tree" "-I$WORK/elsewhere/moved/include -L$WORK/elsewhere
   "$(flags "$WORK/elsewhere/moved" --define-prefix)"
 check_eq "... a prefix given by hand, libraries included" "-I/usr/fsdp/include -L/usr/fsdp/lib -lfsdp" \
   "$(flags "$WORK/stage/opt/fsdp" --define-variable=prefix=/usr/fsdp)"
-make -s BUILD="$BUILD" DESTDIR="$WORK/multiarch" PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu install > "$WORK/install.log" 2>&1 ||
+make -s NVCC= BUILD="$BUILD" DESTDIR="$WORK/multiarch" PREFIX=/usr LIBDIR=/usr/lib/x86_64-linux-gnu install > "$WORK/install.log" 2>&1 ||
   cat "$WORK/install.log" >&2
 check_eq "a LIBDIR below the prefix follows it, too" "libdir=\${prefix}/lib/x86_64-linux-gnu" \
   "$(grep ^libdir "$WORK/multiarch/usr/lib/x86_64-linux-gnu/pkgconfig/fsdp.pc")"
-make -s BUILD="$BUILD" "$BUILD/lib/fsdp.pc" # names the default prefix again
+make -s NVCC= BUILD="$BUILD" "$BUILD/lib/fsdp.pc" # names the default prefix again
 
 # A C++ program against the moved tree: it links by the C names, and words that it shares with an agent have their C size.
 cat > "$WORK/outsider.cpp" <<'CPP'
@@ -81,5 +82,29 @@ if command -v g++ > /dev/null; then
   cc -I$include "$WORK/size.c" -o "$WORK/size"
   check_eq "... and runs, with the progress page that C has" "2 parameters, page $("$WORK/size")" \
     "$(LD_LIBRARY_PATH="$WORK/elsewhere/moved/lib" "$WORK/outsider" 2>&1)"
+fi
+
+# Misuses: each comes back with its own words, and nothing of it is left in memory. AddressSanitizer finds leaks of a library
+# that was built without it, too; valgrind does not know every instruction, so the kernels are those of the reference.
+moved=$WORK/elsewhere/moved
+# shellcheck disable=SC2046
+misuse() { # NAME FLAGS...
+  local name=$1; shift
+  cc -std=c11 -Wall -Wextra -Werror -g "$@" tests/support/misuse/*.c -o "$WORK/$name" $(flags "$moved" --define-prefix) -lm
+}
+check "the misuses build against the installed headers alone" misuse misuse_asan -fsanitize=address,undefined
+check_status "each misuse is refused in its own words, without a crash or a leak" 0 \
+  env LD_LIBRARY_PATH="$moved/lib" sh -c "cd '$WORK' && ASAN_OPTIONS=detect_leaks=1 ./misuse_asan" || cat "$WORK/out"
+check "they are at least 200" awk '/ misuses, 0 wrong$/ { n = $1 } END { exit !(n >= 200) }' "$WORK/out"
+check "nothing is left of them on the disk" test ! -e "$WORK/x" -a ! -e "$WORK/nowhere"
+if [ -n "$san" ]; then
+  skip "valgrind has nothing to say about the misuses" "this build has sanitizers"
+elif ! command -v valgrind > /dev/null; then
+  skip "valgrind has nothing to say about the misuses" "there is no valgrind"
+else
+  check "they build without sanitizers" misuse misuse_plain
+  check_status "valgrind has nothing to say about the misuses" 0 env LD_LIBRARY_PATH="$moved/lib" FSDP_NUMERICS=ref FSDP_ISA=base \
+    sh -c "cd '$WORK' && valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite,indirect,possible \
+    ./misuse_plain"
 fi
 exit $((n_failed > 0))

@@ -18,7 +18,8 @@ enum fsdp_activation_checkpoint {
 
 /**
  * Checkpoint each call of `module`'s forward. Within a module that is checkpointed this changes nothing: the outermost
- * one counts. To be called before fsdp_model_create(); `module` may be NULL (a failed construction, remembered).
+ * one counts. To be called before fsdp_model_create(), which returns FSDP_ERR_ARG if `mode` was none of these. `module` may
+ * be NULL (a failed construction, remembered).
  */
 FSDP_API void fsdp_checkpoint_wrapper(struct fsdp_module *module, enum fsdp_activation_checkpoint mode);
 

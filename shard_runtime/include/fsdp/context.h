@@ -26,8 +26,8 @@ struct fsdp_context_options {
     const char *collectives; /* "auto" (NULL: nccl where every rank has a GPU of its own), "cpu" or "nccl" */
     const char *numerics;    /* "auto" (NULL), "onednn", "ref"; FSDP_NUMERICS overrides "auto" */
     enum fsdp_matmul_precision matmul_precision;
-    int threads; /* compute threads of this rank; 0: the agent's figure, else OMP_NUM_THREADS, else the CPUs
-                  */
+    int threads; /* compute threads of this rank, at most 4096; 0: the agent's figure, else OMP_NUM_THREADS, else
+                    the CPUs */
     /* Called with the agent's job (NULL without one), before a device is opened: may change what stands above. */
     void (*configure)(struct fsdp_context_options *options, const char *job, size_t length, void *user);
     void *configure_user;
@@ -37,6 +37,8 @@ struct fsdp_context_options {
  * Join the world; collective over all ranks. `options` may be NULL. A rank without its device or numerics row ends the call on all.
  *   FSDP_ERR_PEER         the agent or another rank went away meanwhile
  *   FSDP_ERR_UNSUPPORTED  a device or numerics row this build does not have
+ *   FSDP_ERR_CONFIG       the name of no device, collectives or numerics
+ *   FSDP_ERR_ARG          threads or matmul_precision out of range
  */
 FSDP_API enum fsdp_status fsdp_context_create(struct fsdp_context **out,
                                               const struct fsdp_context_options *options,

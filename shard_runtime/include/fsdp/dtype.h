@@ -20,10 +20,10 @@ enum fsdp_matmul_precision {
 /** FSDP_F16: in files of weights that others wrote; collectives move it, and nothing computes with it. */
 enum fsdp_dtype { FSDP_F32, FSDP_BF16, FSDP_F64, FSDP_I64, FSDP_I32, FSDP_U8, FSDP_F16, FSDP_DTYPE_COUNT };
 
-/** Bytes per element. */
+/** Bytes per element; 0 of what is no dtype. */
 FSDP_API size_t fsdp_dtype_size(enum fsdp_dtype dtype);
 
-/** "float32", "bfloat16", ... */
+/** "float32", "bfloat16", ...; "unknown" of what is no dtype, as below. */
 FSDP_API const char *fsdp_dtype_name(enum fsdp_dtype dtype);
 
 /** "F32", "BF16", ... as written in a safetensors header. */

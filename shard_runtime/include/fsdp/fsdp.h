@@ -14,8 +14,15 @@
  * same call or another. Exceptions:
  *   - FSDP_ERR_DEVICE, and a process group that is broken or could not be opened (FSDP_ERR_PEER, FSDP_ERR_MISMATCH of a
  *     collective): the context is of no more use, and the rank should end; the others are told by that.
- *   - An object that was never made (a NULL context, model or mesh) reaches no other rank.
+ *   - An object that was never made (a NULL context, model or mesh), and a NULL place of a result (out, loss, norm, report),
+ *     reach no other rank.
  *   - The collectives of <fsdp/comm.h> report a bad argument to the rank that gave it, and to no other.
+ *
+ * NULL: a pointer argument must be given unless its function says what NULL means. Functions that return a status refuse
+ * NULL with FSDP_ERR_ARG and "FUNCTION: ARGUMENT is NULL". Destroying NULL is a no-op, and so are other void functions
+ * of NULL. What returns a value returns that of an empty object: 0, false, "" or NULL; of a NULL context, or process
+ * group, rank 0 of 1, alone, and resume step -1. A constructor of modules, or an operation, of NULL returns NULL
+ * (<fsdp/module.h>).
  */
 #ifndef FSDP_FSDP_H
 #define FSDP_FSDP_H

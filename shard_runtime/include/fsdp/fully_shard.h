@@ -109,6 +109,11 @@ FSDP_API enum fsdp_status fsdp_fully_shard(struct fsdp_module *module,
  * set_requires_gradient_sync, set_requires_all_reduce and set_reshard_after_backward may be called as PyTorch's loops do: off
  * before all but the last, on before the last, which is planned once. What else is set within a step is FSDP_ERR_ARG of the
  * call that comes next, on every rank, and so is, for good, what says otherwise below and was called after the model was made.
+ *
+ * A setter, or a hook below, that finds no unit (the module is none and, with `recurse`, no module below it is one) changes
+ * nothing. The tree remembers it, as it does a failed construction: fsdp_model_create(), or the next step or evaluation of a
+ * model that is there already, returns FSDP_ERR_ARG with the setter and the module, from then on. On a NULL module a setter
+ * does nothing. A gradient divide factor that is negative or no number is remembered in the same way.
  */
 FSDP_API void fsdp_module_set_reshard_after_forward(struct fsdp_module *module, bool reshard, bool recurse);
 /** False: parameters stay gathered from one micro-step to the next, and are freed by the step's last. Default

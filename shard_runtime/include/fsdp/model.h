@@ -57,7 +57,7 @@ struct fsdp_model_options {
                               float32 */
     uint64_t seed;         /* initial weights, dropout, stochastic rounding */
     bool accumulates;      /* a step may have more than one micro-step */
-    size_t forwards;       /* that come before a backward, each with its activations; 0 counts as 1 */
+    size_t forwards; /* that come before a backward, each with its activations; 0 counts as 1; at most 4096 */
     enum fsdp_backwards backwards;
     enum fsdp_gradient_sync gradient_sync;
     enum fsdp_overlap overlap; /* changes no result */
@@ -67,7 +67,8 @@ struct fsdp_model_options {
 /**
  * Build, plan, allocate. The root's forward gives logits (batch, seq, classes); the loss is their
  * cross-entropy. Every rank calls it with the same tree and options.
- *   FSDP_ERR_ARG     a tree that does not compute what it should; the message names the module
+ *   FSDP_ERR_ARG     a tree that does not compute what it should, or whose root is no unit of sharding: the message
+ *                    names the module; options out of range; or a mesh of the tree that is of another context
  *   FSDP_ERR_NOMEM   the arena does not fit; the message says how much it is
  *   any              another rank failed alone (<fsdp/fsdp.h>): there is no model on any rank
  * Collective over the ranks of the model.

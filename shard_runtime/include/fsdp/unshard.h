@@ -31,10 +31,11 @@ struct fsdp_unshard_handle;
 FSDP_API enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp_module *unit,
                                               bool async_op, struct fsdp_unshard_handle **handle,
                                               struct fsdp_err *err);
-/** Until the parameters are there; at once if they are, or were resharded meanwhile. */
+/** Until the parameters are there; at once if they are, or were resharded meanwhile, or for NULL. */
 FSDP_API enum fsdp_status fsdp_unshard_handle_wait(struct fsdp_unshard_handle *handle, struct fsdp_err *err);
 
-/** Give back what fsdp_module_unshard() gathered, if anything. No communication. */
+/** Give back what fsdp_module_unshard() gathered, if anything. No communication. If `unit` is no unit of the model's tree, the
+ * next step returns FSDP_ERR_ARG, as after a setter (<fsdp/fully_shard.h>). */
 FSDP_API void fsdp_module_reshard(struct fsdp_model *model, const struct fsdp_module *unit);
 
 /**
