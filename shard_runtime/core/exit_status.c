@@ -13,6 +13,7 @@ static const int statuses[FSDP_STATUS_COUNT] = {
     [FSDP_ERR_PEER] = FSDP_EXIT_PEER,
     [FSDP_ERR_BUSY] = FSDP_EXIT_CONFIG,
     [FSDP_ERR_DEVICE] = FSDP_EXIT_DEVICE,
+    [FSDP_ERR_NOT_FINITE] = FSDP_EXIT_DIVERGED,
 };
 
 int exit_status_of(enum fsdp_status status)

@@ -17,6 +17,7 @@ static const char *const names[FSDP_STATUS_COUNT] = {
     [FSDP_ERR_PEER] = "peer",
     [FSDP_ERR_BUSY] = "busy",
     [FSDP_ERR_DEVICE] = "device",
+    [FSDP_ERR_NOT_FINITE] = "not_finite",
 };
 
 const char *fsdp_status_name(enum fsdp_status status)

@@ -146,27 +146,36 @@ static enum fsdp_status agree_in_model(struct fsdp_model *model, enum fsdp_statu
     return status;
 }
 
-enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
-                             struct fsdp_err *err)
+enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, size_t n, bool *flag,
+                                       enum fsdp_status own, struct fsdp_err *err)
 {
-    double all[MODEL_MAX_SUMS + 1] = { own != FSDP_OK };
+    double all[MODEL_MAX_SUMS + 2] = { own != FSDP_OK, *flag };
     struct fsdp_err theirs = { 0 };
     enum fsdp_status status;
 
     /* Of a device that failed nothing more is to be had: this rank ends, and the others are told by that. */
     if (own == FSDP_ERR_DEVICE || (own != FSDP_OK && model_is_broken(model)))
         return own;
-    if (n == 0)
-        return agree_in_model(model, own, err);
     for (size_t i = 0; i < n; i++)
-        all[1 + i] = sums[i];
-    status = model_reduce_over_data(model, all, 1 + n, FSDP_F64, FSDP_SUM, &theirs);
+        all[2 + i] = sums[i];
+    status = model_reduce_over_data(model, all, 2 + n, FSDP_F64, FSDP_SUM, &theirs);
     if (status == FSDP_OK && model->T > 1)
-        status = fsdp_all_reduce(model->tensor, all, 1, FSDP_F64, FSDP_SUM,
+        status = fsdp_all_reduce(model->tensor, all, 2, FSDP_F64, FSDP_SUM,
                                  model->context->streams[PLAN_COMPUTE], &theirs);
     if (status != FSDP_OK)
         return own != FSDP_OK ? own : fsdp_fail(err, status, "%s", theirs.message);
     for (size_t i = 0; i < n; i++)
-        sums[i] = all[1 + i];
+        sums[i] = all[2 + i];
+    *flag = all[1] != 0;
     return all[0] == 0 ? FSDP_OK : agree_in_model(model, own, err);
+}
+
+enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
+                             struct fsdp_err *err)
+{
+    bool flag = false;
+
+    if (n == 0 && !(own != FSDP_OK && model_is_broken(model)))
+        return agree_in_model(model, own, err);
+    return model_agree_with_flag(model, sums, n, &flag, own, err);
 }

@@ -137,6 +137,8 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         status = check_world(model, err);
     if (status == FSDP_OK)
         status = check_optimizer(model, optimizer, err);
+    if (status == FSDP_OK)
+        status = model_check_not_torn(model, err);
     if (status == FSDP_OK && directory != NULL && !fsdp_context_alone(context))
         status = fsdp_fail(err, FSDP_ERR_ARG,
                            "under an agent checkpoints are saved in the run directory, not in %s", directory);
@@ -272,5 +274,7 @@ enum fsdp_status fsdp_checkpoint_load(struct fsdp_model *model, struct fsdp_opti
     manifest_free(&manifest);
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++)
         model_is_filled(model, i);
+    if (status == FSDP_OK)
+        model->torn = model->has_gradients = false;
     return status;
 }

@@ -9,62 +9,7 @@
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/unshard.h"
 
-enum { MAX_MESHES = 16, MAX_SPANS = 256 };
-
-/* Spans of one place on the way to a sum of their powers, in their order. */
-struct measure {
-    const struct fsdp_model *model;
-    enum shard_place place;
-    double norm_type, sum;
-    struct numerics_span spans[MAX_SPANS];
-    size_t n_spans;
-};
-
-static void add_up(struct measure *m)
-{
-    struct fsdp_context *context = m->model->context;
-    double sums[MAX_SPANS];
-
-    numerics_sum_powers(place_numerics(context, m->place), context->streams[PLAN_COMPUTE], m->spans,
-                        m->n_spans, m->norm_type, sums);
-    for (size_t i = 0; i < m->n_spans; i++)
-        m->sum = !isinf(m->norm_type)                 ? m->sum + sums[i]
-                 : sums[i] > m->sum || isnan(sums[i]) ? sums[i]
-                                                      : m->sum;
-    m->n_spans = 0;
-}
-
-static void take(struct measure *m, enum shard_place place, const float *gradients, size_t n_elems)
-{
-    if (m->n_spans == MAX_SPANS || place != m->place)
-        add_up(m);
-    m->place = place;
-    m->spans[m->n_spans++] = (struct numerics_span){ .x = gradients, .n_elems = n_elems };
-}
-
-/* Of the groups over one mesh. Where nothing is split that is, with one mesh, one piece of memory in each place. */
-static double measure_mesh(const struct fsdp_model *model, const struct model_mesh *mesh, double norm_type)
-{
-    struct measure m = { .model = model, .norm_type = norm_type };
-
-    for (int p = 0; p < N_PLACES && model->n_meshes == 1 && model->T == 1; p++)
-        if (model->memory[p].reduced_elems > 0)
-            take(&m, (enum shard_place)p, model->memory[p].gradients, model->memory[p].reduced_elems);
-    for (int i = 0; i < model->layout.n_params && (model->n_meshes > 1 || model->T > 1); i++) {
-        const struct plan_param *param = &model->layout.params[i];
-        const bool counts = param->parameter->split.n_parts > 1 || model->tensor_rank == 0;
-        const float *gradient;
-        size_t n_elems;
-
-        if (!param->trains || !counts || model->layout.groups[param->group].local ||
-            model_mesh(model, param->group) != mesh)
-            continue;
-        gradient = model_shard(model, FSDP_GRADIENT, i, &n_elems);
-        take(&m, model_place(model, param->group), gradient, n_elems);
-    }
-    add_up(&m);
-    return m.sum;
-}
+enum { MAX_MESHES = 16 };
 
 static enum fsdp_status check(const struct fsdp_model *model, double max_norm, double norm_type,
                               struct fsdp_err *err)
@@ -74,7 +19,7 @@ static enum fsdp_status check(const struct fsdp_model *model, double max_norm, d
     if (!(max_norm >= 0) || !(norm_type >= 1))
         return fsdp_fail(err, FSDP_ERR_ARG,
                          !(max_norm >= 0) ? "max_norm must be 0 or more" : "norm_type must be 1 or more");
-    return model_check_step_is_whole(model, err);
+    return gradients_check(model, err);
 }
 
 /* Whether some rank failed, which the sums have told to those that shard together: now to all. */
@@ -110,9 +55,11 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
     if (own == FSDP_OK)
         own = check(model, max_norm, norm_type, err);
     for (int i = 0; i < model->n_meshes; i++) {
-        parts[i] = (struct clip_part){ .comm = model->meshes[i].shards };
+        const struct model_mesh *mesh = &model->meshes[i];
+
+        parts[i] = (struct clip_part){ .comm = mesh->shards };
         if (own == FSDP_OK)
-            parts[i].sum = measure_mesh(model, &model->meshes[i], norm_type) *
+            parts[i].sum = (norm_type == 2 ? mesh->squares : gradients_sum_powers(model, mesh, norm_type)) *
                            (isinf(norm_type) ? scale : pow(scale, norm_type));
     }
     /* A device that failed gives sums that are no numbers: that is said, and not taken for a run that diverges. */
@@ -129,6 +76,11 @@ enum fsdp_status fsdp_clip_grad_norm_of(struct fsdp_model *model, double max_nor
     if (failed)
         return model_agree(model, NULL, 0, own, err);
     *norm = all;
+    if (model->nonfinite_parameter >= 0)
+        return gradients_fail_nonfinite(model, model->nonfinite_parameter, err);
+    if (!isfinite(all))
+        return fsdp_fail(err, FSDP_ERR_NOT_FINITE, "the gradients' norm of order %g is not finite",
+                         norm_type);
     model->grad_scale *= coefficient;
     return FSDP_OK;
 }

@@ -163,7 +163,8 @@ static enum fsdp_status alloc_shards(struct fsdp_model *model, struct fsdp_err *
 
     model->draws.seed = model->options.seed;
     model->groups = alloc_array((size_t)model->layout.n_groups, sizeof *model->groups);
-    if (model->groups == NULL)
+    model->in_step = alloc_array((size_t)model->layout.n_groups, sizeof *model->in_step);
+    if (model->groups == NULL || model->in_step == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "a model: out of memory");
     status = model_measure_memory(model, err);
     for (int p = 0; p < N_PLACES && status == FSDP_OK; p++)
@@ -269,6 +270,7 @@ static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context
     model->root = root;
     model->options = *options;
     model->loaded_step = -1;
+    model->nonfinite_parameter = -1;
     model->grad_scale = model->loss_scale = 1.0;
     status = model_make_layout(model, err);
     if (status == FSDP_OK)
@@ -342,6 +344,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
             place_free(model->context, (enum shard_place)p, memory->gradients, memory->gradient_bytes);
     }
     free(model->initial);
+    free(model->in_step);
     free(model->groups);
     model_close_comms(model);
     model_drop_layout(model);
@@ -352,17 +355,6 @@ double model_gradient_scale(const struct fsdp_model *model, int group)
 {
     /* Those of ignored parameters are this rank's own business: clipping does not count them. */
     return model->loss_scale * (model->layout.groups[group].local ? 1.0 : model->grad_scale);
-}
-
-enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err)
-{
-    if (model->options.batch > 0 && model->training.context == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "the last step could not be planned: there are no gradients");
-    return model->n_micro_done == 0 && model->training.next_call == 0
-               ? FSDP_OK
-               : fsdp_fail(err, FSDP_ERR_ARG,
-                           "the last backward of this step is yet to come: %zu micro-steps are done",
-                           model->n_micro_done);
 }
 
 void fsdp_model_memory(const struct fsdp_model *model, struct fsdp_memory *memory)

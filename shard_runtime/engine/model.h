@@ -22,6 +22,7 @@ struct model_mesh {
     struct fsdp_comm *shards, *replicas; /* the groups of the two; borrowed from mesh or context */
     struct fsdp_comm
         *own_reduces; /* for reduce-scatters where a unit asked for one; NULL: `shards` does them */
+    double squares;   /* the sum of this rank's squared gradients in the last step */
 };
 
 /** The ranks of a mesh that gather slices of 1 / k together. */
@@ -76,6 +77,12 @@ struct initial_values {
     bool pending; /* nothing has filled the parameter: they are still to be drawn */
 };
 
+/** What has become of a group of the layout in this step. */
+struct model_group_state {
+    bool final;   /* its gradients: its hook was called */
+    bool updated; /* by fsdp_optimizer_step_group() */
+};
+
 struct fsdp_model {
     struct fsdp_context *context;
     struct fsdp_module *root;
@@ -106,9 +113,14 @@ struct fsdp_model {
     bool spoiled;      /* by some rank, and it failed */
     bool hooks_talk;   /* hooks on reduced gradients were seen to call collectives of their own */
     uint64_t n_steps_begun; /* those that failed included */
-    bool has_gradients;     /* of a step that is whole, until the next one begins */
+    bool has_gradients;     /* of a step that is whole and had targets, until the next one begins */
+    bool used;              /* fsdp_optimizer_step() has taken these */
+    int nonfinite_parameter; /* the first whose gradient is not finite on some rank; -1: none */
     size_t n_micro_done;    /* of a step whose last call is yet to come */
     uint64_t step_targets;  /* and their targets */
+    bool loss_is_nonfinite; /* that of a forward of this step is not finite */
+    struct model_group_state *in_step; /* of each group */
+    bool torn;              /* a step that failed updated groups, and no checkpoint was loaded since */
     int64_t loaded_step;    /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
     size_t eval_batch, eval_seq; /* of the second; 0: there is none */
@@ -247,6 +259,9 @@ bool model_is_broken(const struct fsdp_model *model);
 enum { MODEL_MAX_SUMS = 4 };
 enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
                              struct fsdp_err *err);
+/** The same, and *flag becomes whether any rank's was set. */
+enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, size_t n, bool *flag,
+                                       enum fsdp_status own, struct fsdp_err *err);
 
 /** The input that the model's options and these sizes describe; to train on, or to evaluate. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training);
@@ -292,8 +307,35 @@ float *model_shard(const struct fsdp_model *model, enum fsdp_which which, int in
 
 /** By what a gradient of `group` counts as multiplied. */
 double model_gradient_scale(const struct fsdp_model *model, int group);
-/** FSDP_ERR_ARG while the last backward of a step is yet to come: its gradients are not there yet. */
-enum fsdp_status model_check_step_is_whole(const struct fsdp_model *model, struct fsdp_err *err);
+
+/* gradients.c */
+
+/** FSDP_ERR_ARG: there are no gradients of a whole step. The same on every rank. */
+enum fsdp_status gradients_check(const struct fsdp_model *model, struct fsdp_err *err);
+/** The sum of |x|^norm_type over this rank's share of the gradients of `mesh`; with INFINITY the largest |x|.
+ * Of gradients that several ranks hold alike, one rank has them in its share. */
+double gradients_sum_powers(const struct fsdp_model *model, const struct model_mesh *mesh, double norm_type);
+/** Fill in `squares` of all meshes. *finite: are all gradients that this rank holds numbers? FSDP_ERR_DEVICE:
+ * not known. */
+enum fsdp_status gradients_measure(struct fsdp_model *model, bool *finite, struct fsdp_err *err);
+/** The first parameter of `group` (-1: of all) whose gradient is not finite on this rank; -1: none. */
+int gradients_find_nonfinite(const struct fsdp_model *model, int group);
+/** model->nonfinite_parameter becomes the first that any rank finds. Collective over all that share the
+ * model. */
+enum fsdp_status gradients_agree_on_nonfinite(struct fsdp_model *model, struct fsdp_err *err);
+/** FSDP_ERR_NOT_FINITE, with the name of parameter `index`. */
+enum fsdp_status gradients_fail_nonfinite(const struct fsdp_model *model, int index, struct fsdp_err *err);
+
+/* in_backward.c: an optimizer that updates groups inside backward. */
+
+/** Does a unit have a hook on final gradients? */
+bool model_updates_in_backward(const struct fsdp_model *model);
+/** A step failed with `status`, which is returned: the groups that any rank updated in it are added to the
+ * words, and the model counts as torn. Collective over all that share the model, unless a group of theirs is
+ * broken. */
+enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
+/** FSDP_ERR_ARG: some parameters have an update that others do not have. The same on every rank. */
+enum fsdp_status model_check_not_torn(const struct fsdp_model *model, struct fsdp_err *err);
 
 /** Number of parameter `name` of `n_elems` elements; -1: there is none, and `err` says so (FSDP_ERR_ARG). */
 int model_find_parameter(const struct fsdp_model *model, const char *name, size_t n_elems,

@@ -169,11 +169,9 @@ static enum fsdp_status list_tensors(struct fsdp_optimizer *optimizer, struct fs
     optimizer->params = alloc_array(n, sizeof *optimizer->params);
     optimizer->lr_groups = alloc_array(n, sizeof *optimizer->lr_groups);
     optimizer->names = alloc_array(n * OPTIM_MAX_STATES, sizeof(char *));
-    optimizer->updated = alloc_array((size_t)model->layout.n_groups, sizeof *optimizer->updated);
     if (status == FSDP_OK &&
         (optimizer->tensors == NULL || optimizer->updates == NULL || optimizer->of == NULL ||
-         optimizer->params == NULL || optimizer->lr_groups == NULL || optimizer->names == NULL ||
-         optimizer->updated == NULL))
+         optimizer->params == NULL || optimizer->lr_groups == NULL || optimizer->names == NULL))
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "an optimizer: out of memory");
     for (int i = 0; i < (int)n && status == FSDP_OK; i++)
         if (model->layout.params[i].trains)
@@ -242,7 +240,6 @@ void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer)
     for (int i = 0; optimizer->names != NULL && i < optimizer->model->layout.n_params * OPTIM_MAX_STATES; i++)
         free(optimizer->names[i]);
     free(optimizer->names);
-    free(optimizer->updated);
     free(optimizer->of);
     free(optimizer->params);
     free(optimizer->lr_groups);
@@ -290,7 +287,8 @@ static bool is_selected(void *user, int i)
     const struct selection *selection = user;
     const int group = group_of(selection->optimizer, i);
 
-    return selection->group < 0 ? !selection->optimizer->updated[group] : group == selection->group;
+    return selection->group < 0 ? !selection->optimizer->model->in_step[group].updated
+                                : group == selection->group;
 }
 
 static enum fsdp_status update_part(void *user, int i, size_t first, size_t n_elems, float *const *state,
@@ -344,29 +342,46 @@ static enum fsdp_status update_selected(struct fsdp_optimizer *optimizer, int gr
     return context->device.ops->synchronize(context->streams[PLAN_COMPUTE], err);
 }
 
-/* What was updated inside a step that failed is another step's. */
-static void enter_step(struct fsdp_optimizer *optimizer)
+/* Are there gradients that no update has taken yet? All ranks come to the same. */
+static enum fsdp_status check_gradients(const struct fsdp_model *model, struct fsdp_err *err)
 {
-    const struct fsdp_model *model = optimizer->model;
+    const enum fsdp_status status = gradients_check(model, err);
 
-    if (optimizer->of_step != model->n_steps_begun)
-        memset(optimizer->updated, 0, (size_t)model->layout.n_groups * sizeof *optimizer->updated);
-    optimizer->of_step = model->n_steps_begun;
+    if (status != FSDP_OK)
+        return status;
+    if (model->used)
+        return fsdp_fail(
+            err, FSDP_ERR_ARG,
+            "the gradients of the last step were used already: a backward comes before an update");
+    return model->nonfinite_parameter < 0 ? FSDP_OK
+                                          : gradients_fail_nonfinite(model, model->nonfinite_parameter, err);
+}
+
+/* Inside backward each rank looks at its own rows: whether those of another are numbers is told when the step
+ * ends. */
+static enum fsdp_status check_group(const struct fsdp_model *model, int group, struct fsdp_err *err)
+{
+    int nonfinite;
+
+    if (group < 0 || group >= model->layout.n_groups || model->in_step[group].updated)
+        return fsdp_fail(err, FSDP_ERR_ARG, "group %d is updated a second time, or not there", group);
+    if (!model->in_step[group].final || model->has_gradients)
+        return check_gradients(model, err);
+    nonfinite = gradients_find_nonfinite(model, group);
+    return nonfinite < 0 ? FSDP_OK : gradients_fail_nonfinite(model, nonfinite, err);
 }
 
 enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group, struct fsdp_err *err)
 {
     REQUIRE(optimizer, err);
 
-    enum fsdp_status status;
+    enum fsdp_status status = check_group(optimizer->model, group, err);
 
-    enter_step(optimizer);
-    if (group < 0 || group >= optimizer->model->layout.n_groups || optimizer->updated[group])
-        return fsdp_fail(err, FSDP_ERR_ARG, "group %d is updated a second time, or not there", group);
-    status = optimizer_check_rates(optimizer, err);
+    if (status == FSDP_OK)
+        status = optimizer_check_rates(optimizer, err);
     if (status != FSDP_OK)
         return status;
-    optimizer->updated[group] = true;
+    optimizer->model->in_step[group].updated = true;
     return update_selected(optimizer, group, err);
 }
 
@@ -374,23 +389,21 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 {
     REQUIRE(optimizer, err);
 
-    enum fsdp_status status = model_check_step_is_whole(optimizer->model, err);
+    struct fsdp_model *model = optimizer->model;
+    enum fsdp_status status = check_gradients(model, err);
 
     if (status != FSDP_OK)
         return status;
-    status =
-        model_draw(optimizer->model, err); /* no forward may have come before: weights decay all the same */
-    if (status == FSDP_OK)
-        status = optimizer_check_rates(optimizer, err);
+    status = optimizer_check_rates(optimizer, err);
     if (status != FSDP_OK)
         return status;
-    unshard_drop_all(optimizer->model);
-    fsdp_context_phase(optimizer->model->context, FSDP_PHASE_OPTIMIZER);
-    enter_step(optimizer);
+    unshard_drop_all(model);
+    fsdp_context_phase(model->context, FSDP_PHASE_OPTIMIZER);
     status = update_selected(optimizer, -1, err);
     if (optimizer->offload != NULL) /* its disk may refuse one rank alone; memory refuses none */
-        status = model_agree(optimizer->model, NULL, 0, status, err);
-    memset(optimizer->updated, 0, (size_t)optimizer->model->layout.n_groups * sizeof *optimizer->updated);
+        status = model_agree(model, NULL, 0, status, err);
+    model->used = true;
+    model->torn = model->torn || status != FSDP_OK;
     fsdp_optimizer_set_step_count(optimizer, optimizer->step + 1);
     return status;
 }

@@ -26,8 +26,6 @@ struct fsdp_optimizer {
     fsdp_lr_lambda_fn lr_lambda; /* in place of the schedule; NULL: the schedule */
     void *lr_user;
     char **names;                      /* (tensors, states) */
-    bool *updated;                     /* each group: in this step already, */
-    uint64_t of_step;                  /* the model's number of which */
     int n_tensors, n_states;
     float *state[N_PLACES]; /* beside the shards that it is of */
     size_t state_bytes[N_PLACES];

@@ -366,7 +366,7 @@ static enum fsdp_status run_complete(const struct runner *r, const struct plan_e
     const struct unit_policy *policy = &r->program->plan.groups[e->index].unit->policy;
     enum fsdp_status status = r->context->device.ops->synchronize(stream_of(r, e), err);
 
-    r->model->completed = true;
+    r->model->completed = r->model->in_step[e->index].final = true;
     return status == FSDP_OK ? policy->post_hook(r->model, e->index, policy->post_hook_user, err) : status;
 }
 

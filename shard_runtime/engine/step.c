@@ -2,6 +2,7 @@
  * A step: checks what it is given, agrees on the number of targets, runs the program's calls, adds up the loss.
  */
 #include <math.h>
+#include <string.h>
 
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
@@ -119,17 +120,44 @@ static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct 
     return status;
 }
 
-/* The loss of what was run with `status`, if no rank failed. */
-static enum fsdp_status agree_on_loss(struct fsdp_model *model, enum fsdp_status status, double sum,
-                                      uint64_t n_targets, struct fsdp_loss *loss, struct fsdp_err *err)
+/*
+ * A call is over, on this rank with `status`: agree on that and on `sums` (n). With the last backward of a
+ * step (`last`) every rank also says whether its gradients are finite.
+ */
+static enum fsdp_status agree_on_end(struct fsdp_model *model, bool last, double *sums, size_t n,
+                                     enum fsdp_status status, struct fsdp_err *err)
+{
+    bool finite = true, nonfinite;
+
+    if (last && status == FSDP_OK)
+        status = gradients_measure(model, &finite, err);
+    nonfinite = !finite;
+    status = model_agree_with_flag(model, sums, n, &nonfinite, status, err);
+    return status == FSDP_OK && nonfinite ? gradients_agree_on_nonfinite(model, err) : status;
+}
+
+/* The same with the loss: `sum` is this rank's part, over n_targets of all ranks. */
+static enum fsdp_status agree_on_loss(struct fsdp_model *model, bool last, double sum, uint64_t n_targets,
+                                      struct fsdp_loss *loss, enum fsdp_status status, struct fsdp_err *err)
 {
     model->own_loss_sum = sum;
-    status = model_agree(model, &sum, 1, status, err);
-    if (status == FSDP_OK)
-        *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,
-                                    .sum = sum,
-                                    .n_targets = n_targets };
-    return status;
+    status = agree_on_end(model, last, &sum, 1, status, err);
+    if (status != FSDP_OK)
+        return status;
+    model->loss_is_nonfinite = model->loss_is_nonfinite || !isfinite(sum);
+    *loss = (struct fsdp_loss){ .mean = n_targets > 0 ? sum / (double)n_targets : NAN,
+                                .sum = sum,
+                                .n_targets = n_targets };
+    return FSDP_OK;
+}
+
+/* Before a backward that updates parameters. All ranks know of the loss, and come to the same. */
+static enum fsdp_status check_loss(const struct fsdp_model *model, struct fsdp_err *err)
+{
+    return !model->loss_is_nonfinite
+               ? FSDP_OK
+               : fsdp_fail(err, FSDP_ERR_NOT_FINITE,
+                           "the loss is not finite: backward, which updates parameters, was not run");
 }
 
 /* --- the state of a step --------------------------------------------------------------------------------- */
@@ -187,7 +215,10 @@ static void enter_step(struct fsdp_model *model)
 {
     if (model->n_micro_done > 0 || model->training.next_call > 0)
         return;
-    model->completed = model->spoiled = model->has_gradients = false;
+    model->completed = model->spoiled = model->has_gradients = model->used = false;
+    model->loss_is_nonfinite = false;
+    model->nonfinite_parameter = -1;
+    memset(model->in_step, 0, (size_t)model->layout.n_groups * sizeof *model->in_step);
     model->n_steps_begun++;
 }
 
@@ -195,9 +226,9 @@ static void enter_step(struct fsdp_model *model)
 static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_status status)
 {
     model->n_micro_done = status == FSDP_OK && model->more_to_come ? model->n_micro_done + n_micro : 0;
+    model->has_gradients = status == FSDP_OK && model->n_micro_done == 0 && model->step_targets > 0;
     if (model->n_micro_done == 0)
         model->step_targets = 0;
-    model->has_gradients = status == FSDP_OK && model->n_micro_done == 0;
     if (status != FSDP_OK)
         program_rewind(&model->training);
 }
@@ -221,17 +252,53 @@ static float scale_of_loss(struct fsdp_model *model, bool in_parts, uint64_t n_t
     return (float)(W / usual_targets(model));
 }
 
+/* The next n_calls of the program. A failure of this rank is kept in *status and err, and it goes on with the
+ * collectives, as the others know nothing of it yet. False: a group is broken, and nothing goes on. */
+static bool run_calls(struct fsdp_model *model, struct program_input *input, int n_calls,
+                      enum fsdp_status *status, struct fsdp_err *err)
+{
+    struct fsdp_err own = { 0 };
+    enum fsdp_status now;
+
+    input->n_calls = n_calls;
+    input->fails = *status != FSDP_OK;
+    input->why = err;
+    now = program_run(&model->training, model, input, &own);
+    if (now != FSDP_OK && (*status == FSDP_OK || (model_is_broken(model) && *status != FSDP_ERR_DEVICE)))
+        *status = fsdp_fail(err, now, "%s", own.message);
+    return *status == FSDP_OK || !model_is_broken(model);
+}
+
+/* All calls of the program but its backwards, and the loss of the step with that; then the backwards, which
+ * update parameters, if no rank failed and the loss is finite. *ran: they were run. */
+static enum fsdp_status run_checked(struct fsdp_model *model, struct program_input *input, uint64_t n_targets,
+                                    bool *ran, struct fsdp_loss *loss, enum fsdp_status status,
+                                    struct fsdp_err *err)
+{
+    const int n_forwards = (int)model_forwards(model);
+
+    (void)run_calls(model, input, n_forwards, &status, err);
+    status = agree_on_loss(model, false, *input->loss_sum, n_targets, loss, status, err);
+    if (status == FSDP_OK)
+        status = check_loss(model, err);
+    *ran = status == FSDP_OK;
+    if (*ran)
+        (void)run_calls(model, input, program_calls(&model->training) - n_forwards, &status, err);
+    return status;
+}
+
 enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const struct fsdp_batch *micro,
                                              size_t n_micro, struct fsdp_loss *loss, struct fsdp_err *err)
 {
     REQUIRE(model, err);
     REQUIRE(loss, err);
 
-    const bool in_parts = model->n_micro_done > 0 || model->more_to_come;
+    const bool in_parts = model->n_micro_done > 0 || model->more_to_come, last = !model->more_to_come;
+    const bool checks = last && model_updates_in_backward(model);
     const size_t n_forwards = model_forwards(model), n_runs = n_micro / n_forwards;
-    struct program *program = &model->training;
     const size_t n_backwards = backwards_of(model), n_all = n_runs * n_backwards;
     uint64_t n_targets = 0, n_seen = 0;
+    bool goes_on = true, ran = true;
     struct program_input input;
     enum fsdp_status status;
     double sum = 0;
@@ -240,30 +307,32 @@ enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model, const str
     status = check_call(model, n_micro, err);
     enter_step(model);
     status = agree_on_targets(model, micro, n_micro, status, &n_targets, err);
-    if (status != FSDP_OK || (n_targets == 0 && !in_parts))
+    if (status == FSDP_OK)
+        model->step_targets += n_targets;
+    if (status != FSDP_OK || (last && model->step_targets == 0)) {
+        if (model->training.next_call == 0) /* else a call out of order, which the step outlives */
+            leave_step(model, n_all, status);
         return status;
+    }
     model->grad_scale = 1.0;
-    model->step_targets += n_targets;
-    input = (struct program_input){ .n_calls = program_calls(program),
-                                    .n_micro = model->more_to_come ? SIZE_MAX : model->n_micro_done + n_all,
+    input = (struct program_input){ .n_micro = last ? model->n_micro_done + n_all : SIZE_MAX,
                                     .scale = scale_of_loss(model, in_parts, n_targets),
                                     .loss_sum = &sum,
                                     .n_targets = &n_seen };
-    for (size_t run = 0; run < n_runs; run++) {
-        struct fsdp_err own = { 0 };
-        enum fsdp_status now;
-
+    for (size_t run = 0; run < n_runs && goes_on; run++) {
         input.batches = &micro[run * n_forwards];
         input.micro = model->n_micro_done + run * n_backwards;
-        input.fails = status != FSDP_OK; /* the others know nothing of it yet */
-        input.why = err;
-        now = program_run(program, model, &input, &own);
-        if (now != FSDP_OK && (status == FSDP_OK || (model_is_broken(model) && status != FSDP_ERR_DEVICE)))
-            status = fsdp_fail(err, now, "%s", own.message);
-        if (status != FSDP_OK && model_is_broken(model))
-            break;
+        if (checks && run + 1 == n_runs)
+            status = run_checked(model, &input, n_targets, &ran, loss, status, err);
+        else
+            goes_on = run_calls(model, &input, program_calls(&model->training), &status, err);
     }
-    status = agree_on_loss(model, status, sum, n_targets, loss, err);
+    if (!checks)
+        status = agree_on_loss(model, last, sum, n_targets, loss, status, err);
+    else if (ran)
+        status = agree_on_end(model, true, NULL, 0, status, err);
+    if (checks && ran && status != FSDP_OK)
+        status = model_tell_updates(model, status, err);
     leave_step(model, n_all, status);
     return status;
 }
@@ -299,7 +368,7 @@ enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_
     if (status == FSDP_OK) {
         model->grad_scale = 1.0;
         status = program_run(program, model, &input, err);
-        status = agree_on_loss(model, status, sum, n_targets, loss, err);
+        status = agree_on_loss(model, false, sum, n_targets, loss, status, err);
     }
     model->step_targets += n_targets;
     if (status != FSDP_OK)
@@ -320,6 +389,8 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
                                    .n_micro =
                                        model->more_to_come ? SIZE_MAX : model->n_micro_done + n_backwards };
     const bool is_last = program->next_call + 1 == program_calls(program);
+    const bool ends_step = is_last && !model->more_to_come;
+    const bool checks = ends_step && model_updates_in_backward(model);
     enum fsdp_status status = check_training(model, err), ran;
 
     /* All of this is the same on all ranks, which agreed on each forward. */
@@ -328,8 +399,15 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
                            program->next_call, n_forwards);
     if (status != FSDP_OK)
         return status;
+    if (checks)
+        status = check_loss(model, err);
+    if (status != FSDP_OK || (ends_step && model->step_targets == 0)) {
+        leave_step(model, n_backwards, status);
+        program_rewind(program);
+        return status;
+    }
     model->loss_scale = 1.0;
-    if (is_last && !model->more_to_come)
+    if (ends_step)
         scale_parts(model);
     status = model_follow_setters(model, true, !model->more_to_come, false, err);
     input.fails = status != FSDP_OK; /* the others know nothing of it yet */
@@ -337,7 +415,9 @@ enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct fsdp_err *
     ran = program_run(program, model, &input, &own);
     if (ran != FSDP_OK && (status == FSDP_OK || model_is_broken(model)))
         status = fsdp_fail(err, ran, "%s", own.message);
-    status = model_agree(model, NULL, 0, status, err);
+    status = agree_on_end(model, ends_step, NULL, 0, status, err);
+    if (checks && status != FSDP_OK)
+        status = model_tell_updates(model, status, err);
     if (is_last || status != FSDP_OK)
         leave_step(model, n_backwards, status);
     return status;
@@ -358,6 +438,7 @@ enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fs
             place_fill_zero(context, (enum shard_place)p, model->memory[p].gradients,
                             model->memory[p].gradient_bytes);
     model->grad_scale = model->loss_scale = 1.0;
+    model->has_gradients = false;
     model->n_micro_done = 0;
     model->step_targets = 0;
     program_rewind(&model->training);

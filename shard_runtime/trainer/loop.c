@@ -65,29 +65,32 @@ static double norm_type(const struct job *job)
                                                      : job->train.clip_norm_type - JOB_CHOICE_NUMBER;
 }
 
+/* *diverged: no function failed, and err may have words for what is not finite. The same on every rank: all
+ * of them stop here. */
 static enum fsdp_status compute_step(struct loop *loop, bool *diverged, struct fsdp_err *err)
 {
     struct trainer *t = loop->trainer;
     enum fsdp_status status;
 
+    fsdp_err_clear(err);
     fsdp_context_phase(t->context, FSDP_PHASE_DATA);
     status = batch_fill(&loop->batch, t->tokens, &t->order, t->cursor, t->data_rank, t->data_ranks, err);
     if (status != FSDP_OK)
         return status;
     status = fsdp_model_forward_backward(t->model, loop->batch.micro, t->n_micro, &loop->loss, err);
+    loop->grad_norm = (double)NAN;
+    *diverged = status == FSDP_ERR_NOT_FINITE; /* optimizer.in_backward alone: it must know before */
     if (status != FSDP_OK)
-        return status;
+        return *diverged ? FSDP_OK : status;
     sample_memory(loop);
     loop->grad_norm = 0;
     loop->lr = fsdp_optimizer_lr(t->optimizer);
     if (loop->loss.n_targets > 0) {
         status = fsdp_clip_grad_norm_of(t->model, t->job->train.clip_norm, norm_type(t->job),
                                         &loop->grad_norm, err);
-        if (status != FSDP_OK)
-            return status;
-        *diverged = !isfinite(loop->loss.mean) || !isfinite(loop->grad_norm);
-        if (*diverged)
-            return FSDP_OK; /* the same numbers on every rank: all of them stop here */
+        *diverged = status == FSDP_ERR_NOT_FINITE || (status == FSDP_OK && !isfinite(loop->loss.mean));
+        if (status != FSDP_OK || *diverged)
+            return *diverged ? FSDP_OK : status;
         status = fsdp_optimizer_step(t->optimizer, err);
         if (status != FSDP_OK)
             return status;
@@ -288,8 +291,10 @@ static enum fsdp_status run_steps(struct loop *loop, enum trainer_end *end, stru
             if (status != FSDP_OK)
                 return status;
             return fsdp_fail(err, FSDP_OK,
-                             "step %" PRIu64 ": training diverged: the loss is %g, its gradient's norm %g",
-                             t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm));
+                             "step %" PRIu64
+                             ": training diverged: the loss is %g, its gradient's norm %g%s%s",
+                             t->step + 1, plain(loop->loss.mean), plain(loop->grad_norm),
+                             err->message[0] != '\0' ? ": " : "", err->message);
         }
         status = report_step(loop, err);
         if (status == FSDP_OK)

@@ -20,7 +20,7 @@
 #include "shard_runtime/trainer/plan_report.h"
 #include "shard_runtime/trainer/trainer.h"
 
-enum { JOB_FILE_MAX_BYTES = 1 << 20, EXIT_DIVERGED = 1 };
+enum { JOB_FILE_MAX_BYTES = 1 << 20 };
 
 static int fail(enum fsdp_status status, const struct fsdp_err *err)
 {
@@ -134,7 +134,7 @@ static int say_end(const struct trainer *trainer, enum trainer_end end, bool was
         if (trainer->rank != trainer->speaker)
             return FSDP_EXIT_PEER;
         fprintf(stderr, "fsdp-train: %s; what was saved stands; try a lower optimizer.lr\n", err->message);
-        return EXIT_DIVERGED;
+        return FSDP_EXIT_DIVERGED;
     }
     return FSDP_EXIT_BUG;
 }

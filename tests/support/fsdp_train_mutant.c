@@ -75,10 +75,29 @@ static bool is_set_to(const char *name, const char *value)
     return getenv(name) != NULL && strcmp(getenv(name), value) == 0;
 }
 
+/* Is this rank 1's seventh call, in that try of the job? */
+static bool is_seventh(const char *try, int n_calls)
+{
+    return n_calls == 7 && is_set_to("RANK", "1") && is_set_to("TORCHELASTIC_RESTART_COUNT", try);
+}
+
 static void spoil_seventh(const char *try, int n_calls, double *loss_sum)
 {
-    if (n_calls == 7 && is_set_to("RANK", "1") && is_set_to("TORCHELASTIC_RESTART_COUNT", try))
+    if (is_seventh(try, n_calls))
         *loss_sum = (double)NAN;
+}
+
+/* A fault that passes, in the last gradient that backward makes: of the first token, whose row another rank
+ * has. The loss is sound. */
+static void embedding_backward_once_nan(struct numerics *numerics, struct device_stream *stream,
+                                        const int32_t *tokens, const float *dout, float *dtable,
+                                        float *dpositions, size_t rows, size_t cols, size_t seq)
+{
+    static int n_calls;
+
+    sound->embedding_backward(numerics, stream, tokens, dout, dtable, dpositions, rows, cols, seq);
+    if (dtable != NULL && is_seventh("0", ++n_calls))
+        dtable[0] = NAN;
 }
 
 /* A fault that passes: in the first try of a job rank 1's seventh loss is not a number. */
@@ -135,6 +154,8 @@ enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct nu
         mutant.cross_entropy = cross_entropy_once_nan;
     } else if (strcmp(name, "nan-again") == 0) {
         mutant.cross_entropy = cross_entropy_nan_again;
+    } else if (strcmp(name, "once-nan-gradient") == 0) {
+        mutant.embedding_backward = embedding_backward_once_nan;
     } else {
         fprintf(stderr, "no mutant is called %s\n", name);
         exit(99);

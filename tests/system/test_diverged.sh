@@ -27,4 +27,23 @@ FSDP_TEST_MUTANT=nan-again "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=a
 check_eq "a step that has passed is the hardware's fault when it diverges again, though a rank died meanwhile: 0" 0 $?
 check_eq "each time it passes this is said" "in generation 0 and passed in generation 1 in generation 2 and passed in generation 3" \
   "$(grep -o 'in generation . and passed in generation .' "$WORK/again.log" | tr '\n' ' ' | sed 's/ $//')"
+
+# A gradient of one rank's: the loss is sound, and the element is in the shard of the other rank alone.
+FSDP_TEST_MUTANT=once-nan-gradient "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name=element > "$WORK/element.log" 2>&1 < /dev/null
+check_eq "a gradient that is not finite is trained past: 0" 0 $?
+check_match "all ranks end with its parameter's name" "step 7: training diverged: the loss is [0-9.]*, its gradient's norm nan: the gradient of \"tok_embeddings.weight\" is not finite;" "$(cat "$WORK/element.log")"
+check_eq "its figures are those of an undisturbed run" "$(figures "$WORK/runs/calm")" "$(figures "$WORK/runs/element")"
+
+# With the optimizer in backward groups are updated before the whole gradient is there.
+early() { FSDP_TEST_MUTANT=$1 "$WORK/bin/fsdprun" "$WORK/job.yaml" --set run.name="$2" --set train.clip_norm=0 --set optimizer.in_backward=true > "$WORK/$2.log" 2>&1 < /dev/null; }
+early none early-calm
+early once-nan early-loss
+check_eq "optimizer.in_backward: a loss that is not finite is trained past: 0" 0 $?
+check_match "no group was updated with it" "step 7: training diverged: the loss is nan, its gradient's norm nan: the loss is not finite: backward, which updates parameters, was not run;" "$(cat "$WORK/early-loss.log")"
+check_match "the rank whose part was wrong is named" "rank 1 \(.*\) exited with status 1 as training diverged in step 7, generation 0" "$(cat "$WORK/early-loss.log")"
+check_eq "its figures are those of an undisturbed run of its kind" "$(figures "$WORK/runs/early-calm")" "$(figures "$WORK/runs/early-loss")"
+early once-nan-gradient early-element
+check_eq "optimizer.in_backward: a gradient that is not finite is trained past: 0" 0 $?
+check_match "the groups updated before it are named" "step 7: training diverged: the loss is [0-9.]*, its gradient's norm nan: .*the gradient of \"tok_embeddings.weight\" is not finite; updated in this step, and not undone: .*\"layers.1\", \"layers.0\"" "$(cat "$WORK/early-element.log")"
+check_eq "what they were updated to is in no checkpoint: the figures are those of an undisturbed run" "$(figures "$WORK/runs/early-calm")" "$(figures "$WORK/runs/early-element")"
 [ "$n_failed" -eq 0 ]

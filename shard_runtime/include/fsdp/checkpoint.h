@@ -39,6 +39,8 @@ struct fsdp_checkpoint_state {
  *   keep           newest checkpoints to keep, 0: all
  *   job_json       the job, kept in the manifest; NULL: what the context was given, if anything
  *
+ *   FSDP_ERR_ARG   also: an optimizer in backward has updated some groups in a step that failed, and no
+ *                  checkpoint was loaded since; or in a step that fsdp_optimizer_step() did not end yet
  *   FSDP_ERR_IO    a disk refused; what was published before stands. The message says so if the new step is complete
  *                  and in place all the same: only the sync of its name failed
  *   FSDP_ERR_BUSY  another process saves to `directory`; the message has its pid and host. Without an agent this

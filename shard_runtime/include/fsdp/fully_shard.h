@@ -221,7 +221,9 @@ struct fsdp_model;
 /**
  * Called once a step when the gradients of a unit are final, in its last micro-step: register_post_accumulate_grad_hook
  * for a whole unit. `group` is that of fsdp_parameter_info. With fsdp_optimizer_step_group() as its work the optimizer
- * runs inside backward; backward then waits for each reduction. An error ends the step.
+ * runs inside backward; backward then waits for each reduction. An error ends the step. In a model with such
+ * hooks the loss of the step is agreed on before its last backward, which is not run where the loss is not
+ * finite (FSDP_ERR_NOT_FINITE).
  */
 typedef enum fsdp_status (*fsdp_post_accumulate_grad_hook_fn)(struct fsdp_model *model, int group, void *user,
                                                               struct fsdp_err *err);

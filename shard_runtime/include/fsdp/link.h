@@ -137,6 +137,7 @@ struct fsdp_link_notice {
  * cause while there is another.
  */
 enum fsdp_exit {
+    FSDP_EXIT_DIVERGED = 1, /* training diverged; other programs that fail give 1, too */
     FSDP_EXIT_USAGE = 2,
     FSDP_EXIT_INPUT = 66,
     FSDP_EXIT_BUG = 70,

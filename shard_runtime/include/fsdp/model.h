@@ -88,10 +88,18 @@ struct fsdp_batch {
     uint64_t first_sample;  /* global index of this rank's first sample: dropout is keyed by it */
 };
 
+/**
+ * The loss of the batches of one call, over all ranks; the same on every rank. The loss of a step of several
+ * calls is the sum of their `sum` divided by the sum of their `n_targets`: so are its gradients.
+ *
+ * A call without targets adds nothing to such a step, and its other calls (the backward of a forward too) are
+ * made as usual. A step that has no targets in any call leaves no gradients: it succeeds, and the optimizer
+ * is not to be called.
+ */
 struct fsdp_loss {
     double mean;        /* sum / n_targets, in nats; NaN when n_targets is 0 */
-    double sum;         /* of the cross-entropies over all ranks and micro-steps */
-    uint64_t n_targets; /* not ignored ones; 0: nothing was computed, and the optimizer is not to be called */
+    double sum;         /* of the cross-entropies */
+    uint64_t n_targets; /* those that are not FSDP_IGNORED_TARGET */
 };
 
 /**
@@ -102,8 +110,15 @@ struct fsdp_loss {
  *   FSDP_ERR_PEER  another rank is gone, or its GPU failed
  *   FSDP_ERR_DEVICE  a call of this rank's GPU failed
  *   any            another rank failed alone, and said that; see fsdp_module_reset_iteration()
- * They stay until the next forward begins, whose activations take their place in memory, unless it goes on adding to them.
- * After an error the gradients are undefined, and with FSDP_ERR_PEER or FSDP_ERR_DEVICE the context is broken for good.
+ *   FSDP_ERR_NOT_FINITE  only with hooks on final gradients: the loss is NaN or infinite, and backward was
+ *                  not run; or a hook returned it (see fsdp_optimizer_step_group())
+ * Gradients stay until the next forward begins, whose activations take their place in memory, unless it goes
+ * on adding to them. A loss or gradients that are not finite are no error of this call otherwise: clipping
+ * and the optimizer report them.
+ *
+ * An error ends the step, of several calls too: there are no gradients, and the next call begins a new step.
+ * (A call out of order, where a forward waits for its backward, changes nothing.) With FSDP_ERR_PEER or
+ * FSDP_ERR_DEVICE the context is broken for good.
  */
 FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
                                                       const struct fsdp_batch *micro, size_t n_micro,
@@ -117,7 +132,8 @@ FSDP_API enum fsdp_status fsdp_model_forward_backward(struct fsdp_model *model,
  * `batch` and what it points to are borrowed until the last backward: backward reads the input too. Between the calls
  * other things may be computed, an evaluation included, and collectives of one's own called, on every rank alike.
  *   FSDP_ERR_ARG   a token or target out of range (named), or a call out of order
- * An error ends the step: the next call is a first forward again.
+ *   FSDP_ERR_NOT_FINITE  as above, of the last backward of a step
+ * An error ends the step: the next call is a first forward again. A call out of order changes nothing.
  */
 FSDP_API enum fsdp_status fsdp_model_forward(struct fsdp_model *model, const struct fsdp_batch *batch,
                                              struct fsdp_loss *loss, struct fsdp_err *err);
@@ -137,6 +153,10 @@ FSDP_API void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is
  * gradients are as before. If it exceeds
  * max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside
  * them and applied by whoever reads them. max_norm 0 or infinity only measures.
+ *   FSDP_ERR_ARG         there are no gradients: no backward, a step that failed or had no targets
+ *   FSDP_ERR_NOT_FINITE  a gradient is NaN or infinite, on any rank: the message names the first such
+ *                        parameter; or the norm is. *norm is what was measured, and nothing was multiplied.
+ *                        The same on every rank
  */
 FSDP_API enum fsdp_status fsdp_clip_grad_norm(struct fsdp_model *model, double max_norm, double *norm,
                                               struct fsdp_err *err);

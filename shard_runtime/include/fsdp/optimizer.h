@@ -70,14 +70,31 @@ FSDP_API enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, str
                                                 struct fsdp_err *err);
 FSDP_API void fsdp_optimizer_destroy(struct fsdp_optimizer *optimizer);
 
-/** Update this rank's parameters with the gradients of the last fsdp_model_forward_backward(). Without an offload_dir nothing is
- * communicated. With one the call is collective; FSDP_ERR_IO: a disk refused on some rank, parameters and state are undefined on
- * all, the last checkpoint stands. */
+/**
+ * Update this rank's parameters with the gradients of the last step, which is whole. Each step is used once.
+ * Parameters without a gradient (fsdp_parameter_info.has_gradient) are left out. Without an offload_dir
+ * nothing is communicated; with one the call is collective.
+ *   FSDP_ERR_ARG         there are no gradients to be used: no backward since the last update; or the last
+ *                        step failed, was refused, had no targets, or is not over
+ *                        (fsdp_module_set_is_last_backward())
+ *   FSDP_ERR_NOT_FINITE  a gradient is NaN or infinite, on any rank: the message names the first such
+ *                        parameter
+ *   FSDP_ERR_IO          with an offload_dir: a disk refused on some rank, parameters and state are undefined
+ *                        on all, the last checkpoint stands
+ * The first two are the same on every rank, and change nothing; the next step may do better.
+ */
 FSDP_API enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fsdp_err *err);
 /**
  * Update the parameters of one group alone, in the step that fsdp_optimizer_step() will end, which leaves them out: for
  * an optimizer inside backward (fsdp_module_register_post_accumulate_grad_hook()). Once a group and step; gradients of
- * such a step cannot be clipped any more. FSDP_ERR_ARG: no such group, or a second time.
+ * such a step cannot be clipped any more.
+ *   FSDP_ERR_ARG         no such group, a second time, or its gradients are not final: its hook was not
+ *                        called, and the step is not over
+ *   FSDP_ERR_NOT_FINITE  a gradient of the group is NaN or infinite in this rank's shard (after the step: on
+ *                        any rank). The group is not updated. A hook returns this, and so does then the
+ *                        backward on every rank: its message names the groups that any rank had updated.
+ *                        These are not undone: fsdp_checkpoint_save() refuses the model until a checkpoint is
+ *                        loaded into it
  */
 FSDP_API enum fsdp_status fsdp_optimizer_step_group(struct fsdp_optimizer *optimizer, int group,
                                                     struct fsdp_err *err);

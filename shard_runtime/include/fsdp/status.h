@@ -23,6 +23,7 @@ enum fsdp_status {
     FSDP_ERR_PEER,        /* another rank, node or the agent died or broke its connection */
     FSDP_ERR_BUSY,        /* held by another live job */
     FSDP_ERR_DEVICE, /* a GPU, its driver or a library of its failed in what it should do: a new process may do better */
+    FSDP_ERR_NOT_FINITE, /* a loss, a gradient or its norm is NaN or infinite: training diverged, or hardware is faulty */
     FSDP_STATUS_COUNT
 };
 
