@@ -38,6 +38,7 @@ struct arrival {
 
 struct agent {
     const struct agent_config *config;
+    const struct guard_inside *inside;
     uv_loop_t loop;
     struct run *run;
     pid_t guard_pid;
@@ -155,7 +156,7 @@ static void on_done(void *arg, int status, bool stuck)
     agent->run = NULL;
     agent->status = status;
     if (stuck)
-        _exit(status);
+        guard_leave(agent->inside, status);
     uv_close((uv_handle_t *)&agent->signals, NULL);
     uv_close((uv_handle_t *)&agent->guard, NULL);
 }
@@ -188,7 +189,7 @@ static bool open_signals(struct agent *agent, const struct guard_inside *inside,
 
 static int run_agent(void *arg, const struct guard_inside *inside)
 {
-    struct agent agent = { .config = arg };
+    struct agent agent = { .config = arg, .inside = inside };
     struct fsdp_err err = { 0 };
     enum fsdp_status status;
     sigset_t mask;

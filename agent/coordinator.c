@@ -403,9 +403,11 @@ enum fsdp_status coordinator_create(struct coordinator **out, const struct agent
                                     const struct coordinator_services *services, struct fsdp_err *err)
 {
     struct coordinator *coordinator = calloc(1, sizeof *coordinator);
-    const struct save_handlers handlers = {
-        .arg = coordinator, .published = on_published, .line = on_save_line, .weigh = coordinator_weigh_step
-    };
+    const struct save_handlers handlers = { .arg = coordinator,
+                                            .published = on_published,
+                                            .line = on_save_line,
+                                            .weigh = coordinator_weigh_step,
+                                            .patience_ms = config->hang_timeout_ms };
     enum fsdp_status status;
 
     *out = NULL;

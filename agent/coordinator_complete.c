@@ -30,7 +30,8 @@ static const char *text_at(const cJSON *job, const char *section, const char *na
     return text == NULL ? "" : text;
 }
 
-enum fsdp_status coordinator_weigh_step(void *arg, const char *directory, int64_t step, struct fsdp_err *err)
+enum fsdp_status coordinator_weigh_step(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
+                                        struct fsdp_err *err)
 {
     const struct coordinator *coordinator = arg;
     const struct agent_config *config = coordinator->config;
@@ -46,12 +47,12 @@ enum fsdp_status coordinator_weigh_step(void *arg, const char *directory, int64_
     commit_step_name(step, name);
     status = io_join(path, directory, name, err);
     if (status == FSDP_OK)
-        status = manifest_read(coordinator->services.io, path, &manifest, err);
+        status = manifest_read(io, path, &manifest, err);
     if (status != FSDP_OK)
         return status;
     job = cJSON_Parse(config->job_json);
     check = strcmp(text_at(job, "checkpoint", "data"), "ignore") != 0;
-    known = check && read_data(coordinator->services.io, text_at(job, "data", "path"), &bytes);
+    known = check && read_data(io, text_at(job, "data", "path"), &bytes);
     cJSON_Delete(job);
     status = job_changes_refuse(&manifest, config->job_json, config->deciding_json, check,
                                 known ? &bytes : NULL, err);

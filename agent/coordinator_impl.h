@@ -113,8 +113,8 @@ void coordinator_prepare(struct coordinator *coordinator);
  * The `weigh` of struct save_handlers: refuse the step when it ends the run and the job would give another
  * result (FSDP_ERR_CONFIG). Reads the configuration alone, which never changes: any thread.
  */
-enum fsdp_status coordinator_weigh_step(void *coordinator, const char *directory, int64_t step,
-                                        struct fsdp_err *err);
+enum fsdp_status coordinator_weigh_step(void *coordinator, struct fsdp_io *io, const char *directory,
+                                        int64_t step, struct fsdp_err *err);
 void coordinator_form(struct coordinator *coordinator);
 /** Stop the generation on every node; again, with stop_now, to hurry them. */
 void coordinator_clear(struct coordinator *coordinator);

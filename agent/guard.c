@@ -37,6 +37,7 @@ enum suspension { NOT_TOLD, TOLD_TO_STOP, TOLD_TO_GO_ON };
 struct guard {
     pid_t agent;
     int agent_pidfd, signals;
+    int leaves; /* readable: the agent ends with this status, also if it cannot be reaped */
     enum suspension suspension;
     bool agent_stands; /* it is stopped, by itself or from outside */
     int n_interrupts;
@@ -133,6 +134,24 @@ static void look_at_agent(struct guard *guard)
         sigabbrev_np(info.si_status) != NULL ? sigabbrev_np(info.si_status) : "?");
 }
 
+_Noreturn void guard_leave(const struct guard_inside *inside, int status)
+{
+    const unsigned char byte = (unsigned char)status;
+
+    (void)!write(inside->leaves_fd, &byte, sizeof byte);
+    _exit(status);
+}
+
+static void look_at_leaving(struct guard *guard)
+{
+    unsigned char byte;
+
+    if (guard->over || read(guard->leaves, &byte, sizeof byte) != (ssize_t)sizeof byte)
+        return;
+    guard->over = guard->swept = true;
+    guard->status = byte;
+}
+
 static void relay_job_control(struct guard *guard, int signal)
 {
     if ((guard->config->relayed >> SIGTSTP & 1) != 0)
@@ -182,15 +201,17 @@ static int wait_timeout(const struct guard *guard)
 static int watch(struct guard *guard)
 {
     while (!guard->over) {
-        struct pollfd fds[2] = { { .fd = guard->signals, .events = POLLIN },
-                                 { .fd = guard->agent_pidfd, .events = POLLIN } };
-        int n = poll(fds, 2, wait_timeout(guard));
+        struct pollfd fds[3] = { { .fd = guard->signals, .events = POLLIN },
+                                 { .fd = guard->agent_pidfd, .events = POLLIN },
+                                 { .fd = guard->leaves, .events = POLLIN } };
+        int n = poll(fds, 3, wait_timeout(guard));
 
         if (n < 0 && errno != EINTR)
             break;
         take_signal(guard);
         if (fds[1].revents != 0)
             look_at_agent(guard);
+        look_at_leaving(guard);
         if (!guard->over && n == 0 && guard->deadline_ms != 0) {
             relay(guard, SIGKILL);
             guard->deadline_ms = 0;
@@ -244,6 +265,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     struct guard_inside inside = { .baseline = &baseline };
     sigset_t set, before;
     const pid_t self = getpid();
+    int leaves[2];
 
     os_baseline_capture(&baseline);
     fill_standard_descriptors();
@@ -255,10 +277,12 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     guard.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     /* Opened before the fork, so that it can never name another process. */
     inside.guard_pidfd = (int)syscall(SYS_pidfd_open, self, 0);
-    if (guard.signals < 0 || inside.guard_pidfd < 0) {
+    if (guard.signals < 0 || inside.guard_pidfd < 0 || pipe2(leaves, O_CLOEXEC | O_NONBLOCK) < 0) {
         fprintf(stderr, "fsdprun: %s\n", strerror(errno));
         return FSDP_EXIT_IO;
     }
+    guard.leaves = leaves[0];
+    inside.leaves_fd = leaves[1];
     for (int i = 1; i < 64; i++)
         if (sigismember(&set, i) == 1)
             sigdelset(&before, i); /* relayed, they must arrive, whatever the mask was at the start */
@@ -272,6 +296,7 @@ int guard_run(int (*inner)(void *arg, const struct guard_inside *inside), void *
     }
     if (guard.agent == 0) {
         close(guard.signals);
+        close(guard.leaves);
         be_agent(inner, arg, &inside, self);
     }
     close(inside.guard_pidfd);

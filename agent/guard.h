@@ -22,6 +22,7 @@ enum { GUARD_CLEANUP_MS = 5000 };
 /* What the inner process gets. */
 struct guard_inside {
     int guard_pidfd; /* readable once the guard is gone: then descendants_end() and leave */
+    int leaves_fd;   /* for guard_leave() */
     const struct os_baseline *baseline;
     sigset_t mask; /* to set once handlers are in place: until then relayed signals wait, blocked */
 };
@@ -33,6 +34,12 @@ struct guard_config {
     uint64_t relayed;
     uint64_t ending; /* of those: what stops the run */
 };
+
+/**
+ * End the inner process with `status`, although a thread of it may be in a system call from which even SIGKILL does not
+ * bring it back. Such a process is never reaped: the guard hears its status here, and leaves it behind.
+ */
+_Noreturn void guard_leave(const struct guard_inside *inside, int status);
 
 /**
  * Fork; run `inner` in the child, which exits with what it returns; in the caller relay until it has ended.

@@ -1,6 +1,7 @@
 #include "agent/save.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/search_watch.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/manifest.h"
@@ -40,7 +42,9 @@ struct work {
     char directory[IO_PATH_BYTES];
     struct collection *collection; /* publishing; NULL: preparing */
     struct fsdp_err err;
-    int64_t step; /* prepared */
+    struct counting_io files; /* of preparing: signs of life */
+    bool given_up;            /* the loop's: its disk does not answer, and what it finds counts no more */
+    int64_t step;             /* prepared */
     uint64_t size_bytes;
     double seconds;
     char lines[LINES_BYTES]; /* said by the thread, each ended by a newline, brought out on the loop */
@@ -63,6 +67,7 @@ struct save {
     void *idle_arg;
     save_prepared *prepared; /* asked for, not begun or not done yet */
     void *prepared_arg;
+    struct search_watch *watch; /* over what is being prepared; NULL: nothing is, or it may take any time */
 };
 
 enum fsdp_status save_create(struct save **out, uv_loop_t *loop, struct fsdp_io *io, const char *run_dir,
@@ -205,7 +210,9 @@ static double seconds_since(int64_t started_ns)
 /* The run directory has its own lock, but a process without an agent may save to the same directory of checkpoints. */
 static enum fsdp_status lock_directory(struct work *work, bool *held)
 {
-    return directory_lock_take(&work->save->locks, work->io, work->directory, held, &work->err);
+    struct fsdp_io *io = work->collection == NULL ? &work->files.base : work->io;
+
+    return directory_lock_take(&work->save->locks, io, work->directory, held, &work->err);
 }
 
 static void publish(struct work *work)
@@ -263,18 +270,18 @@ static void prepare(struct work *work)
 {
     const struct save_handlers *handlers = &work->save->handlers;
     const struct verify_log log = { keep_line, work };
+    struct fsdp_io *io = &work->files.base;
     bool held;
 
     /* A directory that can only be read has nothing to clean, and is still one to go on from. */
     if (lock_directory(work, &held) == FSDP_ERR_BUSY)
         return;
     fsdp_err_clear(&work->err);
-    if (commit_clean(work->io, work->directory, &log, &work->err) != FSDP_OK)
+    if (commit_clean(io, work->directory, &log, &work->err) != FSDP_OK)
         return;
-    if (verify_newest(work->io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) ==
-            FSDP_OK &&
+    if (verify_newest(io, work->directory, VERIFY_CHECKSUMS, &work->step, &log, &work->err) == FSDP_OK &&
         work->step >= 0 && handlers->weigh != NULL)
-        (void)handlers->weigh(handlers->arg, work->directory, work->step, &work->err);
+        (void)handlers->weigh(handlers->arg, io, work->directory, work->step, &work->err);
 }
 
 static void do_work(uv_work_t *request)
@@ -310,8 +317,12 @@ static void work_done(uv_work_t *request, int status)
 
     (void)status; /* never cancelled */
     save->working = false;
+    search_watch_stop(save->watch);
+    save->watch = NULL;
     bring_lines(save, work);
-    if (collection != NULL) {
+    if (work->given_up) {
+        /* Its failure was told. */
+    } else if (collection != NULL) {
         /* The verdict of an older generation has nobody left to hear it, but the event has. */
         if (!collection->refused)
             tell(save, collection->step, &work->err, work->size_bytes, work->seconds);
@@ -328,6 +339,21 @@ static void work_done(uv_work_t *request, int status)
         save->idle(save->idle_arg);
 }
 
+/* The thread stays where it is: the run ends without it (run.c). */
+static void on_silent(void *arg)
+{
+    struct work *work = arg;
+    struct save *save = work->save;
+    save_prepared *done = save->prepared;
+    struct fsdp_err err = { 0 };
+
+    work->given_up = true;
+    save->prepared = NULL;
+    fsdp_fail(&err, FSDP_ERR_IO, "the disk of %s has not answered for %.6g s (launch.hang_timeout_s)",
+              save->directory, (double)save->handlers.patience_ms / 1e3);
+    done(save->prepared_arg, -1, &err);
+}
+
 static void start_work(struct save *save, struct collection *collection)
 {
     struct work *work = calloc(1, sizeof *work);
@@ -342,8 +368,12 @@ static void start_work(struct save *save, struct collection *collection)
         work->collection = collection;
         work->step = -1;
         work->request.data = work;
+        counting_io_init(&work->files, save->io);
         if (uv_queue_work(save->loop, &work->request, do_work, work_done) == 0) {
             save->working = true;
+            if (collection == NULL && save->handlers.patience_ms > 0)
+                save->watch =
+                    search_watch_start(save->loop, &work->files, save->handlers.patience_ms, on_silent, work);
             return;
         }
         fsdp_fail(&err, FSDP_ERR_NOMEM, "no thread can be started");
@@ -377,16 +407,19 @@ static void go_on(struct save *save)
 
 void save_prepare(struct save *save, save_prepared *done, void *arg)
 {
-    struct io_stat stat;
+    /* O_PATH: where another disk begins at this name, it is not asked. */
+    const int fd =
+        save->directory[0] == '\0' ? -1 : save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0);
 
     /* No directory, or none yet: nothing to look at, and no thread is started for it. */
-    if (save->directory[0] == '\0' ||
-        (save->io->stat(save->io, save->directory, &stat) < 0 && errno == ENOENT)) {
+    if (save->directory[0] == '\0' || (fd < 0 && errno == ENOENT)) {
         const struct fsdp_err fine = { 0 };
 
         done(arg, -1, &fine);
         return;
     }
+    if (fd >= 0)
+        (void)save->io->close(save->io, fd);
     save->prepared = done;
     save->prepared_arg = arg;
     go_on(save);

@@ -27,9 +27,11 @@ struct save_handlers {
                       double seconds);
     void (*line)(void *arg,
                  const char *words); /* for a person: a checkpoint passed over, a leftover removed */
-    /* Called on another thread with the step that prepare found in `directory`; a failure refuses that step.
-     * NULL: no step is refused. */
-    enum fsdp_status (*weigh)(void *arg, const char *directory, int64_t step, struct fsdp_err *err);
+    /* Called on another thread with the step that prepare found in `directory`; a failure refuses that step. What it reads
+     * through `io` are signs of life. NULL: no step is refused. */
+    enum fsdp_status (*weigh)(void *arg, struct fsdp_io *io, const char *directory, int64_t step,
+                              struct fsdp_err *err);
+    int64_t patience_ms; /* prepare fails when its disk has not answered for so long; 0: never */
 };
 
 /** `run_dir` NULL: the run has no directory, every save is refused, every prepare finds nothing. */
@@ -50,7 +52,8 @@ void save_take(struct save *save, uint32_t generation, int rank, const struct fs
 /**
  * Clean up, and find the newest checkpoint that verifies with every checksum; then call `done` from the loop with
  * its step (-1: there is none) or why not (status, words). One at a time. Without a directory of checkpoints `done` is
- * called before this returns.
+ * called before this returns. If no open, read or removal comes to its end for patience_ms, `done` gets FSDP_ERR_IO; then
+ * the thread is still under way, perhaps for ever.
  */
 typedef void save_prepared(void *arg, int64_t step, const struct fsdp_err *err);
 void save_prepare(struct save *save, save_prepared *done, void *arg);

@@ -17,7 +17,8 @@ enum {
 
 const char *beneath_words(int error)
 {
-    return error == ELOOP ? "a symbolic link of another user, or a loop of links, is not followed" : strerror(error);
+    return error == ELOOP ? "a symbolic link of another user, or a loop of links, is not followed"
+                          : strerror(error);
 }
 
 static void close_keeping_errno(int fd)
@@ -226,8 +227,11 @@ enum fsdp_status beneath_open_record(int *fd, int root_fd, const char *path, str
 enum fsdp_status beneath_check_link(int root_fd, const char *name, struct fsdp_err *err)
 {
     struct stat info;
+    char first;
 
-    if (fstatat(root_fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(info.st_mode) ||
+    /* Where another disk begins at this name, readlink() does not ask it, as a stat would. */
+    if (readlinkat(root_fd, name, &first, sizeof first) < 0 ||
+        fstatat(root_fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(info.st_mode) ||
         is_trusted(info.st_uid, root_fd))
         return FSDP_OK;
     return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is a symbolic link of user %lu, which is not followed", name,

@@ -283,6 +283,42 @@ Test(save, a_directory_that_another_process_saves_to_is_left_alone)
     cr_expect(seen.err.status == FSDP_OK && !temporary_is_there());
 }
 
+static sem_t opened;
+
+static int hanging_open(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    if (strstr(path, "manifest.json") != NULL)
+        while (sem_wait(&opened) != 0)
+            continue;
+    return io_posix.open(io, path, flags, mode);
+}
+
+/* Until the disk answers after all; then nothing more is said, and the memory is free (LeakSanitizer). */
+Test(save, a_search_that_the_disk_does_not_answer_fails_once_and_names_the_directory)
+{
+    const struct save_handlers handlers = { .published = on_published, .line = on_line, .patience_ms = 20 };
+    struct fsdp_io io = io_posix;
+    char path[256];
+
+    save_destroy(save);
+    io.open = hanging_open;
+    sem_init(&opened, 0, 0);
+    cr_assert_eq(save_create(&save, &loop, &io, run_dir, &handlers, NULL), FSDP_OK);
+    snprintf(path, sizeof path, "%s/step-00000010", directory);
+    cr_assert_eq(mkdir(path, 0777), 0);
+    save_prepare(save, on_prepared, NULL);
+    while (seen.n_prepared == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    cr_expect(seen.err.status == FSDP_ERR_IO && seen.step == -1);
+    cr_expect(strstr(seen.err.message, directory) != NULL, "%s", seen.err.message);
+    cr_expect(!save_idle(save), "the thread is where it was");
+
+    sem_post(&opened);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.n_prepared == 1 && save_idle(save));
+    sem_destroy(&opened);
+}
+
 /* A disk on which nothing is renamed until it is let go: as one that is late. */
 static struct {
     struct fsdp_io base;
