@@ -269,7 +269,7 @@ $(BUILD)/test/cudnn_graphs: tests/support/cudnn_graphs.c $(addprefix shard_runti
 .PHONY: test unit emulation system tests-build
 # The benches are built too, so that a change elsewhere cannot break one unnoticed.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/bench_*.c)) $(BUILD)/bench/train/fsdp-train \
-             $(BUILD)/bench/launch_worker
+             $(BUILD)/bench/launch_worker $(BUILD)/bench/create_model
 tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so \
   $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN) \
   $(BENCH_BIN)
@@ -321,6 +321,13 @@ bench-comm: $(BUILD)/bench/bench_comm
 .PHONY: bench-mapping
 bench-mapping: $(BUILD)/bench/bench_mapping
 	$< $(BUILD)/bench/mapping.json
+# Linked with libfsdp.so: LD_LIBRARY_PATH says whose. BEFORE is the build directory of another tree, to compare with.
+$(BUILD)/bench/create_model: tests/bench/create_model.c $(BUILD)/lib/libfsdp.so
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP $< -o $@ $(LDFLAGS) -L$(BUILD)/lib -lfsdp
+.PHONY: bench-restart
+bench-restart: $(BUILD)/bench/bench_restart $(BUILD)/bench/create_model $(BUILD)/bin/fsdprun $(BUILD)/bin/fsdp-train
+	$< $(BUILD)/bench/restart.json $(BUILD) $(BUILD)/bench/create_model $(or $(BENCH_DIR),$(BUILD)/bench) $(BEFORE)
 # Static, and without sanitizers: its start is what is measured.
 $(BUILD)/bench/launch_worker: tests/bench/launch_worker.c
 	@mkdir -p $(@D)

@@ -1,0 +1,255 @@
+/*
+ * bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE]: how soon training goes on.
+ *
+ * A restart: a job of two ranks with 1.5 GB of weights and optimizer state has begun from its checkpoint; one rank is
+ * killed with SIGKILL; the clock stops when the next generation has done its first step. Creating a model: of 128 Mi
+ * parameters, alone, with all CPUs of the machine and with one thread; with what follows until it can be used.
+ *
+ * BUILD is a build directory with bin/ and lib/, of this tree. BEFORE is another, the peer: both sides run the same files in
+ * turns, so that the ratio holds on a machine that others use as well. RESTART_RUNS (5) is the number of turns.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tests/bench/report.h"
+
+enum { MAX_RUNS = 64, PATH_BYTES = 4096, COMMAND_BYTES = 4 * PATH_BYTES, DEADLINE_S = 300 };
+
+static const char *builds[2], *create_model; /* ours, before: NULL where there is none */
+static const char *const names[2] = { "ours", "before" };
+static char directory[PATH_BYTES];
+static int n_runs = 5;
+static pid_t running; /* the run that is under way; 0: none */
+
+static void stop_job(void)
+{
+    if (running <= 0)
+        return;
+    kill(running, SIGKILL); /* takes all of the run along, and saves nothing */
+    waitpid(running, NULL, 0);
+    running = 0;
+}
+
+static void die(const char *what)
+{
+    const int error = errno;
+
+    stop_job();
+    fprintf(stderr, "bench_restart: %s%s%s\n", what, error != 0 ? ": " : "",
+            error != 0 ? strerror(error) : "");
+    exit(1);
+}
+
+static void must_run(const char *format, ...)
+{
+    char command[COMMAND_BYTES];
+    va_list words;
+
+    va_start(words, format);
+    vsnprintf(command, sizeof command, format, words);
+    va_end(words);
+    errno = 0;
+    if (system(command) != 0)
+        die(command);
+}
+
+/* --- a restart -------------------------------------------------------------------------------------------- */
+
+static void write_job(void)
+{
+    char path[PATH_BYTES + 16], text[PATH_MAX];
+    FILE *file;
+
+    if (realpath("tests/parity/excerpt.txt", text) == NULL)
+        die("tests/parity/excerpt.txt");
+    snprintf(path, sizeof path, "%s/job.yaml", directory);
+    file = fopen(path, "w");
+    if (file == NULL)
+        die(path);
+    fprintf(file,
+            "run:        {name: ours, dir: %s, log_every: 1000}\n"
+            "launch:     {nproc_per_node: 2, max_restarts: 1000}\n"
+            "data:       {path: %s}\n"
+            "model:      {layers: 10, dim: 1024, heads: 16, vocab: 256, seq: 16}\n"
+            "train:      {steps: 1000000, batch: 1}\n"
+            "checkpoint: {every: 1000000, keep: 1}\n",
+            directory, text);
+    if (fclose(file) != 0)
+        die(path);
+}
+
+/* The checkpoint of step 1, once; the other side has the same files, and a run directory of its own. */
+static void make_checkpoints(void)
+{
+    must_run("'%s/bin/fsdprun' '%s/job.yaml' --set train.steps=1 --set checkpoint.every=1 > '%s/log' 2>&1",
+             builds[0], directory, directory);
+    if (builds[1] != NULL)
+        must_run("mkdir '%s/before' && cp -al '%s/ours/checkpoints' '%s/before'", directory, directory,
+                 directory);
+}
+
+static pid_t start_job(int side)
+{
+    char program[PATH_BYTES], job[PATH_BYTES + 16], log[PATH_BYTES + 16], name[32];
+    const pid_t pid = fork();
+    int fd;
+
+    if (pid != 0)
+        return pid;
+    snprintf(program, sizeof program, "%s/bin/fsdprun", builds[side]);
+    snprintf(job, sizeof job, "%s/job.yaml", directory);
+    snprintf(log, sizeof log, "%s/log", directory);
+    snprintf(name, sizeof name, "run.name=%s", names[side]);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a bench that is stopped leaves no job */
+    fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+        _exit(127);
+    execl(program, program, job, "--set", name, (char *)NULL);
+    _exit(127);
+}
+
+/* Lines of events.jsonl that have happened since `from` bytes: are there `n` of "first_step"? And the last pid of rank 1. */
+static bool steps_began(int side, off_t from, int n, pid_t *rank_1)
+{
+    char path[PATH_BYTES + 32], line[1024];
+    int found = 0, rank, pid;
+    const char *at;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s/events.jsonl", directory, names[side]);
+    file = fopen(path, "r");
+    if (file == NULL) /* not yet */
+        return false;
+    if (fseeko(file, from, SEEK_SET) < 0)
+        die(path);
+    while (fgets(line, sizeof line, file) != NULL) {
+        found += strstr(line, "\"event\": \"first_step\"") != NULL;
+        at = strstr(line, "\"event\": \"spawn\"") != NULL ? strstr(line, "\"rank\"") : NULL;
+        if (at != NULL && sscanf(at, "\"rank\": %d, \"pid\": %d", &rank, &pid) == 2 && rank == 1)
+            *rank_1 = pid;
+    }
+    fclose(file);
+    return found >= n;
+}
+
+static void await_steps(int side, off_t from, int n, pid_t *rank_1)
+{
+    const double start = report_now();
+
+    while (!steps_began(side, from, n, rank_1)) {
+        if (report_now() - start > DEADLINE_S) {
+            errno = 0;
+            die("the job does not train: see its log");
+        }
+        usleep(2000);
+    }
+}
+
+static double restart(int side)
+{
+    char path[PATH_BYTES + 32];
+    pid_t rank_1 = 0;
+    struct stat before = { 0 };
+    double start, end;
+
+    snprintf(path, sizeof path, "%s/%s/events.jsonl", directory, names[side]);
+    if (stat(path, &before) < 0 && errno != ENOENT)
+        die(path);
+    running = start_job(side);
+    if (running < 0)
+        die("fork");
+    await_steps(side, before.st_size, 1, &rank_1);
+    if (rank_1 <= 0 || kill(rank_1, SIGKILL) < 0)
+        die("kill a rank");
+    start = report_now();
+    await_steps(side, before.st_size, 2, &rank_1);
+    end = report_now();
+    stop_job();
+    return end - start;
+}
+
+/* --- creating a model --------------------------------------------------------------------------------------- */
+
+static double create(int side, const char *how, int threads)
+{
+    char command[COMMAND_BYTES], line[64] = "";
+    FILE *out;
+
+    snprintf(command, sizeof command, "LD_LIBRARY_PATH='%s/lib' '%s' %s '%s/weights' %d", builds[side],
+             create_model, how, directory, threads);
+    out = popen(command, "r");
+    if (out == NULL || fgets(line, sizeof line, out) == NULL || pclose(out) != 0) {
+        errno = 0;
+        die(command);
+    }
+    return atof(line);
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------- */
+
+struct measure {
+    const char *what, *how; /* how NULL: a restart */
+    int threads;
+};
+
+static void add(struct report *report, const struct measure *m)
+{
+    double samples[2][MAX_RUNS];
+
+    for (int run = 0; run < n_runs; run++)
+        for (int side = 0; side < 2; side++)
+            if (builds[side] != NULL)
+                samples[side][run] = m->how == NULL ? restart(side) : create(side, m->how, m->threads);
+    report_add(report, &(struct report_row){ .what = m->what,
+                                             .unit = "s",
+                                             .ours = samples[0],
+                                             .peer = builds[1] != NULL ? samples[1] : NULL,
+                                             .n = n_runs,
+                                             .peer_name = "before" });
+}
+
+int main(int argc, char **argv)
+{
+    const int cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const struct measure measures[] = {
+        { "kill to first step, 1.5 GB, 2 ranks", NULL, 0 },
+        { "create, then load its weights, all CPUs", "load", cpus },
+        { "create a model of 128 Mi parameters, all CPUs", "create", cpus },
+        { "create, then every value, all CPUs", "draw", cpus },
+        { "create, then every value, 1 thread", "draw", 1 },
+    };
+    const char *runs = getenv("RESTART_RUNS");
+    struct report report;
+
+    if (argc < 5) {
+        fprintf(stderr, "usage: bench_restart JSON_FILE BUILD CREATE_MODEL DIRECTORY [BEFORE]\n");
+        return 2;
+    }
+    builds[0] = argv[2];
+    builds[1] = argc > 5 ? argv[5] : NULL;
+    create_model = argv[3];
+    if (runs != NULL && atoi(runs) > 0)
+        n_runs = atoi(runs) < MAX_RUNS ? atoi(runs) : MAX_RUNS;
+    snprintf(directory, sizeof directory, "%s/bench-restart.XXXXXX", argv[4]);
+    if (mkdtemp(directory) == NULL)
+        die(directory);
+    if (!report_begin(&report, argv[1]))
+        return 1;
+    write_job();
+    (void)create(0, "save", cpus);
+    for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
+        if (measures[i].how == NULL)
+            make_checkpoints();
+        add(&report, &measures[i]);
+    }
+    must_run("rm -rf '%s'", directory);
+    return report_end(&report) ? 0 : 1;
+}
