@@ -140,7 +140,7 @@ const char *fsdp_context_run_dir(const struct fsdp_context *context)
 
 const char *fsdp_context_job(const struct fsdp_context *context, size_t *length)
 {
-    size_t unused;
+    size_t unused = 0;
 
     length = length != NULL ? length : &unused;
     *length = 0;

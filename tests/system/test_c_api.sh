@@ -96,6 +96,9 @@ check "the misuses build against the installed headers alone" misuse misuse_asan
 check_status "each misuse is refused in its own words, without a crash or a leak" 0 \
   env LD_LIBRARY_PATH="$moved/lib" sh -c "cd '$WORK' && ASAN_OPTIONS=detect_leaks=1 ./misuse_asan" || cat "$WORK/out"
 check "they are at least 200" awk '/ misuses, 0 wrong$/ { n = $1 } END { exit !(n >= 200) }' "$WORK/out"
+left_out=$(for name in $(sed -n '/FSDP_API/,/;/p' $include/fsdp/*.h | grep -oE '\bfsdp_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u); do
+  grep -qw "$name" tests/support/misuse/*.c || echo "$name"; done)
+check_eq "every public function is among them" "" "$left_out"
 check "nothing is left of them on the disk" test ! -e "$WORK/x" -a ! -e "$WORK/nowhere"
 if [ -n "$san" ]; then
   skip "valgrind has nothing to say about the misuses" "this build has sanitizers"

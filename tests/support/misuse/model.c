@@ -223,6 +223,10 @@ void misuse_optimizer(void)
     HOLD(make_optimizer(o) == FSDP_ERR_ARG);
     o.groups = &stray;
     ARG("optimizer group \"nothing.*\": no parameter has such a name", make_optimizer(o));
+    ARG("fsdp_optimizer_set_lr: optimizer is NULL", fsdp_optimizer_set_lr(NULL, 1, &err));
+    ARG("optimizer: lr -2 is no number from 0 on", fsdp_optimizer_set_lr(optimizer, -2, &err));
+    ARG("fsdp_optimizer_set_group_lr: optimizer is NULL", fsdp_optimizer_set_group_lr(NULL, 0, 1, &err));
+    ARG("optimizer: there is no group 3, but 0 of them", fsdp_optimizer_set_group_lr(optimizer, 3, 1, &err));
     ARG("fsdp_optimizer_step: optimizer is NULL", fsdp_optimizer_step(NULL, &err));
     ARG("fsdp_optimizer_step_group: optimizer is NULL", fsdp_optimizer_step_group(NULL, 0, &err));
     ARG("group 99 is updated a second time, or not there", fsdp_optimizer_step_group(optimizer, 99, &err));
@@ -235,6 +239,7 @@ void misuse_optimizer(void)
     HOLD(fsdp_optimizer_step_count(NULL) == 0 && fsdp_optimizer_lr(NULL) == 0);
     HOLD(fsdp_optimizer_state_count(NULL) == 0 && fsdp_optimizer_bytes(NULL) == 0);
     HOLD(fsdp_optimizer_offloaded_bytes(NULL) == 0 && fsdp_schedule_lr(NULL, 1) == 0);
+    fsdp_optimizer_set_lr_lambda(NULL, NULL, NULL);
     fsdp_optimizer_set_step_count(NULL, 1);
     fsdp_optimizer_state(NULL, NULL);
     fsdp_optimizer_destroy(NULL);

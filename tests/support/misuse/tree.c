@@ -39,6 +39,7 @@ static void add_huge(struct fsdp_module *root)
 static void add_strange_norm(struct fsdp_module *root)
 {
     HOLD(fsdp_layer_norm(root, "norm", DIM, NAN) == NULL);
+    HOLD(fsdp_rms_norm(NULL, "norm", DIM, 1) == NULL && fsdp_conv1d(NULL, "x", 1, 1, true) == NULL);
 }
 
 static void add_headless(struct fsdp_module *root)
@@ -212,10 +213,11 @@ static int place_far(const char *name, int n_dims, const size_t *shape, void *us
 void misuse_fully_shard(void)
 {
     static const char *const unknown[] = { "nothing.weight" };
-    const struct fsdp_mixed_precision_policy odd = { .param_dtype = FSDP_I64 };
+    struct fsdp_mixed_precision_policy odd = fsdp_mixed_precision_defaults();
     struct fsdp_module *root = make_sharded_tree(), *other = make_tree(forward);
     struct fsdp_module *list[] = { fsdp_module_child(other, "middle"), fsdp_module_child(other, "middle") };
 
+    odd.param_dtype = FSDP_I64;
     ARG("fully_shard: \"middle\" is a unit of sharding already",
         fsdp_fully_shard(fsdp_module_child(root, "middle"), NULL, &err));
     ARG("fully_shard: \"box\" is a container without a forward: shard its children and its parent",

@@ -261,6 +261,67 @@ static enum fsdp_status save_without_memory(struct scene *s, bool bad, struct fs
     return strstr(err->message, "different steps") != NULL ? FSDP_OK : status;
 }
 
+/* A pointer that is NULL on one rank. */
+static enum fsdp_status gather_nameless(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    float whole[ELEMS];
+
+    return fsdp_parameter_gather(s->model, bad ? NULL : "output.weight", FSDP_VALUE, whole, ELEMS, err);
+}
+
+static enum fsdp_status load_nothing(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_load_report report;
+    enum fsdp_status status;
+    char path[96];
+
+    snprintf(path, sizeof path, "%s/step-00000003", directory);
+    status = fsdp_model_load_weights(s->model, bad ? NULL : path, false, &report, err);
+    fsdp_load_report_fini(&report);
+    return status;
+}
+
+static enum fsdp_status save_nothing(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const struct fsdp_checkpoint_state state = { .step = 4 + (uint64_t)s->context->rank };
+    const enum fsdp_status status =
+        fsdp_checkpoint_save(s->model, s->optimizer, directory, bad ? NULL : &state, 0, NULL, err);
+
+    return bad || status != FSDP_ERR_MISMATCH || strstr(err->message, "different steps") == NULL ? status
+                                                                                                 : FSDP_OK;
+}
+
+static enum fsdp_status step_on_nothing(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_loss loss;
+
+    return fsdp_model_forward_backward(s->model, bad ? NULL : &s->batch, 1, &loss, err);
+}
+
+static enum fsdp_status make_mesh_of_nothing(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const int sizes[] = { s->context->W };
+    struct fsdp_device_mesh *mesh;
+    const enum fsdp_status status =
+        fsdp_init_device_mesh(&mesh, s->context, 1, bad ? NULL : sizes, NULL, err);
+
+    if (status == FSDP_OK)
+        fsdp_device_mesh_destroy(mesh);
+    return status;
+}
+
+static enum fsdp_status make_model_of_nothing(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 3 };
+    struct fsdp_model *model;
+    const enum fsdp_status status =
+        fsdp_model_create(&model, s->context, s->root, bad ? NULL : &options, err);
+
+    if (status == FSDP_OK)
+        fsdp_model_destroy(model);
+    return status;
+}
+
 static ssize_t refuse_write(struct fsdp_io *io, int fd, const void *bytes, size_t size_bytes, uint64_t offset)
 {
     (void)io, (void)fd, (void)bytes, (void)size_bytes, (void)offset;
@@ -308,6 +369,12 @@ static const struct entry entries[] = {
     { "fsdp_device_mesh_flatten", flatten, FSDP_ERR_ARG, "letters", ALLOCATES },
     { "fsdp_model_create", make_model, FSDP_ERR_ARG, "seq of at least 1", ALLOCATES },
     { "fsdp_optimizer_create", make_optimizer, FSDP_ERR_ARG, "lr", ALLOCATES },
+    { "fsdp_parameter_gather of NULL", gather_nameless, FSDP_ERR_ARG, "name is NULL", 0 },
+    { "fsdp_model_load_weights of NULL", load_nothing, FSDP_ERR_ARG, "path is NULL", 0 },
+    { "fsdp_checkpoint_save of NULL", save_nothing, FSDP_ERR_ARG, "state is NULL", 0 },
+    { "fsdp_model_forward_backward of NULL", step_on_nothing, FSDP_ERR_ARG, "no batch", 0 },
+    { "fsdp_init_device_mesh of NULL", make_mesh_of_nothing, FSDP_ERR_ARG, "sizes is NULL", 0 },
+    { "fsdp_model_create of NULL", make_model_of_nothing, FSDP_ERR_ARG, "options is NULL", 0 },
     { "fsdp_optimizer_step with a file", step_on_disk, FSDP_ERR_IO, "", 0 },
 };
 
