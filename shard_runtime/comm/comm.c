@@ -219,8 +219,14 @@ enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, con
     *out = NULL;
     while (config.rank < size && ranks[config.rank] != world->rank)
         config.rank++;
-    if (world->ops->split == NULL)
-        return comm_create(out, &config, err);
+    if (world->ops->split == NULL) {
+        status = comm_create(out, &config, err);
+        if (status == FSDP_OK) {
+            (*out)->owned = world->owned;
+            (*out)->thread = world->thread;
+        }
+        return status;
+    }
     part = calloc(1, sizeof *part);
     if (part == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "group %s", name);
@@ -234,6 +240,8 @@ enum fsdp_status comm_split(struct fsdp_comm **out, struct fsdp_comm *world, con
         free(part);
         return status;
     }
+    part->owned = world->owned;
+    part->thread = world->thread;
     *out = part;
     return FSDP_OK;
 }
@@ -298,6 +306,41 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static _Thread_local bool is_second_thread;
+
+void comm_own(struct fsdp_comm *comm)
+{
+    comm->owned = true;
+    comm->thread = pthread_self();
+}
+
+void comm_second_thread(void)
+{
+    is_second_thread = true;
+}
+
+void comm_lend(struct fsdp_comm *comm, bool lent)
+{
+    if (comm != NULL)
+        comm->lent = lent;
+}
+
+static enum fsdp_status check_thread(const struct fsdp_comm *comm, struct fsdp_err *err)
+{
+    if (!comm->owned || is_second_thread)
+        return FSDP_OK;
+    if (!pthread_equal(comm->thread, pthread_self()))
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "group %s: only the thread that created the context calls collectives", comm->name);
+    return !comm->lent
+               ? FSDP_OK
+               : fsdp_fail(
+                     err, FSDP_ERR_ARG,
+                     "group %s: the model's second thread is at it: a step runs, or an unshard that was "
+                     "not waited for",
+                     comm->name);
+}
+
 /* Count the call and show it to the agent. *phase receives what the progress page said before. */
 static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const struct flight_note *call,
                               struct device_stream *stream, uint32_t *phase, struct fsdp_err *err)
@@ -305,7 +348,10 @@ static enum fsdp_status begin(struct fsdp_comm *comm, enum comm_kind kind, const
     struct fsdp_progress *page = link_progress(comm->link);
     struct flight_note note = *call;
     const uint64_t now = now_ns();
+    const enum fsdp_status status = check_thread(comm, err);
 
+    if (status != FSDP_OK)
+        return status;
     if (comm->broken.status != FSDP_OK)
         return fsdp_fail(err, comm->broken.status, "%s", comm->broken.message);
     comm->sequence++;

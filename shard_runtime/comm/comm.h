@@ -64,6 +64,14 @@ size_t comm_staging_bytes(int n_nodes, int per_node);
 /** Open with the back end that fits where the members are. Collective over the members. */
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);
 
+/** From here on the calling thread alone may call collectives of this group and of those split from it: another is refused
+ * (FSDP_ERR_ARG), as two threads would call them in an order that differs from rank to rank. */
+void comm_own(struct fsdp_comm *comm);
+/** The calling thread is one to which groups are lent: it may call them all. */
+void comm_second_thread(void);
+/** Lend the group to such a thread, or take it back: meanwhile its owner, who calls this, is refused. NULL is a no-op. */
+void comm_lend(struct fsdp_comm *comm, bool lent);
+
 /** Did a call of this group fail? Then none can succeed any more. The thread that calls it. */
 bool comm_is_broken(const struct fsdp_comm *comm);
 

@@ -5,6 +5,8 @@
 #ifndef COMM_COMM_IMPL_H
 #define COMM_COMM_IMPL_H
 
+#include <pthread.h>
+
 #include "shard_runtime/comm/comm.h"
 #include "shard_runtime/comm/link_client.h"
 
@@ -21,6 +23,10 @@ struct fsdp_comm {
     struct device_stream *stream;
     struct fsdp_flight_entry *entry;
     struct fsdp_err broken; /* status other than FSDP_OK: the first failure, sticky */
+    bool owned;             /* by `thread`: no other may call, but one of comm_second_thread() */
+    pthread_t thread;
+    bool
+        lent; /* to such a thread: `thread` itself may not call meanwhile. Written and read by `thread` alone */
     void *state;            /* the back end's own */
 };
 

@@ -116,8 +116,11 @@ enum fsdp_status link_open(struct link **out, struct fsdp_err *err)
 
     *out = NULL;
     link = calloc(1, sizeof *link);
-    if (link != NULL)
+    if (link != NULL) {
         link->fd = -1;
+        pthread_mutex_init(&link->receiving, NULL);
+        pthread_mutex_init(&link->state, NULL);
+    }
     if (link == NULL || (link->packet = calloc(1, sizeof *link->packet)) == NULL) {
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "the link to the agent");
         goto done;
@@ -169,6 +172,8 @@ void link_close(struct link *link)
         munmap(link->progress, FSDP_PROGRESS_BYTES);
     if (link->fd >= 0)
         close(link->fd);
+    pthread_mutex_destroy(&link->receiving);
+    pthread_mutex_destroy(&link->state);
     free(link);
 }
 
@@ -249,7 +254,10 @@ enum fsdp_status link_saved(struct link *link, const struct fsdp_link_saved *sav
 
 static bool take_verdict(struct link *link, int64_t step, struct fsdp_link_published *published)
 {
-    for (struct kept **at = &link->kept; *at != NULL; at = &(*at)->next) {
+    bool there = false;
+
+    pthread_mutex_lock(&link->state);
+    for (struct kept **at = &link->kept; *at != NULL && !there; at = there ? at : &(*at)->next) {
         struct kept *found = *at;
 
         if (found->type != FSDP_LINK_PUBLISHED || found->published.step != step)
@@ -258,9 +266,10 @@ static bool take_verdict(struct link *link, int64_t step, struct fsdp_link_publi
         published->words[sizeof published->words - 1] = '\0';
         *at = found->next;
         free(found);
-        return true;
+        there = true;
     }
-    return false;
+    pthread_mutex_unlock(&link->state);
+    return there;
 }
 
 enum fsdp_status link_published(struct link *link, int64_t step, struct fsdp_link_published *published,

@@ -1,6 +1,7 @@
 /*
- * A worker's end of the link to its node's agent (<fsdp/link.h>). Blocking, one thread. Packets that arrive
- * while an answer is awaited are kept: notices are seen by link_poll_notice(), nothing is lost.
+ * A worker's end of the link to its node's agent (<fsdp/link.h>). Blocking. Any thread may call anything but link_open()
+ * and link_close(); a second link_get() waits for the first. Packets that arrive while an answer is awaited are kept:
+ * notices are seen by link_poll_notice(), nothing is lost.
  *
  * A process that was not started by an agent has no FSDP_LINK_FD and is a world of one: link_open() then gives
  * a link with `hello.world_size` 1, whose put and get work within the process, whose events go nowhere, and

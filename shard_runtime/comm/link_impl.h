@@ -5,6 +5,8 @@
 #ifndef COMM_LINK_IMPL_H
 #define COMM_LINK_IMPL_H
 
+#include <pthread.h>
+
 #include "shard_runtime/comm/link_client.h"
 
 /* The longest payload of any packet that an agent sends is a value. */
@@ -37,7 +39,14 @@ struct packet {
     int fd; /* -1: none came along */
 };
 
+/*
+ * Several threads may use a link at once: one that waits in a collective looks at it, while another polls for notices.
+ *   receiving  held by the thread that takes packets from the socket, during the whole wait of a get: nobody else may take the
+ *              answer. Others do not wait for it, but for a second get. It guards `packet` and `next_tag`.
+ *   state      held for moments; taken after `receiving` where both are. It guards `broken`, `kept` and `entries`.
+ */
 struct link {
+    pthread_mutex_t receiving, state;
     int fd; /* -1: alone */
     uint32_t next_tag;
     struct fsdp_err broken; /* status other than FSDP_OK: the first failure, sticky */
@@ -49,6 +58,9 @@ struct link {
     struct entry *entries;
     struct packet *packet; /* the one last received */
 };
+
+/** FSDP_OK, or the failure that stuck. */
+enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err);
 
 /** The first failure sticks: `words` become the answer to every later call. Returns the status that stuck. */
 enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words,

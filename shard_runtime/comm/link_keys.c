@@ -60,8 +60,12 @@ enum fsdp_status link_put(struct link *link, const char *key, const void *value,
     if (size_bytes > FSDP_LINK_VALUE_BYTES || (value == NULL && size_bytes > 0))
         return fsdp_fail(err, FSDP_ERR_ARG, "key %s: a value has at most %d bytes, not %zu", key,
                          FSDP_LINK_VALUE_BYTES, size_bytes);
-    if (link->fd < 0)
-        return put_alone(link, key, value, size_bytes, fd, err);
+    if (link->fd < 0) {
+        pthread_mutex_lock(&link->state);
+        status = put_alone(link, key, value, size_bytes, fd, err);
+        pthread_mutex_unlock(&link->state);
+        return status;
+    }
     snprintf(put.key, sizeof put.key, "%s", key);
     return link_send(link, FSDP_LINK_PUT, 0, &put, sizeof put, value, size_bytes, fd, err);
 }
@@ -132,8 +136,13 @@ enum fsdp_status link_get(struct link *link, const char *key, void *value, size_
         *fd = -1;
     if (status != FSDP_OK)
         return status;
-    if (link->fd < 0)
-        return get_alone(link, key, value, size_bytes, fd, err);
+    if (link->fd < 0) {
+        pthread_mutex_lock(&link->state);
+        status = get_alone(link, key, value, size_bytes, fd, err);
+        pthread_mutex_unlock(&link->state);
+        return status;
+    }
+    pthread_mutex_lock(&link->receiving);
     tag = ++link->next_tag != 0 ? link->next_tag : ++link->next_tag;
     snprintf(get.key, sizeof get.key, "%s", key);
     phase = link_begin_wait(link);
@@ -143,10 +152,11 @@ enum fsdp_status link_get(struct link *link, const char *key, void *value, size_
     link_end_wait(link, phase);
     if (status != FSDP_OK) {
         fsdp_wrap(err, "waiting for %s", key);
-        return status;
+    } else {
+        status = give_value(key, link->packet->payload, link->packet->header.size, &link->packet->fd, value,
+                            size_bytes, fd, err);
+        link_drop_fd(link->packet);
     }
-    status = give_value(key, link->packet->payload, link->packet->header.size, &link->packet->fd, value,
-                        size_bytes, fd, err);
-    link_drop_fd(link->packet);
+    pthread_mutex_unlock(&link->receiving);
     return status;
 }

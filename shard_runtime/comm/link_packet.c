@@ -16,16 +16,25 @@ enum { JOB_BYTES_MAX = 16 << 20 };
 /* While an answer is awaited, the abort word is looked at this often. */
 enum { ABORT_SLICE_MS = 100 };
 
-static enum fsdp_status link_say_broken(const struct link *link, struct fsdp_err *err)
+enum fsdp_status link_say_broken(struct link *link, struct fsdp_err *err)
 {
-    return fsdp_fail(err, link->broken.status, "%s", link->broken.message);
+    enum fsdp_status status;
+
+    pthread_mutex_lock(&link->state);
+    status = link->broken.status;
+    if (status != FSDP_OK)
+        fsdp_fail(err, status, "%s", link->broken.message);
+    pthread_mutex_unlock(&link->state);
+    return status;
 }
 
 enum fsdp_status link_break(struct link *link, enum fsdp_status status, const char *words,
                             struct fsdp_err *err)
 {
+    pthread_mutex_lock(&link->state);
     if (link->broken.status == FSDP_OK)
         fsdp_fail(&link->broken, status, "%s", words);
+    pthread_mutex_unlock(&link->state);
     return link_say_broken(link, err);
 }
 
@@ -78,13 +87,15 @@ enum fsdp_status link_receive(struct link *link, bool *got, struct fsdp_err *err
                               .msg_iovlen = 2,
                               .msg_control = control.bytes,
                               .msg_controllen = sizeof control.bytes };
+    enum fsdp_status status;
     bool one_descriptor;
     ssize_t n;
 
     *got = false;
     link_drop_fd(packet);
-    if (link->broken.status != FSDP_OK)
-        return link_say_broken(link, err);
+    status = link_say_broken(link, err);
+    if (status != FSDP_OK)
+        return status;
     do
         n = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
@@ -142,9 +153,10 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
         char bytes[CMSG_SPACE(sizeof(int))];
     } control = { .bytes = { 0 } };
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = 3 };
+    const enum fsdp_status status = link_say_broken(link, err);
 
-    if (link->broken.status != FSDP_OK)
-        return link_say_broken(link, err);
+    if (status != FSDP_OK)
+        return status;
     if (fd >= 0) {
         message.msg_control = control.bytes;
         message.msg_controllen = sizeof control.bytes;
@@ -174,7 +186,7 @@ enum fsdp_status link_send(struct link *link, enum fsdp_link_type type, uint32_t
 static enum fsdp_status keep(struct link *link, struct fsdp_err *err)
 {
     const struct packet *packet = link->packet;
-    struct kept *kept = calloc(1, sizeof *kept), **end = &link->kept;
+    struct kept *kept = calloc(1, sizeof *kept), **end;
 
     if (kept == NULL)
         return fsdp_fail(err, FSDP_ERR_NOMEM, "keeping a packet of the agent");
@@ -183,9 +195,11 @@ static enum fsdp_status keep(struct link *link, struct fsdp_err *err)
         memcpy(&kept->notice, packet->payload, sizeof kept->notice);
     else
         memcpy(&kept->published, packet->payload, sizeof kept->published);
-    while (*end != NULL)
+    pthread_mutex_lock(&link->state);
+    for (end = &link->kept; *end != NULL;)
         end = &(*end)->next;
     *end = kept;
+    pthread_mutex_unlock(&link->state);
     return FSDP_OK;
 }
 
@@ -271,21 +285,36 @@ enum fsdp_status link_drain(struct link *link, struct fsdp_err *err)
     return status;
 }
 
+/* Another thread that receives does the same for this one. */
+static enum fsdp_status drain_or_leave(struct link *link, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    if (pthread_mutex_trylock(&link->receiving) != 0)
+        return link_say_broken(link, err);
+    status = link_drain(link, err);
+    pthread_mutex_unlock(&link->receiving);
+    return status;
+}
+
 enum fsdp_status link_check(struct link *link, struct fsdp_err *err)
 {
     enum fsdp_status status;
 
     if (link->fd < 0)
         return FSDP_OK;
-    status = link_drain(link, err);
+    status = drain_or_leave(link, err);
     return status == FSDP_OK ? link_check_abort_word(link, err) : status;
 }
 
 bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice)
 {
+    bool there = false;
+
     if (link->fd >= 0)
-        link_drain(link, NULL);
-    for (struct kept **at = &link->kept; *at != NULL; at = &(*at)->next) {
+        (void)drain_or_leave(link, NULL);
+    pthread_mutex_lock(&link->state);
+    for (struct kept **at = &link->kept; *at != NULL && !there; at = there ? at : &(*at)->next) {
         struct kept *found = *at;
 
         if (found->type != FSDP_LINK_NOTICE)
@@ -293,7 +322,8 @@ bool link_poll_notice(struct link *link, struct fsdp_link_notice *notice)
         *notice = found->notice;
         *at = found->next;
         free(found);
-        return true;
+        there = true;
     }
-    return false;
+    pthread_mutex_unlock(&link->state);
+    return there;
 }

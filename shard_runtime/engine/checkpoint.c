@@ -130,7 +130,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     struct device_rows rows = { 0 };
     struct checkpoint_saved done;
 
-    (void)unshard_settle(model, NULL); /* a failed gather has no part in saving */
+    unshard_settle_all(context); /* a failed gather has no part in saving */
     fsdp_context_phase(context, FSDP_PHASE_SAVE);
     status = GIVEN(state, err);
     if (status == FSDP_OK)

@@ -61,6 +61,7 @@ enum fsdp_status context_create_on(struct fsdp_context **out, const struct fsdp_
         fsdp_context_destroy(context);
         return status;
     }
+    comm_own(context->comm);
     context_alive(context);
     *out = context;
     return FSDP_OK;

@@ -24,6 +24,8 @@ struct context_io {
 struct fsdp_context {
     struct link *link;
     struct fsdp_comm *comm;
+    struct fsdp_model
+        *gathering; /* its second thread unshards by hand: it has the groups until it is waited for */
     struct device device;
     const struct plugin *plugin; /* that the device came from; NULL: the cpu */
     struct fsdp_err refusal;     /* why "auto" took the cpu where there may be a GPU; "" otherwise */

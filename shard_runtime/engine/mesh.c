@@ -5,6 +5,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/engine/unshard.h"
 
 void fsdp_device_mesh_destroy(struct fsdp_device_mesh *mesh)
 {
@@ -96,6 +97,8 @@ enum fsdp_status fsdp_init_device_mesh(struct fsdp_device_mesh **out, struct fsd
     enum fsdp_status status;
 
     *out = NULL;
+    if (context != NULL)
+        unshard_settle_all(context);
     status = GIVEN(sizes, err);
     if (status == FSDP_OK)
         status = mesh == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory")
@@ -148,6 +151,8 @@ enum fsdp_status fsdp_device_mesh_flatten(struct fsdp_device_mesh **out, struct 
     enum fsdp_status status;
 
     *out = NULL;
+    if (mesh->context != NULL)
+        unshard_settle_all(mesh->context);
     status = flat == NULL ? fsdp_fail(err, FSDP_ERR_NOMEM, "a mesh: out of memory")
                           : mesh_grid_flatten(&flat->grid, &mesh->grid, name, err);
     if (status == FSDP_OK)

@@ -293,6 +293,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     enum fsdp_status status = GIVEN(options, err);
 
     *out = NULL;
+    unshard_settle_all(context);
     if (status == FSDP_OK)
         status = begin_model(&model, context, root, options, err);
     /* A rank that does not even know its meshes tells the world, which most models are of. */

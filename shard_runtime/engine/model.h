@@ -245,6 +245,8 @@ enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buf
  * than until it reads that. Where it was another's leaving, that rank's number and words come into `err` as far as they can be
  * had. The thread that calls collectives, between two of them. */
 void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
+/** Lend the second thread the groups that it gathers and reduces in, or take them back: comm_lend(). */
+void model_lend(struct fsdp_model *model, bool lent);
 /** Did a collective fail in a group that the model uses? The thread that calls these. */
 bool model_is_broken(const struct fsdp_model *model);
 

@@ -218,6 +218,7 @@ enum fsdp_status fsdp_optimizer_create(struct fsdp_optimizer **out, struct fsdp_
     enum fsdp_status status = GIVEN(options, err);
 
     *out = NULL;
+    unshard_settle_all(model->context);
     if (status == FSDP_OK)
         status = make(&optimizer, model, options, err);
     status = model_agree(model, NULL, 0, status, err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/comm/comm.h"
 #include "shard_runtime/core/alloc.h"
 
 struct task {
@@ -34,6 +35,7 @@ static void *second_thread(void *user)
 {
     struct overlap *overlap = user;
 
+    comm_second_thread();
     pthread_mutex_lock(&overlap->mutex);
     for (;;) {
         struct task task;

@@ -617,6 +617,7 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
     program->loss_sum = input->loss_sum != NULL ? *input->loss_sum : 0;
     program->n_targets = input->n_targets != NULL ? *input->n_targets : 0;
     status = model_draw(model, err);
+    model_lend(model, program->overlap != NULL);
     if (status == FSDP_OK)
         status = run_entries(&r, err);
     if (program->overlap != NULL) { /* also after a failure: it reads what is ours */
@@ -626,6 +627,7 @@ enum fsdp_status program_run(struct program *program, struct fsdp_model *model,
         if (status == FSDP_OK && finished != FSDP_OK)
             status = fsdp_fail(err, finished, "%s", beside.message);
     }
+    model_lend(model, false);
     if (r.leaves && status != FSDP_ERR_DEVICE && r.failure.status != FSDP_OK)
         status = fsdp_fail(err, r.failure.status, "%s", r.failure.message);
     if (status != FSDP_OK) /* no thread is in a collective any more */

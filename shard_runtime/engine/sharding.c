@@ -341,6 +341,17 @@ void model_break(struct fsdp_model *model, enum fsdp_status status, struct fsdp_
     comm_fail(model->context->comm, status, words);
 }
 
+void model_lend(struct fsdp_model *model, bool lent)
+{
+    for (int i = 0; i < model->n_parts; i++)
+        comm_lend(model->parts[i].comm, lent);
+    for (int i = 0; i < model->n_meshes; i++) {
+        comm_lend(model->meshes[i].shards, lent);
+        comm_lend(model->meshes[i].replicas, lent);
+        comm_lend(model->meshes[i].own_reduces, lent);
+    }
+}
+
 bool model_is_broken(const struct fsdp_model *model)
 {
     bool broken =

@@ -16,6 +16,7 @@ struct fsdp_unshard_handle {
     bool under_way;         /* the second thread gathers */
     bool taken;             /* by the forward that runs */
     struct fsdp_err own;    /* status other than FSDP_OK: this rank has no room for the two above */
+    struct fsdp_err missed; /* the same of a gather that failed and was not waited for yet */
     bool gave_up;           /* the unit's own gather did, and others may wait in theirs */
 };
 
@@ -135,22 +136,45 @@ static enum fsdp_status finish(struct fsdp_unshard_handle *h, enum fsdp_status s
     return status;
 }
 
-enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err)
+/* The second thread has these, too: it agrees with the other ranks. */
+static void lend_all(struct fsdp_model *model, bool lent)
 {
-    enum fsdp_status status = FSDP_OK;
-    bool any = false;
+    model_lend(model, lent);
+    comm_lend(model->tensor, lent);
+    comm_lend(model->context->comm, lent);
+    model->context->gathering = lent ? model : NULL;
+}
 
-    for (int g = 0; g < model->layout.n_groups && model->unsharded != NULL; g++)
-        any = any || model->unsharded[g].under_way;
-    if (any)
-        status = overlap_finish(second_thread(model), err);
-    for (int g = 0; g < model->layout.n_groups && any; g++) {
+/* Waits for what the model's second thread gathers. `later`: a failure is told where its caller waits for it. */
+static enum fsdp_status settle(struct fsdp_model *model, bool later, struct fsdp_err *err)
+{
+    struct fsdp_err own = { 0 };
+    enum fsdp_status status = overlap_finish(second_thread(model), &own);
+
+    lend_all(model, false);
+    for (int g = 0; g < model->layout.n_groups; g++) {
         struct fsdp_unshard_handle *h = &model->unsharded[g];
 
-        if (h->under_way)
-            status = finish(h, status, err);
+        if (!h->under_way)
+            continue;
+        status = finish(h, status, &own);
+        if (later && status != FSDP_OK)
+            h->missed = own;
     }
-    return status;
+    return status == FSDP_OK || later ? FSDP_OK : fsdp_fail(err, status, "%s", own.message);
+}
+
+enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err)
+{
+    struct fsdp_model *gathering = model->context->gathering;
+
+    return gathering != NULL ? settle(gathering, gathering != model, err) : FSDP_OK;
+}
+
+void unshard_settle_all(struct fsdp_context *context)
+{
+    if (context->gathering != NULL)
+        (void)settle(context->gathering, true, NULL);
 }
 
 void unshard_drop_all(struct fsdp_model *model)
@@ -240,18 +264,29 @@ enum fsdp_status fsdp_module_unshard(struct fsdp_model *model, const struct fsdp
         status = model_draw(model, err);
     if (status != FSDP_OK)
         return status;
-    h->own = (struct fsdp_err){ 0 };
+    if (model->context->gathering != model)
+        unshard_settle_all(model->context);
+    h->own = h->missed = (struct fsdp_err){ 0 };
     h->own.status = make_room(h, &h->own);
     if (waits)
         return finish(h, gather(h, 0, err), err);
     h->under_way = true;
+    lend_all(model, true);
     overlap_give(second_thread(model), gather, h, 0);
     return h->own.status == FSDP_OK ? FSDP_OK : fsdp_fail(err, h->own.status, "%s", h->own.message);
 }
 
 enum fsdp_status fsdp_unshard_handle_wait(struct fsdp_unshard_handle *handle, struct fsdp_err *err)
 {
-    return handle != NULL && handle->under_way ? unshard_settle(handle->model, err) : FSDP_OK;
+    struct fsdp_err missed;
+
+    if (handle == NULL)
+        return FSDP_OK;
+    if (handle->under_way)
+        return unshard_settle(handle->model, err);
+    missed = handle->missed;
+    handle->missed = (struct fsdp_err){ 0 };
+    return missed.status == FSDP_OK ? FSDP_OK : fsdp_fail(err, missed.status, "%s", missed.message);
 }
 
 void fsdp_module_reshard(struct fsdp_model *model, const struct fsdp_module *unit)

@@ -12,8 +12,11 @@
 enum fsdp_status unshard_create(struct fsdp_model *model, struct fsdp_err *err);
 void unshard_destroy(struct fsdp_model *model);
 
-/** Wait for gathers under way: before any other collective, and before what they are taken by. */
+/** Wait for gathers under way: before any other collective, and before what they are taken by. Those of another model of the
+ * context, too: if they fail, that is told where their caller waits for them. */
 enum fsdp_status unshard_settle(struct fsdp_model *model, struct fsdp_err *err);
+/** The same of whichever model gathers, told where its caller waits for it. */
+void unshard_settle_all(struct fsdp_context *context);
 /** Parameters change: what was gathered of them is no longer theirs. */
 void unshard_drop_all(struct fsdp_model *model);
 

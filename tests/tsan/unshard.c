@@ -1,7 +1,8 @@
 /* Links libfsdp.
  *
  * A unit that is unsharded by hand while the rank's second thread gathers it, and communicators of a unit's own: collectives that
- * the program brings, and reductions on a group beside that of the gathers. Steps of two ranks, under the thread sanitizer.
+ * the program brings, and reductions on a group beside that of the gathers. A second model of the context evaluates in between.
+ * Steps of two ranks, under the thread sanitizer.
  */
 #include <fsdp/fsdp.h>
 
@@ -67,6 +68,18 @@ static double unshard(struct fsdp_model *model, const struct fsdp_module *unit, 
     return 0;
 }
 
+/* Of the second model, while the first one's thread may still gather. */
+static void evaluate(struct fsdp_model *model)
+{
+    int32_t tokens[BATCH * 8], targets[BATCH * 8];
+    struct fsdp_err err = { 0 };
+    struct fsdp_loss loss;
+
+    tiny_samples(&tiny_defaults, 0, BATCH, tokens, targets);
+    check(fsdp_model_evaluate(model, tokens, targets, NULL, &loss, &err), &err);
+    require(loss.mean > 0, "the second model has no loss");
+}
+
 static void train(struct fsdp_context *context, void *user)
 {
     const struct fsdp_model_options options = {
@@ -79,7 +92,7 @@ static void train(struct fsdp_context *context, void *user)
     struct fsdp_module *unit = fsdp_module_child_at(fsdp_module_child(root, "layers"), 1);
     struct counts counts = { 0 };
     struct fsdp_optimizer *optimizer;
-    struct fsdp_model *model;
+    struct fsdp_model *model, *second;
     double sum = 0;
 
     fsdp_module_set_custom_all_gather(unit, gather, &counts);
@@ -87,8 +100,11 @@ static void train(struct fsdp_context *context, void *user)
     fsdp_module_set_separate_reduce_scatter_group(root, true, true);
     check(fsdp_model_create(&model, context, root, &options, &err), &err);
     check(fsdp_optimizer_create(&optimizer, model, &updates, &err), &err);
+    check(fsdp_model_create(&second, context, root, &options, &err), &err);
+    check(fsdp_model_prepare_evaluation(second, BATCH, tiny_defaults.seq, &err), &err);
     for (int i = 0; i < STEPS; i++) {
         sum += unshard(model, unit, i);
+        evaluate(second);
         sum += step(model, (uint64_t)(i * 8 + rank * BATCH));
         require(counts.gathers > i && counts.reduces == i + 1, "the unit's own collectives were left out");
         if (i == STEPS - 1)
@@ -98,6 +114,7 @@ static void train(struct fsdp_context *context, void *user)
     if (rank == 0)
         *(double *)user = sum;
     fsdp_optimizer_destroy(optimizer);
+    fsdp_model_destroy(second);
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
 }

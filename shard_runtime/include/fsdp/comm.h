@@ -7,7 +7,11 @@
  * Failure: a peer that dies or breaks its connection makes the call return FSDP_ERR_PEER on every other rank,
  * within milliseconds; that is sticky: from then on only fsdp_comm_destroy() is legal.
  *
- * Thread: the one that created `comm`.
+ * Thread: the one that created the context; hooks and custom collectives of a step may call them on whichever thread they are
+ * called. Refused with FSDP_ERR_ARG, and nothing is sent: a call on any other thread, and a call of that thread in a group that a
+ * model's second thread uses at the time, which is so
+ *   - after an fsdp_module_unshard() with async_op, until it is waited for;
+ *   - while a step or an evaluation of a model with a second thread runs (in a hook on final gradients).
  */
 #ifndef FSDP_COMM_H
 #define FSDP_COMM_H

@@ -62,7 +62,8 @@ FSDP_API const char *fsdp_context_job(const struct fsdp_context *context, size_t
 FSDP_API bool fsdp_context_alone(const struct fsdp_context *context);
 FSDP_API int fsdp_context_threads(const struct fsdp_context *context);
 
-/** The process group of all ranks, for collectives of your own between steps. Owned by the context. */
+/** The process group of all ranks, for collectives of your own between steps (<fsdp/comm.h> says from where). Owned by the
+ * context. */
 FSDP_API struct fsdp_comm *fsdp_context_comm(const struct fsdp_context *context);
 /** "cpu" or "cuda". */
 FSDP_API const char *fsdp_context_device(const struct fsdp_context *context);
@@ -94,17 +95,17 @@ struct fsdp_beat {
     uint64_t memory_bytes;
 };
 
-/** Store `beat` into the progress page: plain stores, no system call but the clock's. */
+/** Store `beat` into the progress page: plain stores, no system call but the clock's. Any thread. */
 FSDP_API void fsdp_context_beat(struct fsdp_context *context, const struct fsdp_beat *beat);
 FSDP_API void fsdp_context_phase(struct fsdp_context *context, enum fsdp_phase phase);
 /** Called at the beginning of each phase, on the thread that computes: to measure, not to compute. */
 typedef void (*fsdp_phase_fn)(enum fsdp_phase phase, void *user);
 /** Have `fn` called from now on, in place of the one before; NULL: none. */
 FSDP_API void fsdp_context_on_phase(struct fsdp_context *context, fsdp_phase_fn fn, void *user);
-/** Append a JSON object to the run's events.jsonl; nothing happens in a process without an agent. */
+/** Append a JSON object to the run's events.jsonl; nothing happens in a process without an agent. Any thread. */
 FSDP_API enum fsdp_status fsdp_context_event(struct fsdp_context *context, const char *json_object,
                                              struct fsdp_err *err);
-/** True once for each notice that has arrived (save and stop, ...); never waits. */
+/** True once for each notice that has arrived (save and stop, ...); never waits. Any thread, also while a collective runs. */
 FSDP_API bool fsdp_context_poll_notice(struct fsdp_context *context, struct fsdp_link_notice *notice);
 
 FSDP_END_DECLS

@@ -6,7 +6,11 @@
  * and a loop of fsdp_model_forward_backward(), fsdp_clip_grad_norm(), fsdp_optimizer_step(). docs/c-api.md
  * walks through it; shard_runtime/examples/ has a complete one.
  *
- * Threads: everything is called from the thread that created the context. Failures: <fsdp/status.h>.
+ * Threads: everything is called from the thread that created the context, but for fsdp_context_beat(), fsdp_context_event() and
+ * fsdp_context_poll_notice(), which any thread may call at any time. A collective called on another thread is refused
+ * (FSDP_ERR_ARG). A model may have a second thread of its own (fsdp_model_options.overlap): it communicates while a step or an
+ * fsdp_module_unshard() is under way. The library's own calls wait for it, those of another model of the context included.
+ * Several models may share a context. Failures: <fsdp/status.h>.
  *
  * Collective functions: all ranks call them, in the same order. If one rank alone fails in one (a bad argument, no memory, a file
  * that it cannot read), the call ends on every rank with the status of the lowest rank that failed. The failed rank keeps its

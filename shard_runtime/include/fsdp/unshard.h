@@ -22,8 +22,9 @@ struct fsdp_unshard_handle;
 
 /**
  * Gather the parameters of `unit`, of the model's tree; nothing happens if they are already. With async_op the call may return
- * while a second thread gathers, where the model has one (fsdp_model_options.overlap): until it is waited for, no collective
- * of the caller's own may begin; the library's wait by themselves. *handle (NULL: not wanted) is the model's.
+ * while a second thread gathers, where the model has one (fsdp_model_options.overlap). Until it is waited for, collectives of the
+ * caller's own are refused (FSDP_ERR_ARG); the library's wait by themselves, those of other models of the context included.
+ * *handle (NULL: not wanted) is the model's.
  *   FSDP_ERR_ARG   no unit of the model's tree, or a forward is waiting for its backward
  *   FSDP_ERR_NOMEM no room for it
  * After an error of one rank alone it is gathered on no rank. All ranks of the model are told, here or where they wait for it.

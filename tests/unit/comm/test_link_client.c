@@ -3,6 +3,9 @@
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -157,6 +160,47 @@ Test(link_client, packets_of_other_kinds_that_come_first_are_kept)
 }
 
 /* --- the end of things ----------------------------------------------------------------------------------- */
+
+enum { ROUNDS = 200 };
+
+static void *get_many(void *user)
+{
+    char value[8];
+
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t size = sizeof value;
+
+        cr_assert_eq(link_get(user, "k", value, &size, NULL, NULL), FSDP_OK);
+    }
+    return NULL;
+}
+
+/* The second thread of a model opens no group, but a program's own thread may poll at any time. */
+Test(link_client, a_get_is_answered_while_another_thread_polls, .timeout = 60)
+{
+    struct link *link = agent_end_opened();
+    struct pollfd heard = { .fd = agent_end.fd, .events = POLLIN };
+    struct fsdp_link_header header;
+    struct fsdp_link_get get;
+    pthread_t thread;
+
+    cr_assert_eq(pthread_create(&thread, NULL, get_many, link), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct fsdp_link_notice said = { .kind = FSDP_NOTICE_SAVE_AND_STOP, .stop_after_step = i };
+        struct fsdp_link_notice notice;
+
+        cr_assert_eq(poll(&heard, 1, -1), 1);
+        agent_end_heard(&header, &get, sizeof get, NULL);
+        agent_end_say(FSDP_LINK_NOTICE, 0, &said, sizeof said, -1);
+        agent_end_say(FSDP_LINK_VALUE, header.tag, "x", 1, -1);
+        while (!link_poll_notice(link, &notice))
+            sched_yield();
+        cr_assert_eq(notice.stop_after_step, i);
+        cr_assert_not(link_poll_notice(link, &notice), "notice %d came twice", i);
+    }
+    pthread_join(thread, NULL);
+    link_close(link);
+}
 
 Test(link_client, a_hang_up_ends_every_wait)
 {

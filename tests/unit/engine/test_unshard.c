@@ -3,6 +3,7 @@
  * that know of neither.
  */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -361,6 +362,83 @@ static void fail_a_gather(struct fsdp_context *context, void *user)
 Test(unshard, an_error_of_a_custom_communicator_ends_the_step_with_its_words)
 {
     world_run(2, fail_a_gather, NULL);
+}
+
+/* --- who may communicate meanwhile ------------------------------------------------------------------------- */
+
+/* A gather of rank's second thread that lasts until the rank has tried other things. */
+struct held {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool may_go;
+};
+
+static enum fsdp_status gather_when_told(struct fsdp_comm *group, const void *send, void *recv,
+                                         size_t n_elems, enum fsdp_dtype dtype, struct device_stream *stream,
+                                         void *user, struct fsdp_err *err)
+{
+    struct held *held = user;
+
+    pthread_mutex_lock(&held->mutex);
+    while (!held->may_go)
+        pthread_cond_wait(&held->changed, &held->mutex);
+    pthread_mutex_unlock(&held->mutex);
+    return fsdp_all_gather(group, send, recv, n_elems, dtype, stream, err);
+}
+
+static void let_go(struct held *held)
+{
+    pthread_mutex_lock(&held->mutex);
+    held->may_go = true;
+    pthread_cond_signal(&held->changed);
+    pthread_mutex_unlock(&held->mutex);
+}
+
+static void *call_elsewhere(void *user)
+{
+    struct fsdp_err err = { 0 };
+
+    cr_expect_eq(fsdp_barrier(fsdp_context_comm(user), &err), FSDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.message, "only the thread that created the context"), "%s", err.message);
+    return NULL;
+}
+
+static void share_a_context(struct fsdp_context *context, void *user)
+{
+    static const struct try how = { .W = 2, .overlap = FSDP_OVERLAP_ON };
+    struct held held = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, .may_go = true };
+    struct fsdp_unshard_handle *handle;
+    struct fsdp_err err = { 0 };
+    struct run one, other;
+    pthread_t thread;
+    double want, sum = 1;
+
+    (void)user;
+    open_run(&one, context, &how, false);
+    open_run(&other, context, &how, false);
+    want = backward(&other, 1);
+    fsdp_module_set_custom_all_gather(one.unit, gather_when_told, &held);
+    (void)backward(&one, 1);
+
+    held.may_go = false;
+    must(fsdp_module_unshard(one.model, one.unit, true, &handle, &err), &err);
+    cr_expect_eq(fsdp_all_reduce(context->comm, &sum, 1, FSDP_F64, FSDP_SUM, NULL, &err), FSDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.message, "second thread"), "%s", err.message);
+    let_go(&held);
+    cr_expect(backward(&other, 1) == want, "another model's step waits for it");
+    must(fsdp_unshard_handle_wait(handle, &err), &err);
+    must(fsdp_all_reduce(context->comm, &sum, 1, FSDP_F64, FSDP_SUM, NULL, &err), &err);
+    cr_expect_eq(sum, 2);
+
+    cr_assert_eq(pthread_create(&thread, NULL, call_elsewhere, context), 0);
+    pthread_join(thread, NULL);
+    close_run(&other);
+    close_run(&one);
+}
+
+Test(unshard, has_the_groups_until_another_model_or_its_caller_waits_for_it, .timeout = 60)
+{
+    world_run(2, share_a_context, NULL);
 }
 
 /* --- a step of several calls -------------------------------------------------------------------------------- */
