@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/process_memory.h"
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/forecast_apart.h"
 #include "shard_runtime/engine/optimizer.h"
@@ -56,6 +57,7 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
 {
     struct plan_traffic traffic;
 
+    forecast->process = process_memory_now(); /* the model's plan is held, as in a worker */
     fsdp_model_memory(model, &forecast->memory);
     forecast_optimizer(forecast, model, optimizer);
     forecast->staging = model_staging_bytes(model, world->ranks_per_host);

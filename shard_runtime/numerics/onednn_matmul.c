@@ -12,6 +12,7 @@
 
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/numerics/matmul_desc.h"
+#include "shard_runtime/numerics/onednn_rehearse.h"
 #include "shard_runtime/numerics/onednn_split.h"
 
 enum { MAX_ARGS = 5 };
@@ -24,6 +25,7 @@ struct matmul {
     dnnl_memory_t a, b, bias, c, scratch;
     dnnl_exec_arg_t args[MAX_ARGS];
     int n_args;
+    bool needs_rehearsal;
 };
 
 /* --- shapes --- */
@@ -187,6 +189,7 @@ static enum fsdp_status make_primitive(struct matmul *matmul, dnnl_engine_t engi
     if (status != FSDP_OK)
         goto done;
 
+    matmul->needs_rehearsal = onednn_needs_rehearsal(chosen);
     scratch = dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
     *scratch_bytes = scratch == NULL ? 0 : dnnl_memory_desc_get_size(scratch);
     status = add_arg(matmul, engine, DNNL_ARG_SRC, &shapes.a, &matmul->a, err);
@@ -229,6 +232,8 @@ enum fsdp_status onednn_matmul_create(struct numerics *numerics, const struct ma
         status = onednn_split_create(numerics, desc, &matmul->split, scratch_bytes, err);
     else if (!matmul_is_empty(desc) && desc->k > 0)
         status = make_primitive(matmul, state->engine, scratch_bytes, err);
+    if (status == FSDP_OK && matmul->needs_rehearsal)
+        status = onednn_rehearse(numerics, desc, matmul, *scratch_bytes, err);
     if (status != FSDP_OK) {
         onednn_matmul_destroy(matmul);
         *scratch_bytes = 0;

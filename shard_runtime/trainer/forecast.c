@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <string.h>
 
-#include "shard_runtime/trainer/memory.h"
 #include "shard_runtime/trainer/models.h"
 #include "shard_runtime/trainer/sharding.h"
 #include "shard_runtime/trainer/trainer.h"
@@ -56,7 +55,7 @@ static void add_up(struct forecast *forecast)
 {
     const struct fsdp_forecast *need = &forecast->need;
     const struct fsdp_forecast_apart *apart = &need->apart;
-    const size_t process = memory_now(); /* libraries are loaded and their products made, as in a worker */
+    const size_t process = need->process; /* libraries are loaded and their products made, as in a worker */
 
     forecast->baseline = process;
     forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +

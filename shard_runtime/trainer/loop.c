@@ -4,11 +4,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/process_memory.h"
 #include "shard_runtime/engine/context.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/job/schema.h"
 #include "shard_runtime/trainer/batch.h"
-#include "shard_runtime/trainer/memory.h"
 #include "shard_runtime/trainer/metrics.h"
 #include "shard_runtime/trainer/trainer.h"
 
@@ -47,7 +47,7 @@ static void sample_memory(struct loop *loop)
         return;
     now = fsdp_context_device_memory(loop->trainer->context); /* where tensors are is what a plan speaks of */
     if (now == 0)
-        now = memory_now();
+        now = process_memory_now();
     if (now > loop->memory_bytes)
         loop->memory_bytes = now;
 }

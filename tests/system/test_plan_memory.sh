@@ -5,27 +5,29 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/support/train.sh
 cat > "$WORK/job.yaml" << END
 run:        {name: planned, dir: $WORK/runs, log_every: 1}
-launch:     {nproc_per_node: 2, max_restarts: 0}
+launch:     {nproc_per_node: 2, max_restarts: 0, threads: 1}
 data:       {path: $SOURCE/tests/parity/excerpt.txt}
-model:      {layers: 8, dim: 640, heads: 8, vocab: 256, seq: 64}
+model:      {layers: 4, dim: 640, heads: 8, vocab: 256, seq: 64}
 train:      {steps: 1, batch: 4}
 checkpoint: {every: 0}
 END
 
-# measured NAME WORD...: a run with these, --options and key=value, its memory against its plan, the baseline of both aside. Plans
-# of less than 256 MiB have no part in this: what a process holds by itself would be too much of it.
+# measured NAME WORD...: a run with these, --options and key=value, and its plan. "close": they differ by less than 1 MiB, up or
+# down. That is a bound in bytes, so that what is missing cannot hide in the size of the model. Without AVX-512 it is 4 MiB: every
+# product of oneDNN is then one of gemm, which packs into memory from malloc, and what malloc keeps depends on the order of calls.
+bound=$((1 << 20)); grep -q avx512bw /proc/cpuinfo || bound=$((4 << 20))
 measured() {
   local name=$1 args=(); shift
   for word in "$@"; do case $word in *=*) args+=(--set "$word") ;; *) args+=("$word") ;; esac; done
   "$BIN/fsdprun" plan --json "$WORK/job.yaml" "${args[@]}" > "$WORK/$name.json"
   run_job "$WORK/$name.log" "$WORK/job.yaml" --set "run.name=$name" "${args[@]}" || { tail -n 3 "$WORK/$name.log"; return 1; }
-  awk -v total="$(number total < "$WORK/$name.json")" -v base="$(number baseline < "$WORK/$name.json")" \
+  awk -v bound=$bound -v total="$(number total < "$WORK/$name.json")" \
     -v measured="$(number memory_bytes < "$WORK/runs/$name/metrics.jsonl" | tail -n 1)" '
-    BEGIN { off = (measured - total) / (total - base)
-            print (total >= 256 * 1048576 && off < 0.05 && off > -0.05 ? "close" : "far") ": planned " total ", measured " measured ", off " off }'
+    BEGIN { off = measured - total
+            print (total > bound && measured > 0 && off < bound && off > -bound ? "close" : "far") ": planned " total ", measured " measured ", off " off }'
 }
 # close TITLE NAME WORD...
-close() { local title=$1; shift; check_match "memory within 5 % of the plan: $title" '^close' "$(measured "$@")"; }
+close() { local title=$1; shift; check_match "memory as planned: $title" '^close' "$(measured "$@")"; }
 close "two ranks" planned
 close "bfloat16" bf16 parallel.param_dtype=bfloat16 parallel.reduce_dtype=float32
 close "everything computed again" full parallel.activation_checkpoint=full
@@ -33,13 +35,20 @@ close "gradients that add up, reduced once" sync-last train.grad_accumulation=2 
 close "gradients that add up, reduced each time" sync-every train.grad_accumulation=2 train.batch=2 parallel.gradient_sync=every
 close "bfloat16, part computed again, parameters kept, and micro-steps" all parallel.param_dtype=bfloat16 \
   parallel.activation_checkpoint=selective parallel.reshard_after_forward=false train.batch=2 train.grad_accumulation=2
-close "sequences of 256" long model.seq=256 train.batch=1
 close "offloaded, where there is no other memory" offload parallel.offload=cpu
+close "optimizer state in a file" nvme parallel.offload=nvme
 close "updates inside backward" in-backward optimizer.in_backward=true train.clip_norm=0
-close "GPT-2" gpt2 model.kind=gpt2
 close "copies of two ranks" hybrid --nproc-per-node 4 parallel.replicate=2 train.batch=2
 close "split over two ranks and sharded over two" tensor --nproc-per-node 4 parallel.tensor=2 model.dim=896 train.batch=2
 close "one rank" one --nproc-per-node 1 model.dim=512
+close "one rank of two threads" threads --nproc-per-node 1 model.dim=512 launch.threads=2
+close "many small blocks" deep model.layers=96 model.dim=64
+# Where oneDNN chooses gemm, it generates its kernels (3.7 MiB of float32) and packs what it multiplies.
+close "products by gemm: one sequence" single model.seq=256 train.batch=1
+close "products by gemm: GPT-2" gpt2 model.kind=gpt2
+close "products by gemm: GPT-2 in bfloat16" gpt2-bf16 model.kind=gpt2 parallel.param_dtype=bfloat16
+close "products by gemm: two threads" gpt2-threads model.kind=gpt2 launch.threads=2
+FSDP_NUMERICS=ref close "the reference's products" ref model.kind=gpt2 model.dim=128
 
 # --- pages ------------------------------------------------------------------------------------------------------------
 # Faults that need no disk, of all ranks, by /proc/PID/stat, beside the steps that are done: two samples lie between steps 3 and 30.

@@ -53,13 +53,17 @@ struct fsdp_forecast {
     size_t optimizer;          /* its state for rank 0's rows, or its window of it; 0 without an optimizer */
     uint64_t offloaded;        /* bytes of the file that holds its state; 0: it is in memory */
     size_t staging; /* what the transport keeps for itself, shared with the ranks of the host or not */
+    /* RssAnon + RssShmem of the process that plans, while the plan exists: the libraries, the code that they
+       generated for the products of this plan, and the plan itself. What the caller holds is in it too. 0: no /proc. */
+    size_t process;
     struct fsdp_forecast_apart apart;
     struct fsdp_forecast_collectives all_gather, reduce_scatter, all_reduce;
 };
 
 /**
  * Plan the training of `root`, sharded up to its root, as fsdp_model_create() with the same options would.
- * `optimizer` NULL: none. What the process itself holds (code, its libraries' caches) is not in it.
+ * `optimizer` NULL: none. Code that a library generates stays in the process: a second forecast finds that of the
+ * first in `process`.
  *   FSDP_ERR_ARG  a tree that does not compute what it should, or a world that makes no sense
  *   FSDP_ERR_UNSUPPORTED  an offload that world->device does not take
  */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "shard_runtime/trainer/memory.h"
+#include "shard_runtime/core/process_memory.h"
 #include "tests/unit/engine/world.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -35,7 +35,7 @@ struct job {
 
 static void see(struct job *job)
 {
-    const size_t now = memory_now();
+    const size_t now = process_memory_now();
 
     job->peak = now > job->peak ? now : job->peak;
 }
@@ -112,7 +112,7 @@ static void measure(struct fsdp_context *context, void *user)
               evaluation, plan);
     run(context, &small, &job); /* libraries settle */
     end(&job);
-    before = memory_now();
+    before = process_memory_now();
     run(context, &large, &job);
     end(&job);
 

@@ -1,4 +1,4 @@
-#include "shard_runtime/trainer/memory.h"
+#include "shard_runtime/core/process_memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,12 +21,12 @@ static uint64_t line_bytes(const char *text, const char *name)
     return 0;
 }
 
-uint64_t memory_of_status(const char *text)
+uint64_t process_memory_of_status(const char *text)
 {
     return line_bytes(text, "RssAnon:") + line_bytes(text, "RssShmem:");
 }
 
-uint64_t memory_now(void)
+uint64_t process_memory_now(void)
 {
     char text[STATUS_BYTES];
     const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -39,5 +39,5 @@ uint64_t memory_now(void)
     if (n <= 0)
         return 0;
     text[n] = '\0';
-    return memory_of_status(text);
+    return process_memory_of_status(text);
 }
