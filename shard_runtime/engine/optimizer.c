@@ -395,10 +395,12 @@ enum fsdp_status fsdp_optimizer_step(struct fsdp_optimizer *optimizer, struct fs
 
     if (status != FSDP_OK)
         return status;
+    unshard_drop_all(model);
     status = optimizer_check_rates(optimizer, err);
+    if (optimizer->offload != NULL) /* what comes ends with an agreement that no rank may miss */
+        status = model_agree(model, NULL, 0, status, err);
     if (status != FSDP_OK)
         return status;
-    unshard_drop_all(model);
     fsdp_context_phase(model->context, FSDP_PHASE_OPTIMIZER);
     status = update_selected(optimizer, -1, err);
     if (optimizer->offload != NULL) /* its disk may refuse one rank alone; memory refuses none */

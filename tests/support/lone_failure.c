@@ -7,6 +7,8 @@
  *                                   it called any, or its rank failed before: the others' end at once, with the number and words
  *                                   of the rank that did
  *
+ *   lone_failure outside W NODES    the last rank fails outside a step: where the context is created, or in a gather
+ *
  * After fsdp_module_reset_iteration() losses, norms and weights have the bits of a run in which nothing failed. A rank that
  * hangs is the script's to kill. Exit 0 if all is as it must be; else 1, with words on stderr.
  */
@@ -431,6 +433,67 @@ static int custom_rank(int r, void *arg)
     return !sound;
 }
 
+/* --- outside a step ----------------------------------------------------------------------------------------- */
+
+/* Of a call that failed on the last rank alone. */
+static bool all_are_told(const char *what, enum fsdp_status status, enum fsdp_status expected,
+                         const char *words)
+{
+    char prefix[24];
+
+    snprintf(prefix, sizeof prefix, "rank %d: ", want.W - 1);
+    if (status == expected && strstr(err.message, words) != NULL &&
+        (strncmp(err.message, prefix, strlen(prefix)) == 0) == (rank != want.W - 1))
+        return true;
+    fprintf(stderr, "%s, rank %d: %s\n", what, rank, status == FSDP_OK ? "nothing failed" : err.message);
+    return false;
+}
+
+static int device_rank(int r, void *arg)
+{
+    const struct fsdp_context_options options = { .device = r == want.W - 1 ? "abacus" : "cpu",
+                                                  .numerics = "ref",
+                                                  .threads = 1 };
+    struct fsdp_context *context = NULL;
+
+    (void)arg;
+    if (join_all(r, 0) != FSDP_OK)
+        return failed("opening");
+    return all_are_told("a device", context_create_on(&context, &options, link_, comm, &err), FSDP_ERR_CONFIG,
+                        "abacus")
+               ? 0
+               : 1;
+}
+
+static int gather_rank(int r, void *arg)
+{
+    static const struct way way = { .name = "outside", .n_micro = 1 };
+    const struct fsdp_context_options options = { .device = "cpu", .numerics = "ref", .threads = 1 };
+    const struct fsdp_model_options sizes = { .batch = BATCH, .seq = SEQ, .seed = 3 };
+    const char *name = r == want.W - 1 ? "nothing" : "output.weight";
+    float weights[VOCAB * DIM];
+    struct fsdp_context *context;
+    struct fsdp_model *model;
+    struct fsdp_module *root;
+    struct fsdp_loss loss;
+    bool sound;
+
+    (void)arg;
+    if (join_all(r, 0) != FSDP_OK || context_create_on(&context, &options, link_, comm, &err) != FSDP_OK ||
+        (root = build(&way, NULL)) == NULL ||
+        fsdp_model_create(&model, context, root, &sizes, &err) != FSDP_OK)
+        return failed("opening");
+    sound =
+        all_are_told("a gather", fsdp_parameter_gather(model, name, FSDP_VALUE, weights, VOCAB * DIM, &err),
+                     FSDP_ERR_ARG, "nothing") &&
+        step(model, &way, 1, &loss) == FSDP_OK &&
+        fsdp_parameter_gather(model, "output.weight", FSDP_VALUE, weights, VOCAB * DIM, &err) == FSDP_OK;
+    fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
+    fsdp_context_destroy(context);
+    return sound ? 0 : failed("outside a step");
+}
+
 /* --- */
 
 static int run(int (*rank_main)(int rank, void *arg), const struct custom_case *how)
@@ -454,6 +517,8 @@ int main(int argc, char **argv)
         return run(train_rank, NULL);
     if (strcmp(argv[1], "unused") == 0)
         return run(unused_rank, NULL);
+    if (strcmp(argv[1], "outside") == 0)
+        return run(device_rank, NULL) != 0 ? 1 : run(gather_rank, NULL);
     if (strcmp(argv[1], "custom") != 0)
         return 2;
     for (size_t i = 0; i < sizeof customs / sizeof *customs && bad == 0; i++)

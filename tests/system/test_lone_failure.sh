@@ -17,4 +17,9 @@ for shape in "2 1" "4 1" "2 2" "4 2" "4 4"; do
   check "a collective of one's own that gives up before it calls any leaves none of $1 ranks on $2 node(s) waiting" \
     timeout -k 5 600 "$TOY/lone_failure" custom "$1" "$2"
 done
+for shape in "2 1" "4 1" "2 2" "4 2"; do
+  set -- $shape
+  check "a rank that fails alone outside a step ends the call on all of $1 ranks on $2 node(s)" \
+    timeout -k 5 300 "$TOY/lone_failure" outside "$1" "$2"
+done
 [ "$n_failed" -eq 0 ]

@@ -347,6 +347,28 @@ static enum fsdp_status step_on_disk(struct scene *s, bool bad, struct fsdp_err 
     return status;
 }
 
+static double no_rate(uint64_t step, void *user)
+{
+    (void)step, (void)user;
+    return NAN;
+}
+
+static enum fsdp_status step_at_no_rate(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    struct fsdp_optimizer_options options = fsdp_optimizer_defaults();
+    struct fsdp_optimizer *optimizer;
+    enum fsdp_status status;
+
+    options.offload_dir = BUILD_DIR;
+    cr_assert(fsdp_optimizer_create(&optimizer, s->model, &options, err) == FSDP_OK, "%s", err->message);
+    cr_assert(forward_backward(s, false, err) == FSDP_OK, "%s", err->message);
+    if (bad)
+        fsdp_optimizer_set_lr_lambda(optimizer, no_rate, NULL);
+    status = fsdp_optimizer_step(optimizer, err);
+    fsdp_optimizer_destroy(optimizer);
+    return status;
+}
+
 static const struct entry entries[] = {
     { "fsdp_parameter_gather", gather_value, FSDP_ERR_ARG, "outptu.weight", ALLOCATES },
     { "fsdp_parameter_gather of a gradient", gather_gradient, FSDP_ERR_ARG, "elements, not 3", 0 },
@@ -376,6 +398,7 @@ static const struct entry entries[] = {
     { "fsdp_init_device_mesh of NULL", make_mesh_of_nothing, FSDP_ERR_ARG, "sizes is NULL", 0 },
     { "fsdp_model_create of NULL", make_model_of_nothing, FSDP_ERR_ARG, "options is NULL", 0 },
     { "fsdp_optimizer_step with a file", step_on_disk, FSDP_ERR_IO, "", 0 },
+    { "fsdp_optimizer_set_lr_lambda", step_at_no_rate, FSDP_ERR_ARG, "", 0 },
 };
 
 /* --- one rank's failure ------------------------------------------------------------------------------------ */
