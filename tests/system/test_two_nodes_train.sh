@@ -69,22 +69,30 @@ check_eq "USR1 to node 1 saves and stops both with 77" "77 77" "$(statuses saved
 check "a checkpoint is there" sh -c "ls $RUN/checkpoints/step-*/manifest.json"
 
 # A firewall that lets only the rendezvous port through: the ranks cannot reach each other, and say so.
-wall_up() {
+wall_up() { # VERDICT...
   on_node 0 nft -f - << RULES
 table ip wall {
-  chain in { type filter hook input priority 0; iifname != "lo" tcp dport != $((port + 1)) drop; }
+  chain in { type filter hook input priority 0; iifname != "lo" tcp dport != $((port + 1)) $*; }
 }
 RULES
 }
-wall_up
-both wall --max-restarts 0 --nproc-per-node 1
-ended wall
-on_node 0 nft delete table ip wall
-check_eq "a firewall between the ranks ends the job with 75 on both" "75 75" "$(statuses wall)" || show wall
-unreached="rank 1 cannot connect to rank 0 at 10\.77\.77\.1:[0-9]+ within [0-9]+ s|rank 1, at 10\.77\.77\.2:[0-9]+, did not connect to rank 0, at 10\.77\.77\.1:[0-9]+, within [0-9]+ s"
-for node in 0 1; do
-  check_match "node $node names both ranks, address and port above its last line" "fsdp-train: .*($unreached).*fsdprun: rank [01] .*exited with status 75 in start, generation 0; 1 other" "$(tail -n 3 "$WORK/wall-$node.out" | tr '\n' ' ')"
-done
+# walled NAME TITLE WORDS VERDICT...: a job behind a firewall with that verdict; WORDS, a pattern, are said of the ranks.
+walled() {
+  local name=$1 title=$2 words=$3 node; shift 3
+  wall_up "$@"
+  both "$name" --max-restarts 0 --nproc-per-node 1
+  ended "$name"
+  on_node 0 nft delete table ip wall
+  check_eq "a firewall between the ranks that $title ends the job with 75 on both" "75 75" "$(statuses "$name")" || show "$name"
+  for node in 0 1; do
+    check_match "... node $node names both ranks, address and port above its last line" "fsdp-train: .*($words).*fsdprun: rank [01] .*exited with status 75 in start, generation 0; 1 other" "$(tail -n 3 "$WORK/$name-$node.out" | tr '\n' ' ')"
+  done
+}
+from="rank 1 cannot connect to rank 0 at 10\.77\.77\.1:[0-9]+"
+unreached="$from within [0-9]+ s|rank 1, at 10\.77\.77\.2:[0-9]+, did not connect to rank 0, at 10\.77\.77\.1:[0-9]+, within [0-9]+ s"
+walled wall drops "$unreached" drop
+walled wall-reset "rejects with a reset" "$from: Connection refused; it is gone, of another job, or a firewall refuses connections" reject with tcp reset
+walled wall-icmp "rejects by ICMP" "$from: No route to host; it is gone, of another job, or a firewall refuses connections" reject with icmp type admin-prohibited
 
 # The link is cut while it trains, and no other node is waited for.
 both cut --max-restarts 0 --nproc-per-node 1 --set train.steps=100000
