@@ -5,12 +5,14 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "launcher/devices.h"
 #include "launcher/job_input.h"
 #include "shard_runtime/core/exit_status.h"
 
@@ -19,7 +21,8 @@ static const char help[] =
     "  fsdprun plan [--memory SIZE] [--evaluation BATCH] [--json] [options of fsdprun] JOB.yaml\n"
     "  fsdprun plan --schedule [options of fsdprun] JOB.yaml\n\n"
     "  --memory SIZE   what a rank has (80G, 512M; powers of 1024): say whether the job fits,\n"
-    "                  and if not which keys would change that and what they cost\n"
+    "                  and if not which keys would change that, what they cost and whether they\n"
+    "                  change numbers: what fits and changes least comes first\n"
     "  --evaluation BATCH\n"
     "                  count an evaluation of so many sequences beside training (a program's own,\n"
     "                  by the C API: jobs have none)\n"
@@ -106,12 +109,27 @@ static bool feed(const char *json)
     return fed;
 }
 
-static int become_trainer(const struct own *own, const char *json, const char *own_path)
+/* Ranks that a node like this one can have: a GPU each, or a CPU. 0: unknown. */
+static int count_node_ranks(const struct job *job)
+{
+    cpu_set_t cpus;
+    char why[256];
+    int n_gpus;
+
+    if (strcmp(job->run.device, "cuda") == 0) {
+        n_gpus = devices_count(NULL, "gpu", false, why, sizeof why);
+        return n_gpus > 0 ? n_gpus : 0;
+    }
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
+}
+
+static int become_trainer(const struct own *own, const struct job *job, const char *json,
+                          const char *own_path)
 {
     const char *slash = strrchr(own_path, '/');
     const int folder = slash == NULL ? 0 : (int)(slash - own_path) + 1;
-    char trainer[PATH_MAX], words[PATH_MAX + 128];
-    const char *argv[10];
+    char trainer[PATH_MAX], words[PATH_MAX + 128], node_ranks[16];
+    const char *argv[12];
     int n = 0;
 
     if (snprintf(trainer, sizeof trainer, "%.*sfsdp-train", folder, own_path) >= (int)sizeof trainer)
@@ -128,6 +146,9 @@ static int become_trainer(const struct own *own, const char *json, const char *o
     if (own->memory != NULL) {
         argv[n++] = "--memory";
         argv[n++] = own->memory;
+        snprintf(node_ranks, sizeof node_ranks, "%d", count_node_ranks(job));
+        argv[n++] = "--node-ranks";
+        argv[n++] = node_ranks;
     }
     if (own->evaluation != NULL) {
         argv[n++] = "--evaluation";
@@ -154,7 +175,7 @@ static int plan_job(const struct own *own, const struct options *options, const 
         return resolved == FSDP_ERR_CONFIG ? FSDP_EXIT_CONFIG
                                            : complain(exit_status_of(resolved), err.message);
     resolved = job_to_json(&input.job, &json, &err);
-    status = resolved == FSDP_OK ? become_trainer(own, json, around->own_path)
+    status = resolved == FSDP_OK ? become_trainer(own, &input.job, json, around->own_path)
                                  : complain(exit_status_of(resolved), err.message);
     free(json);
     job_input_fini(&input);

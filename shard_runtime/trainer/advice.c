@@ -10,29 +10,36 @@ struct change {
     const char *section, *key;
     const char *value; /* JSON */
     double scale;
-    const char *also; /* another key of the section, scaled the other way round */
+    enum advice_effect effect;
     const char *cost;
 };
 
+/* Of each effect the smaller change first. */
 static const struct change changes[] = {
-    { "parallel", "reshard_after_forward", "true", 0, NULL, "parameters are gathered once more in backward" },
-    { "parallel", "reshard_after_backward", "true", 0, NULL, "parameters are gathered in every micro-step" },
-    { "parallel", "gradient_sync", "\"every\"", 0, NULL, "gradients are reduced in every micro-step" },
-    { "train", "batch", NULL, 0.5, "grad_accumulation", "twice as many micro-steps of half the size" },
-    { "parallel", "recompute", "\"cheap\"", 0, NULL,
+    { "parallel", "reshard_after_forward", "true", 0, ADVICE_SAME_BITS,
+      "parameters are gathered once more in backward" },
+    { "parallel", "reshard_after_backward", "true", 0, ADVICE_SAME_BITS,
+      "parameters are gathered in every micro-step" },
+    { "parallel", "recompute", "\"cheap\"", 0, ADVICE_SAME_BITS,
       "GELU and LayerNorm are computed twice: about 1 % more time" },
-    { "parallel", "activation_checkpoint", "\"selective\"", 0, NULL,
+    { "parallel", "activation_checkpoint", "\"selective\"", 0, ADVICE_SAME_BITS,
       "what is cheap in forward is computed twice: a few percent more arithmetic" },
-    { "parallel", "activation_checkpoint", "\"full\"", 0, NULL,
+    { "parallel", "activation_checkpoint", "\"full\"", 0, ADVICE_SAME_BITS,
       "forward is computed twice: about a third more arithmetic" },
-    { "parallel", "param_dtype", "\"bfloat16\"", 0, NULL,
-      "products in bfloat16; master weights stay float32" },
-    { "parallel", "reduce_dtype", "\"bfloat16\"", 0, NULL, "gradients are summed over ranks in bfloat16" },
-    { "parallel", "offload", "\"cpu\"", 0, NULL,
-      "parameters cross to the device and gradients back, every step" },
-    { "parallel", "offload", "\"nvme\"", 0, NULL,
+    { "parallel", "offload", "\"nvme\"", 0, ADVICE_SAME_BITS,
       "optimizer state is read from a disk and written back, every step" },
-    { "launch", "nnodes", NULL, 2, NULL, "twice the nodes" },
+    { "parallel", "gradient_sync", "\"every\"", 0, ADVICE_ROUNDING,
+      "gradients are reduced in every micro-step" },
+    { "train", "batch", NULL, 0.5, ADVICE_ROUNDING,
+      "more micro-steps of a smaller size; the step is the same" },
+    { "parallel", "offload", "\"cpu\"", 0, ADVICE_ROUNDING,
+      "parameters cross to the device and gradients back, every step" },
+    { "launch", "nproc_per_node", NULL, 2, ADVICE_ROUNDING, "more ranks on each node" },
+    { "parallel", "param_dtype", "\"bfloat16\"", 0, ADVICE_PRECISION,
+      "products in bfloat16; master weights stay float32" },
+    { "parallel", "reduce_dtype", "\"bfloat16\"", 0, ADVICE_PRECISION,
+      "gradients are summed over ranks in bfloat16" },
+    { "launch", "nnodes", NULL, 2, ADVICE_MORE_HARDWARE, "more nodes" },
 };
 enum { N_CHANGES = sizeof changes / sizeof *changes };
 _Static_assert((int)N_CHANGES <= (int)ADVICE_MAX, "each has a place in the list");
@@ -48,31 +55,70 @@ static bool scale_number(cJSON *section, const char *key, double scale)
     return true;
 }
 
+static double number_of(const cJSON *section, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(section, key);
+
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+static void add_words(char setting[ADVICE_WORDS_BYTES], const cJSON *before, const cJSON *after,
+                      const char *name, const char *key)
+{
+    const size_t length = strlen(setting);
+    const double was = number_of(cJSON_GetObjectItemCaseSensitive(before, name), key);
+    const double is = number_of(cJSON_GetObjectItemCaseSensitive(after, name), key);
+
+    if (is != was)
+        snprintf(setting + length, ADVICE_WORDS_BYTES - length, "%s%s.%s=%.0f", length > 0 ? " " : "", name,
+                 key, is);
+}
+
+/* What --set takes to come from one job to the other by a change that scales. */
+static void describe_scaled(char setting[ADVICE_WORDS_BYTES], const cJSON *before, const cJSON *after,
+                            const struct change *change)
+{
+    setting[0] = '\0';
+    if (strcmp(change->section, "train") != 0)
+        add_words(setting, before, after, change->section, change->key);
+    add_words(setting, before, after, "train", "batch");
+    add_words(setting, before, after, "train", "grad_accumulation");
+}
+
+/*
+ * Scale a number of the job by 1/2 or 2, and keep the sequences of a step as they are: train.global_batch does that by itself;
+ * else a smaller batch has more micro-steps, and more ranks have fewer micro-steps, or a smaller batch. Where neither can be
+ * halved the step grows, which *effect then says.
+ */
+static bool apply_scaled(cJSON *job, const struct change *change, enum advice_effect *effect)
+{
+    cJSON *section = cJSON_GetObjectItemCaseSensitive(job, change->section);
+    cJSON *train = cJSON_GetObjectItemCaseSensitive(job, "train");
+    const bool more_ranks = change->scale > 1, fixed = number_of(train, "global_batch") > 0;
+
+    if (!scale_number(section, change->key, change->scale))
+        return false;
+    if (fixed || scale_number(train, "grad_accumulation", 1 / change->scale) ||
+        (more_ranks && scale_number(train, "batch", 1 / change->scale)))
+        return true;
+    *effect = ADVICE_LARGER_STEP;
+    return more_ranks;
+}
+
 /* Apply it to the job; false when it would change nothing, or cannot be. */
-static bool apply(cJSON *job, const struct change *change, char setting[ADVICE_WORDS_BYTES])
+static bool apply(cJSON *job, const struct change *change, char setting[ADVICE_WORDS_BYTES],
+                  enum advice_effect *effect)
 {
     cJSON *section = cJSON_GetObjectItemCaseSensitive(job, change->section);
     const cJSON *now;
     cJSON *value;
     bool same;
 
+    *effect = change->effect;
     if (section == NULL)
         return false;
-    if (change->value == NULL) {
-        const cJSON *total = cJSON_GetObjectItemCaseSensitive(section, "global_batch");
-        const bool fixed = cJSON_IsNumber(total) && total->valuedouble > 0;
-
-        if (!scale_number(section, change->key, change->scale) ||
-            (change->also != NULL && !fixed && !scale_number(section, change->also, 1 / change->scale)))
-            return false;
-        now = cJSON_GetObjectItemCaseSensitive(section, change->key);
-        snprintf(setting, ADVICE_WORDS_BYTES, "%s.%s=%.0f", change->section, change->key, now->valuedouble);
-        if (change->also != NULL && !fixed)
-            snprintf(setting + strlen(setting), ADVICE_WORDS_BYTES - strlen(setting), " %s.%s=%.0f",
-                     change->section, change->also,
-                     cJSON_GetObjectItemCaseSensitive(section, change->also)->valuedouble);
-        return true;
-    }
+    if (change->value == NULL)
+        return apply_scaled(job, change, effect);
     value = cJSON_Parse(change->value);
     if (value == NULL)
         return false;
@@ -99,8 +145,12 @@ enum { MOST_WORK = 120000 };
 /* What is tried, and what it is held against. */
 struct search {
     const cJSON *job;
-    size_t total, baseline, limit;
-    uint64_t evaluation;
+    const cJSON
+        *before; /* what a setting is said in relation to: the job, or that of changes that come earlier */
+    size_t baseline, limit;
+    double share; /* of what there is for a rank of the job as it was: see share_of() */
+    int ranks_per_host;
+    uint64_t node_ranks, evaluation;
     uint64_t work;       /* of one plan */
     uint64_t *work_left; /* of all that may be made yet */
     bool *left_out;      /* set when a plan was not made for that */
@@ -132,72 +182,172 @@ static bool may_plan(const struct search *search)
     return true;
 }
 
+/* Of what the job's own ranks have: on the cpu, ranks of a node share its memory. */
+static double share_of(const struct search *search, const struct forecast *forecast)
+{
+    const double ranks = forecast->on_device ? 1 : (double)forecast->ranks_per_host / search->ranks_per_host;
+
+    return (double)forecast->total * ranks;
+}
+
+static bool node_has(const cJSON *job, const struct search *search)
+{
+    const double ranks = number_of(cJSON_GetObjectItemCaseSensitive(job, "launch"), "nproc_per_node");
+
+    return ranks <= search->ranks_per_host || ranks <= (double)search->node_ranks;
+}
+
 /* Try one change on a copy of the job. When it saves memory *out is filled in and the changed job returned. */
 static cJSON *try_change(const struct search *search, const struct change *change, struct advice *out)
 {
     cJSON *job = cJSON_Duplicate(search->job, true);
     struct forecast forecast;
+    double share;
 
-    if (job == NULL || !apply(job, change, out->setting) || !may_plan(search) ||
-        !forecast_of(job, search, &forecast) || forecast.total >= search->total) {
+    if (job == NULL || !apply(job, change, out->setting, &out->effect) || !node_has(job, search) ||
+        !may_plan(search) || !forecast_of(job, search, &forecast) ||
+        (share = share_of(search, &forecast)) >= search->share) {
         cJSON_Delete(job);
         return NULL;
     }
+    if (change->value == NULL)
+        describe_scaled(out->setting, search->before, job, change);
+    out->place = (int)(change - changes);
     out->cost = change->cost;
     out->total = forecast.total;
+    out->ranks_per_host = forecast.ranks_per_host;
     out->sent_bytes = forecast_sent_bytes(&forecast);
-    out->fits = forecast.total <= search->limit;
+    out->fits = share <= (double)search->limit;
+    out->share = share;
     return job;
 }
 
-static int smaller_first(const void *left, const void *right)
+int advice_compare(const void *left, const void *right)
 {
     const struct advice *a = left, *b = right;
 
-    return a->total < b->total ? -1 : a->total > b->total;
+    if (a->fits != b->fits)
+        return a->fits ? -1 : 1;
+    if (!a->fits)
+        return a->share < b->share ? -1 : a->share > b->share;
+    if (a->effect != b->effect)
+        return a->effect < b->effect ? -1 : 1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+const char *advice_effect_words(enum advice_effect effect)
+{
+    static const char *const words[] = {
+        [ADVICE_SAME_BITS] = "changes no number",
+        [ADVICE_ROUNDING] = "changes rounding",
+        [ADVICE_PRECISION] = "changes numerics",
+        [ADVICE_MORE_HARDWARE] = "changes rounding",
+        [ADVICE_LARGER_STEP] = "changes training: larger steps",
+    };
+
+    return words[effect];
+}
+
+enum { MOST_TIMES = 4 };
+
+/* A change once; one that scales a number, as often as it takes to fit. Where that does not help, once. */
+static bool try_until_fits(const struct search *search, const struct change *change, struct advice *out)
+{
+    struct search now = *search;
+    cJSON *job = try_change(&now, change, out);
+    const bool helps = job != NULL;
+    struct advice next = *out;
+
+    for (int times = 1; job != NULL && change->value == NULL && !next.fits && times < MOST_TIMES; times++) {
+        const enum advice_effect so_far = next.effect;
+        cJSON *further;
+
+        now.job = job;
+        now.share = next.share;
+        further = try_change(&now, change, &next);
+        if (next.effect < so_far)
+            next.effect = so_far;
+        cJSON_Delete(job);
+        job = further;
+    }
+    if (job != NULL && next.fits)
+        *out = next;
+    cJSON_Delete(job);
+    return helps;
 }
 
 static void find_alone(struct advice_list *list, const struct search *search)
 {
-    for (int i = 0; i < N_CHANGES; i++) {
-        cJSON *changed = try_change(search, &changes[i], &list->alone[list->n_alone]);
-
-        if (changed != NULL)
-            list->n_alone++;
-        cJSON_Delete(changed);
-    }
-    qsort(list->alone, (size_t)list->n_alone, sizeof *list->alone, smaller_first);
+    for (int i = 0; i < N_CHANGES; i++)
+        list->n_alone += try_until_fits(search, &changes[i], &list->alone[list->n_alone]);
+    qsort(list->alone, (size_t)list->n_alone, sizeof *list->alone, advice_compare);
 }
 
-/* Cheapest first, as the table has them, each kept that saves something; then what can be done again (half of a batch, twice
- * the nodes), until it fits or nothing helps. */
-static void find_together(struct advice_list *list, const struct search *search)
+/* The changes with a mark, in the table's order, until it fits; then those that scale once more, as long as they help. */
+static void apply_marked(struct advice_list *list, const struct search *search, const bool marked[N_CHANGES])
 {
     cJSON *job = cJSON_Duplicate(search->job, true);
     struct search now = *search;
     bool helped = true;
 
+    list->n_together = 0;
     for (int pass = 0; job != NULL && helped; pass++) {
         helped = false;
-        for (int i = 0; i < N_CHANGES && now.total > now.limit && list->n_together < ADVICE_MAX; i++) {
+        for (int i = 0; i < N_CHANGES && now.share > (double)now.limit && list->n_together < ADVICE_MAX;
+             i++) {
             cJSON *changed = NULL;
 
-            now.job = job;
-            if (pass == 0 || changes[i].value == NULL)
+            now.job = now.before = job;
+            if (marked[i] && (pass == 0 || changes[i].value == NULL))
                 changed = try_change(&now, &changes[i], &list->together[list->n_together]);
             if (changed == NULL)
                 continue;
             cJSON_Delete(job);
             job = changed;
-            now.total = list->together[list->n_together++].total;
+            now.share = list->together[list->n_together++].share;
             helped = true;
         }
     }
     cJSON_Delete(job);
 }
 
+static bool together_fits(const struct advice_list *list)
+{
+    return list->n_together > 0 && list->together[list->n_together - 1].fits;
+}
+
+/*
+ * All in the table's order until it fits. Then, beginning with those that change most, without each that it fits without; a
+ * change of less than precision is left out only if that makes fewer changes.
+ */
+static void find_together(struct advice_list *list, const struct search *search)
+{
+    struct advice_list fewer = *list;
+    bool marked[N_CHANGES];
+
+    memset(marked, true, sizeof marked);
+    apply_marked(list, search, marked);
+    for (int i = N_CHANGES - 1; i >= 0 && together_fits(list); i--) {
+        bool used = false;
+
+        for (int j = 0; j < list->n_together; j++)
+            used = used || list->together[j].place == i;
+        marked[i] = false;
+        if (!used)
+            continue;
+        apply_marked(&fewer, search, marked);
+        if (together_fits(&fewer) &&
+            (changes[i].effect >= ADVICE_PRECISION || fewer.n_together < list->n_together)) {
+            memcpy(list->together, fewer.together, sizeof list->together);
+            list->n_together = fewer.n_together;
+        } else {
+            marked[i] = true;
+        }
+    }
+}
+
 enum fsdp_status advice_find(struct advice_list *list, const char *job_json, const struct forecast *now,
-                             size_t limit, struct fsdp_err *err)
+                             size_t limit, uint64_t node_ranks, struct fsdp_err *err)
 {
     cJSON *job = cJSON_Parse(job_json);
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(job, "model");
@@ -206,7 +356,10 @@ enum fsdp_status advice_find(struct advice_list *list, const char *job_json, con
     uint64_t work_left = MOST_WORK;
     const struct search search = {
         .job = job,
-        .total = now->total,
+        .before = job,
+        .share = (double)now->total,
+        .ranks_per_host = now->ranks_per_host,
+        .node_ranks = node_ranks,
         .baseline = now->baseline,
         .limit = limit,
         .evaluation = now->evaluation,

@@ -129,3 +129,9 @@ uint64_t forecast_sent_bytes(const struct forecast *forecast)
     return forecast->need.all_gather.sent_bytes + forecast->need.reduce_scatter.sent_bytes +
            forecast->need.all_reduce.sent_bytes;
 }
+
+uint64_t forecast_node_bytes(const struct forecast *forecast)
+{
+    return (uint64_t)(forecast->on_device ? forecast->host_total : forecast->total) *
+           (uint64_t)forecast->ranks_per_host;
+}

@@ -203,7 +203,7 @@ static enum fsdp_status print_forecast(const struct job *job, const char *json, 
     enum fsdp_status status = forecast_job(&forecast, job, options->evaluation, err);
 
     if (status == FSDP_OK && options->memory > 0 && forecast.total > options->memory) {
-        status = advice_find(&advice, json, &forecast, options->memory, err);
+        status = advice_find(&advice, json, &forecast, options->memory, options->node_ranks, err);
         needed = &advice;
     }
     if (status == FSDP_OK && options->json)

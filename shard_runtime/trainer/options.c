@@ -31,6 +31,8 @@ static const struct option {
       "print what the job needs of a rank, and train nothing" },
     { "--memory", "SIZE", SIZE, OF_PLAN, offsetof(struct options, memory),
       "what a rank has (80G, 512M): say whether it fits, and what to change" },
+    { "--node-ranks", "N", COUNT, OF_PLAN, offsetof(struct options, node_ranks),
+      "ranks that a node can have: --memory never proposes more" },
     { "--evaluation", "BATCH", COUNT, OF_PLAN, offsetof(struct options, evaluation),
       "count an evaluation of so many sequences beside training" },
     { "--json", NULL, FLAG, OF_PLAN, offsetof(struct options, json), "as JSON" },

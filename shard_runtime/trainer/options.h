@@ -26,6 +26,7 @@ struct options {
 
     bool json, schedule; /* of --plan; one of them at most */
     uint64_t memory;     /* bytes a rank has; 0: not said */
+    uint64_t node_ranks; /* ranks that a node can have; 0: not said */
     uint64_t evaluation; /* sequences of an evaluation to count as well */
 };
 

@@ -133,8 +133,7 @@ static void put_advice(FILE *out, const struct advice *advice, int n, uint64_t s
 
         fprintf(out, "  --set %-44s %10s  %s\n", advice[i].setting, human(total, advice[i].total),
                 advice[i].fits ? "fits" : "");
-        if (advice[i].cost != NULL)
-            fprintf(out, "        %s\n", advice[i].cost);
+        fprintf(out, "        %s; %s\n", advice_effect_words(advice[i].effect), advice[i].cost);
         if (advice[i].sent_bytes != sent_now)
             fprintf(out, "        sends %s a step instead of %s\n", human(sent, advice[i].sent_bytes),
                     human(before, sent_now));
@@ -154,6 +153,8 @@ void plan_report_text(FILE *out, const struct job *job, const struct forecast *f
         put_device_memory(out, f);
     else
         put_memory(out, f);
+    fprintf(out, "  %d ranks of a node: %s of host memory\n", f->ranks_per_host,
+            human(size, forecast_node_bytes(f)));
     put_traffic(out, f);
     if (limit == 0)
         return;
@@ -182,9 +183,11 @@ static void put_advice_json(FILE *out, const char *name, const struct advice *ad
     fprintf(out, ", \"%s\": [", name);
     for (int i = 0; i < n; i++)
         fprintf(out,
-                "%s{\"set\": \"%s\", \"total\": %zu, \"sent\": %" PRIu64 ", \"fits\": %s, \"cost\": \"%s\"}",
+                "%s{\"set\": \"%s\", \"total\": %zu, \"sent\": %" PRIu64
+                ", \"fits\": %s, \"effect\": \"%s\", "
+                "\"cost\": \"%s\"}",
                 i == 0 ? "" : ", ", advice[i].setting, advice[i].total, advice[i].sent_bytes,
-                advice[i].fits ? "true" : "false", advice[i].cost);
+                advice[i].fits ? "true" : "false", advice_effect_words(advice[i].effect), advice[i].cost);
     fputs("]", out);
 }
 
@@ -241,6 +244,8 @@ void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const s
             limit == 0          ? "null"
             : f->total <= limit ? "true"
                                 : "false");
+    fprintf(out, ", \"per_node\": {\"ranks\": %d, \"host_total\": %" PRIu64 "}", f->ranks_per_host,
+            forecast_node_bytes(f));
     if (advice != NULL) {
         put_advice_json(out, "change", advice->alone, advice->n_alone);
         put_advice_json(out, "change_together", advice->together, advice->n_together);

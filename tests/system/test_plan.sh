@@ -77,6 +77,15 @@ done
 check_match "the large one does not with every activation kept" 'it does not fit' "$(cat "$WORK/out")"
 check_match "and the key that helps is named, with its cost" 'parallel.activation_checkpoint=full .* fits' "$(cat "$WORK/out")"
 
+check_match "it says that this changes no number" 'changes no number; forward is computed twice' "$(cat "$WORK/out")"
+"$BIN/fsdprun" plan "$WORK/job.yaml" "${large[@]}" --memory 1M > "$WORK/out"
+check_match "what changes rounding is said" 'changes rounding; more micro-steps' "$(cat "$WORK/out")"
+check_match "what changes numerics too" 'changes numerics; products in bfloat16' "$(cat "$WORK/out")"
+check_match "never more ranks than the node has CPUs" '^0$' "$("$BIN/fsdprun" plan "$WORK/job.yaml" --memory 1M --nproc-per-node "$(nproc)" | grep -c nproc_per_node)"
+plan > "$WORK/plan.json"
+check_eq "a node takes what its ranks take" "$(($(number total < "$WORK/plan.json") * 2))" "$(number host_total < "$WORK/plan.json")"
+check_match "in words" '2 ranks of a node: ' "$("$BIN/fsdprun" plan "$WORK/job.yaml")"
+
 # The plan itself. 257 rows over three ranks are 86, 86 and 85; over two copies of three ranks the same. dim 512: 171, 171, 170.
 schedule() { "$BIN/fsdprun" plan --schedule "$WORK/job.yaml" --set model.vocab=257 "$@"; }
 line() { grep -F " $1 " "$WORK/schedule" | head -n 1; }

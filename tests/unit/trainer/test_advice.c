@@ -75,7 +75,7 @@ Test(advice, each_setting_alone_gives_the_total_that_was_said)
     const struct forecast now = forecast_text(text);
     struct advice_list list;
 
-    cr_assert(advice_find(&list, text, &now, 1, NULL) == FSDP_OK);
+    cr_assert(advice_find(&list, text, &now, 1, 2, NULL) == FSDP_OK);
     for (int i = 0; i < list.n_alone; i++)
         cr_assert(list.n_alone >= 4, "resharding, synchronising, halving the batch, more nodes: %d",
                   list.n_alone);
@@ -101,7 +101,7 @@ Test(advice, what_fits_is_said_and_then_nothing_is_piled_up)
     const struct forecast now = forecast_text(text);
     struct advice_list list;
 
-    cr_assert(advice_find(&list, text, &now, now.total - 1, NULL) == FSDP_OK);
+    cr_assert(advice_find(&list, text, &now, now.total - 1, 2, NULL) == FSDP_OK);
     cr_assert(list.n_alone > 0 && list.alone[0].fits);
     cr_assert_eq(list.n_together, 0);
     free(text);
@@ -115,14 +115,12 @@ Test(advice, with_a_global_batch_only_the_part_at_a_time_is_halved)
     bool found = false;
 
     now = forecast_text(text);
-    cr_assert(advice_find(&list, text, &now, 1, NULL) == FSDP_OK);
+    cr_assert(advice_find(&list, text, &now, 1, 2, NULL) == FSDP_OK);
     for (int i = 0; i < list.n_alone; i++)
         found = found || strcmp(list.alone[i].setting, "train.batch=4") == 0;
     cr_assert(found);
     free(text);
 }
-
-/* --- advice that is followed, on the large models of configs/ -------------------------------------------- */
 
 static char *config_text(const char *path)
 {
@@ -140,6 +138,107 @@ static char *config_text(const char *path)
     job_free(&job);
     return text;
 }
+
+/* --- what is proposed first ----------------------------------------------------------------------------- */
+
+Test(advice, what_fits_comes_first_then_what_changes_least_then_the_smaller_change)
+{
+    struct advice list[] = {
+        { .setting = "saves little", .share = 90, .effect = ADVICE_SAME_BITS },
+        { .setting = "nodes", .fits = true, .share = 10, .effect = ADVICE_MORE_HARDWARE, .place = 9 },
+        { .setting = "bfloat16", .fits = true, .share = 20, .effect = ADVICE_PRECISION, .place = 8 },
+        { .setting = "full", .fits = true, .share = 20, .effect = ADVICE_SAME_BITS, .place = 4 },
+        { .setting = "saves more", .share = 80, .effect = ADVICE_PRECISION },
+        { .setting = "reshard", .fits = true, .share = 50, .effect = ADVICE_SAME_BITS, .place = 0 },
+        { .setting = "batch", .fits = true, .share = 15, .effect = ADVICE_ROUNDING, .place = 7 },
+    };
+    static const char *const order[] = { "reshard", "full",       "batch",       "bfloat16",
+                                         "nodes",   "saves more", "saves little" };
+
+    qsort(list, sizeof list / sizeof *list, sizeof *list, advice_compare);
+
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        cr_expect_str_eq(list[i].setting, order[i], "%zu", i);
+}
+
+/* Is something proposed whose setting begins so? */
+static const struct advice *proposed(const struct advice_list *list, const char *setting)
+{
+    for (int i = 0; i < list->n_alone; i++)
+        if (strncmp(list->alone[i].setting, setting, strlen(setting)) == 0)
+            return &list->alone[i];
+    return NULL;
+}
+
+Test(advice, more_ranks_are_proposed_up_to_what_the_node_has)
+{
+    char *plain = config_text("configs/plan-7b.yaml"), *text = with_setting(plain, "launch.nproc_per_node=2");
+    const struct forecast now = forecast_text(text);
+    struct advice_list list;
+
+    cr_assert(advice_find(&list, text, &now, 1, 0, NULL) == FSDP_OK);
+    cr_expect_null(proposed(&list, "launch.nproc_per_node"), "what the node has is unknown");
+    cr_assert(advice_find(&list, text, &now, 1, 3, NULL) == FSDP_OK);
+    cr_expect_null(proposed(&list, "launch.nproc_per_node"));
+    cr_assert(advice_find(&list, text, &now, 1, 7, NULL) == FSDP_OK);
+    cr_assert_not_null(proposed(&list, "launch.nproc_per_node"));
+    cr_expect_str_eq(proposed(&list, "launch.nproc_per_node")->setting, "launch.nproc_per_node=4");
+    free(text);
+    free(plain);
+}
+
+Test(advice, more_ranks_of_a_node_share_its_memory_on_the_cpu)
+{
+    char *text = job_text(64);
+    const struct forecast now = forecast_text(text);
+    struct advice_list list;
+
+    cr_assert(advice_find(&list, text, &now, now.total * 9 / 10, 64, NULL) == FSDP_OK);
+    for (int i = 0; i < list.n_alone; i++)
+        cr_expect(!list.alone[i].fits ||
+                      list.alone[i].total * (size_t)list.alone[i].ranks_per_host <= now.total * 9 / 10 * 2,
+                  "%s: %zu on each of %d ranks", list.alone[i].setting, list.alone[i].total,
+                  list.alone[i].ranks_per_host);
+    free(text);
+}
+
+Test(advice, a_batch_is_halved_as_often_as_it_must_be_and_no_further)
+{
+    char *text = job_text(64), *four = with_setting(text, "train.batch=4"),
+         *two = with_setting(text, "train.batch=2");
+    const struct forecast now = forecast_text(text), of_four = forecast_text(four),
+                          of_two = forecast_text(two);
+    const size_t limit = now.baseline + (planned(&of_four) + planned(&of_two)) / 2;
+    struct advice_list list;
+
+    cr_assert(advice_find(&list, text, &now, limit, 2, NULL) == FSDP_OK);
+    cr_assert_not_null(proposed(&list, "train.batch"));
+    cr_expect_str_eq(proposed(&list, "train.batch")->setting, "train.batch=2");
+    cr_expect(proposed(&list, "train.batch")->fits &&
+              proposed(&list, "train.batch")->effect == ADVICE_ROUNDING);
+    free(text);
+    free(four);
+    free(two);
+}
+
+Test(advice, several_together_are_no_more_than_it_takes)
+{
+    char *text = job_text(0);
+    const struct forecast now = forecast_text(text);
+    struct advice_list least, list;
+
+    cr_assert(advice_find(&least, text, &now, 1, 2, NULL) == FSDP_OK);
+    cr_assert(least.n_together > 2);
+    cr_assert(advice_find(&list, text, &now, least.together[least.n_together - 1].total + 4096, 2, NULL) ==
+              FSDP_OK);
+    cr_assert(list.n_alone > 0);
+    if (!list.alone[0].fits)
+        cr_expect(list.n_together > 0 && list.n_together <= least.n_together &&
+                  list.together[list.n_together - 1].fits);
+    free(text);
+}
+
+/* --- advice that is followed, on the large models of configs/ -------------------------------------------- */
 
 /* On cuda no process is measured: every byte is planned. */
 static void expect_followed(const char *text, const struct advice *advice, size_t limit)
@@ -159,7 +258,7 @@ static bool follow(const char *text, const struct forecast *now, size_t limit)
     bool fits = false;
     char *so_far = strdup(text);
 
-    cr_assert(advice_find(&list, text, now, limit, NULL) == FSDP_OK);
+    cr_assert(advice_find(&list, text, now, limit, 8, NULL) == FSDP_OK);
     for (int i = 0; i < list.n_alone; i++) {
         char *changed = list.alone[i].fits ? with_setting(text, list.alone[i].setting) : NULL;
 
