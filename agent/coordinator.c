@@ -294,16 +294,18 @@ void coordinator_run(struct coordinator *coordinator)
 
 /* --- saves ------------------------------------------------------------------------------------------------------- */
 
-static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes,
-                         double seconds)
+static void on_published(void *arg, const struct fsdp_link_published *published, const char *directory,
+                         uint64_t size_bytes, double seconds)
 {
     struct coordinator *coordinator = arg;
 
     if (published->status == FSDP_OK)
-        coordinator_note(coordinator, "checkpoint",
-                         (struct events_field[]){ EVENT_INT("step", published->step),
-                                                  EVENT_INT("bytes", size_bytes),
-                                                  EVENT_REAL("seconds", seconds), EVENT_END });
+        coordinator_note(
+            coordinator, "checkpoint",
+            (struct events_field[]){ EVENT_INT("step", published->step), EVENT_INT("bytes", size_bytes),
+                                     EVENT_REAL("seconds", seconds),
+                                     directory[0] != '\0' ? EVENT_TEXT("directory", directory) : EVENT_END,
+                                     EVENT_END });
     else
         console_say(coordinator->services.console, "fsdprun: step %lld was not saved: %s",
                     (long long)published->step, published->words);

@@ -173,7 +173,8 @@ static const char *take_saved(struct link_client *client, const unsigned char *p
     const struct fsdp_link_saved *saved = (const void *)payload;
     int manifest_fd = *fd;
 
-    if (size != sizeof *saved || !is_text(saved->temporary, sizeof saved->temporary) ||
+    if (size != sizeof *saved || !is_text(saved->directory, sizeof saved->directory) ||
+        !is_text(saved->temporary, sizeof saved->temporary) ||
         !is_text(saved->file, sizeof saved->file) || !is_text(saved->words, sizeof saved->words))
         return "a damaged report of a save";
     *fd = -1;

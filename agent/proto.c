@@ -89,6 +89,8 @@ static const struct field saved_fields[] = {
     FIELD(struct ranked_saved, LONG, "size_bytes", saved.size_bytes),
     FIELD(struct ranked_saved, LONG, "checksum_low", saved.checksum[0]),
     FIELD(struct ranked_saved, LONG, "checksum_high", saved.checksum[1]),
+    FIELD(struct ranked_saved, LONG, "loaded_step", saved.loaded_step),
+    FIELD(struct ranked_saved, TEXT, "directory", saved.directory),
     FIELD(struct ranked_saved, TEXT, "temporary", saved.temporary),
     FIELD(struct ranked_saved, TEXT, "file", saved.file),
     FIELD(struct ranked_saved, TEXT, "words", saved.words),

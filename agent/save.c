@@ -9,9 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/save_own.h"
 #include "agent/search_watch.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
+#include "shard_runtime/shardfile/io_beneath.h"
 #include "shard_runtime/shardfile/manifest.h"
 #include "shard_runtime/shardfile/verify.h"
 
@@ -20,7 +22,8 @@ enum { LINES_BYTES = 8192 };
 /* One step that is being collected, or published. */
 struct part {
     bool reported;
-    struct fsdp_link_saved saved;
+    uint64_t size_bytes, checksum[2];
+    char file[FSDP_LINK_NAME_BYTES];
 };
 
 struct collection {
@@ -28,8 +31,11 @@ struct collection {
     uint32_t generation;
     int world_size, n_reported;
     int64_t loaded_step;
-    bool refused; /* every rank was told; when all have reported, what they wrote is removed */
-    int head_fd;  /* rank 0's; -1 until it came */
+    uint32_t keep;
+    int64_t started_ns;         /* by rank 0 */
+    const struct save_own *own; /* NULL: in the run's */
+    bool refused;               /* every rank was told; when all have reported, what they wrote is removed */
+    int head_fd;                /* rank 0's; -1 until it came */
     char temporary[FSDP_LINK_NAME_BYTES]; /* empty until one named it */
     struct part parts[];
 };
@@ -41,6 +47,7 @@ struct work {
     struct fsdp_io *io;
     char directory[IO_PATH_BYTES];
     struct collection *collection; /* publishing; NULL: preparing */
+    const struct save_own *own;    /* preparing: all that are known; what they point to does not change */
     struct fsdp_err err;
     struct counting_io files; /* of preparing: signs of life */
     bool given_up;            /* the loop's: its disk does not answer, and what it finds counts no more */
@@ -62,6 +69,7 @@ struct save {
     struct collection *collecting; /* of this generation, at most one */
     struct collection *ready;      /* complete, waiting for the thread */
     struct directory_lock *locks;  /* the thread's while `working`; held until the end */
+    struct save_own *own;
     bool working;
     void (*idle)(void *arg); /* NULL: nobody waits for that */
     void *idle_arg;
@@ -111,6 +119,7 @@ void save_destroy(struct save *save)
         return;
     save_abandon(save);
     directory_lock_release(&save->locks, save->io);
+    save_own_free(save->own);
     free(save);
 }
 
@@ -133,14 +142,15 @@ void save_when_idle(struct save *save, void (*idle)(void *arg), void *arg)
     save->idle_arg = arg;
 }
 
-static void tell(struct save *save, int64_t step, const struct fsdp_err *err, uint64_t size_bytes,
-                 double seconds)
+static void tell(struct save *save, const struct save_own *own, int64_t step, const struct fsdp_err *err,
+                 uint64_t size_bytes, double seconds)
 {
     struct fsdp_link_published published = { .step = step, .status = (uint32_t)err->status };
 
     if (err->status != FSDP_OK)
         snprintf(published.words, sizeof published.words, "%s", err->message);
-    save->handlers.published(save->handlers.arg, &published, size_bytes, seconds);
+    save->handlers.published(save->handlers.arg, &published, own != NULL ? own->path : "", size_bytes,
+                             seconds);
 }
 
 /* At once: nobody need wait for the rest of a save that cannot be. */
@@ -155,7 +165,7 @@ static void refuse(struct save *save, struct collection *collection, int64_t ste
         collection->refused = true;
     }
     fsdp_fail(&err, status, "%s", words);
-    tell(save, step, &err, 0, 0);
+    tell(save, collection != NULL ? collection->own : NULL, step, &err, 0, 0);
 }
 
 /* --- on a thread -------------------------------------------------------------------------------------------------- */
@@ -215,6 +225,28 @@ static enum fsdp_status lock_directory(struct work *work, bool *held)
     return directory_lock_take(&work->save->locks, io, work->directory, held, &work->err);
 }
 
+/*
+ * In every directory that the program has named: after a generation, when no rank is writing, all that is unfinished
+ * (`temporary` NULL); of a save that was refused what has that name, since the ranks may have named several.
+ */
+static void clean_own(struct work *work, const char *temporary)
+{
+    const struct verify_log log = { keep_line, work };
+
+    for (const struct save_own *own = work->own; own != NULL; own = own->next) {
+        struct fsdp_io *root;
+        bool held;
+
+        if (io_beneath_open(&root, own->path, NULL) != FSDP_OK)
+            continue;
+        if (temporary != NULL)
+            (void)commit_abort(root, own->path, temporary, NULL);
+        else if (directory_lock_take(&work->save->locks, root, own->path, &held, NULL) == FSDP_OK && held)
+            (void)commit_clean(root, own->path, &log, NULL);
+        io_beneath_destroy(root);
+    }
+}
+
 static void publish(struct work *work)
 {
     struct collection *collection = work->collection;
@@ -224,14 +256,14 @@ static void publish(struct work *work)
     const char *temporary = collection->temporary;
     const struct verify_log log = { keep_line, work };
     struct manifest_file *files = calloc((size_t)collection->world_size, sizeof *files);
-    int64_t started_ns = collection->parts[0].saved.started_ns;
     size_t n_files = 0, head_length = 0;
     char *head = NULL;
     bool held;
 
     if (collection->refused) {
-        if (temporary[0] != '\0')
+        if (work->directory[0] != '\0')
             commit_abort(work->io, work->directory, temporary, NULL);
+        clean_own(work, temporary);
         goto done;
     }
     if (files == NULL) {
@@ -239,15 +271,15 @@ static void publish(struct work *work)
         goto done;
     }
     for (int rank = 0; rank < collection->world_size; rank++) {
-        const struct fsdp_link_saved *saved = &collection->parts[rank].saved;
+        const struct part *part = &collection->parts[rank];
 
-        if (saved->size_bytes == 0)
+        if (part->size_bytes == 0)
             continue; /* it owns no rows */
-        files[n_files++] = (struct manifest_file){ .name = saved->file,
+        files[n_files++] = (struct manifest_file){ .name = part->file,
                                                    .rank = (uint32_t)rank,
-                                                   .size_bytes = saved->size_bytes,
-                                                   .checksum = { saved->checksum[0], saved->checksum[1] } };
-        work->size_bytes += saved->size_bytes;
+                                                   .size_bytes = part->size_bytes,
+                                                   .checksum = { part->checksum[0], part->checksum[1] } };
+        work->size_bytes += part->size_bytes;
     }
     if (lock_directory(work, &held) != FSDP_OK ||
         read_head(collection->head_fd, &head, &head_length, &work->err) != FSDP_OK) {
@@ -256,14 +288,27 @@ static void publish(struct work *work)
                               &work->err) == FSDP_OK) {
         struct fsdp_err ignored = { 0 };
 
-        work->seconds = seconds_since(started_ns);
-        if (commit_retain(work->io, work->directory, collection->parts[0].saved.keep, fence.step,
-                          collection->loaded_step, &log, &ignored) != FSDP_OK)
+        work->seconds = seconds_since(collection->started_ns);
+        if (commit_retain(work->io, work->directory, collection->keep, fence.step, collection->loaded_step,
+                          &log, &ignored) != FSDP_OK)
             verify_log_line(&log, "event=retain_failed reason=\"%s\"", ignored.message);
     }
 done:
     free(files);
     free(head);
+}
+
+/* In a directory of the program's own, by the rule of core/beneath.h. */
+static void publish_in(struct work *work, const struct save_own *own)
+{
+    struct fsdp_io *root;
+
+    if (io_beneath_open(&root, own->path, &work->err) != FSDP_OK)
+        return;
+    work->io = root;
+    snprintf(work->directory, sizeof work->directory, "%s", own->path);
+    publish(work);
+    io_beneath_destroy(root);
 }
 
 static void prepare(struct work *work)
@@ -273,6 +318,9 @@ static void prepare(struct work *work)
     struct fsdp_io *io = &work->files.base;
     bool held;
 
+    clean_own(work, NULL);
+    if (work->directory[0] == '\0')
+        return;
     /* A directory that can only be read has nothing to clean, and is still one to go on from. */
     if (lock_directory(work, &held) == FSDP_ERR_BUSY)
         return;
@@ -288,10 +336,12 @@ static void do_work(uv_work_t *request)
 {
     struct work *work = request->data;
 
-    if (work->collection != NULL)
-        publish(work);
-    else
+    if (work->collection == NULL)
         prepare(work);
+    else if (work->collection->own != NULL && !work->collection->refused)
+        publish_in(work, work->collection->own);
+    else
+        publish(work);
 }
 
 /* --- back on the loop --------------------------------------------------------------------------------------------- */
@@ -325,7 +375,7 @@ static void work_done(uv_work_t *request, int status)
     } else if (collection != NULL) {
         /* The verdict of an older generation has nobody left to hear it, but the event has. */
         if (!collection->refused)
-            tell(save, collection->step, &work->err, work->size_bytes, work->seconds);
+            tell(save, collection->own, collection->step, &work->err, work->size_bytes, work->seconds);
         free_collection(collection);
     } else {
         save_prepared *done = save->prepared;
@@ -366,6 +416,7 @@ static void start_work(struct save *save, struct collection *collection)
         work->io = save->io;
         memcpy(work->directory, save->directory, sizeof work->directory);
         work->collection = collection;
+        work->own = save->own;
         work->step = -1;
         work->request.data = work;
         counting_io_init(&work->files, save->io);
@@ -381,7 +432,7 @@ static void start_work(struct save *save, struct collection *collection)
     }
     if (collection != NULL) {
         if (!collection->refused)
-            tell(save, collection->step, &err, 0, 0);
+            tell(save, collection->own, collection->step, &err, 0, 0);
         free_collection(collection);
     } else {
         save_prepared *done = save->prepared;
@@ -412,7 +463,7 @@ void save_prepare(struct save *save, save_prepared *done, void *arg)
         save->directory[0] == '\0' ? -1 : save->io->open(save->io, save->directory, O_PATH | O_NOFOLLOW, 0);
 
     /* No directory, or none yet: nothing to look at, and no thread is started for it. */
-    if (save->directory[0] == '\0' || (fd < 0 && errno == ENOENT)) {
+    if (save->own == NULL && (save->directory[0] == '\0' || (fd < 0 && errno == ENOENT))) {
         const struct fsdp_err fine = { 0 };
 
         done(arg, -1, &fine);
@@ -442,21 +493,25 @@ static struct collection *begin_collection(struct save *save, int64_t step)
 }
 
 /* NULL, or what is wrong with this report as part of the others'. */
-static const char *add_part(struct collection *collection, int rank, const struct fsdp_link_saved *saved,
-                            int *manifest_fd)
+static const char *add_part(struct collection *collection, int rank, const struct save_own *own,
+                            const struct fsdp_link_saved *saved, int *manifest_fd)
 {
     struct part *part = &collection->parts[rank];
 
     if (part->reported)
         return "a rank reported the same save twice";
     part->reported = true;
-    part->saved = *saved;
+    part->size_bytes = saved->size_bytes;
+    memcpy(part->checksum, saved->checksum, sizeof part->checksum);
+    memcpy(part->file, saved->file, sizeof part->file);
     collection->n_reported++;
-    if (collection->temporary[0] == '\0')
+    if (collection->temporary[0] == '\0') {
         snprintf(collection->temporary, sizeof collection->temporary, "%s", saved->temporary);
+        collection->own = own;
+    }
     if (saved->status != FSDP_OK || collection->refused)
         return NULL;
-    if (strcmp(collection->temporary, saved->temporary) != 0)
+    if (strcmp(collection->temporary, saved->temporary) != 0 || collection->own != own)
         return "the ranks saved into different directories";
     if ((rank == 0) != (*manifest_fd >= 0))
         return rank == 0 ? "rank 0 sent no head of the manifest"
@@ -464,6 +519,10 @@ static const char *add_part(struct collection *collection, int rank, const struc
     if (rank == 0) {
         collection->head_fd = *manifest_fd;
         *manifest_fd = -1;
+        collection->keep = saved->keep;
+        collection->started_ns = saved->started_ns;
+        if (own != NULL)
+            collection->loaded_step = saved->loaded_step;
     }
     return NULL;
 }
@@ -471,14 +530,16 @@ static const char *add_part(struct collection *collection, int rank, const struc
 static void take(struct save *save, int rank, const struct fsdp_link_saved *saved, int *manifest_fd)
 {
     struct collection *collection = save->collecting;
+    const struct save_own *own;
     const char *wrong;
 
-    if (save->directory[0] == '\0') {
+    if (save->directory[0] == '\0' && saved->directory[0] == '\0') {
         if (rank == 0)
             refuse(save, NULL, saved->step, FSDP_ERR_CONFIG, "this run has no directory to save in");
         return;
     }
-    if (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL) {
+    if (!save_own_find(&save->own, saved->directory, save->directory, &own) ||
+        (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL)) {
         refuse(save, NULL, saved->step, FSDP_ERR_NOMEM, "out of memory");
         return;
     }
@@ -486,7 +547,7 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
         refuse(save, NULL, saved->step, FSDP_ERR_BUSY, "the step before is not saved by every rank yet");
         return;
     }
-    wrong = add_part(collection, rank, saved, manifest_fd);
+    wrong = add_part(collection, rank, own, saved, manifest_fd);
     if (wrong != NULL)
         refuse(save, collection, saved->step, FSDP_ERR_MISMATCH, wrong);
     if (saved->status != FSDP_OK) {

@@ -225,7 +225,10 @@ static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *o
                                          const struct checkpoint_part *part, int64_t started_ns,
                                          enum fsdp_status status, struct fsdp_err *err)
 {
-    struct fsdp_link_saved saved = { .step = state->step, .keep = options->keep, .started_ns = started_ns };
+    struct fsdp_link_saved saved = { .step = state->step,
+                                     .keep = options->keep,
+                                     .started_ns = started_ns,
+                                     .loaded_step = options->loaded_step };
     struct fsdp_link_published published = { 0 };
     struct fsdp_err mine = { 0 }, link_err = { 0 };
     int head_fd = -1;
@@ -239,6 +242,8 @@ static enum fsdp_status publish_by_agent(const struct checkpoint_save_options *o
         saved.size_bytes = part->size_bytes;
         memcpy(saved.checksum, part->checksum, sizeof saved.checksum);
     }
+    if (options->directory != NULL)
+        snprintf(saved.directory, sizeof saved.directory, "%s", options->directory);
     snprintf(saved.temporary, sizeof saved.temporary, "%s", temporary);
     snprintf(saved.file, sizeof saved.file, "%s", part->file);
     snprintf(saved.words, sizeof saved.words, "%s", mine.message);

@@ -33,9 +33,9 @@ struct checkpoint_state {
 struct checkpoint_save_options {
     struct fsdp_io *io;           /* NULL: io_posix */
     struct link *link;            /* tells rank, world and generation; the agent behind it publishes */
-    const char *directory;        /* RUN/checkpoints; NULL: that of the link's run directory */
+    const char *directory;        /* with an agent absolute; NULL: "checkpoints" in the link's run directory */
     uint32_t keep;                /* complete checkpoints to keep, 0 for all */
-    int64_t loaded_step;          /* alone: never deleted; -1 for none */
+    int64_t loaded_step;          /* of `directory`: never deleted; -1 for none */
     const struct verify_log *log; /* alone: what was cleaned and deleted; NULL drops it */
     /* Alone: where the lock of `directory` goes, which the caller then owns; NULL: it is held for this save only. */
     struct directory_lock **locks;

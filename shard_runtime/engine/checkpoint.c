@@ -16,6 +16,7 @@
 #include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
+#include "shard_runtime/engine/save_files.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shardfile/json.h"
 
@@ -114,9 +115,10 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     REQUIRE(model, err);
 
     struct fsdp_context *context = model->context;
+    struct save_files files = { .root = NULL };
     const struct checkpoint_save_options options = {
         .link = context->link,
-        .directory = directory,
+        .directory = directory != NULL ? files.directory : NULL,
         .keep = keep,
         .loaded_step = model->loaded_step,
         .io = context_files(context),
@@ -139,9 +141,8 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
         status = check_optimizer(model, optimizer, err);
     if (status == FSDP_OK)
         status = model_check_not_torn(model, err);
-    if (status == FSDP_OK && directory != NULL && !fsdp_context_alone(context))
-        status = fsdp_fail(err, FSDP_ERR_ARG,
-                           "under an agent checkpoints are saved in the run directory, not in %s", directory);
+    if (status == FSDP_OK)
+        status = save_files_open(&files, context, directory, err);
     if (status == FSDP_OK && (numerics == NULL || tensors == NULL))
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "saving step %llu: out of memory",
                            (unsigned long long)state->step);
@@ -164,6 +165,7 @@ enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_opti
     context->resume_is_stale = true;
     status = checkpoint_save(&options, &saved, tensors, n_tensors, &done, err);
 done:
+    save_files_close(&files, context);
     device_rows_fini(&rows);
     free(tensors);
     free(numerics);

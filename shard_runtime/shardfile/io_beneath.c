@@ -188,6 +188,19 @@ struct fsdp_io *io_beneath_create(const char *root, int root_fd)
     return &beneath->io;
 }
 
+enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err)
+{
+    int fd;
+    enum fsdp_status status = beneath_open_root(&fd, root, err);
+
+    *out = NULL;
+    if (status != FSDP_OK)
+        return status;
+    *out = io_beneath_create(root, fd);
+    (void)close(fd);
+    return *out != NULL ? FSDP_OK : fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %s", root);
+}
+
 void io_beneath_destroy(struct fsdp_io *io)
 {
     struct io_beneath *beneath = (struct io_beneath *)io;

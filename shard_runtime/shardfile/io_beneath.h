@@ -14,6 +14,9 @@
 /** `root`: the directory's path, copied; `root_fd`: it, open, duplicated. NULL when memory or descriptors ran out. */
 struct fsdp_io *io_beneath_create(const char *root, int root_fd);
 
+/** The same, of a directory that this opens (core/beneath.h): fails as beneath_open_root() does, or with FSDP_ERR_NOMEM. */
+enum fsdp_status io_beneath_open(struct fsdp_io **out, const char *root, struct fsdp_err *err);
+
 /** Have the path operations of `io` be those of `from`, another table of this module or io_posix, which it then needs. */
 void io_beneath_use(struct fsdp_io *io, const struct fsdp_io *from);
 

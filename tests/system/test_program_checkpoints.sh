@@ -40,4 +40,59 @@ if wait_until 60 test -e "$WORK/saved"; then
 fi
 : > "$WORK/go"; wait $runs; n_failed=$((n_failed + $?))
 check_eq "is not loaded: the one before it is" "loaded 1" "$(grep loaded "$WORK/meanwhile.out")"
+
+# --- a directory of the program's own choice ------------------------------------------------------------------------------
+D=$WORK/mine
+names() { ls -A "$1" | grep step | xargs; }
+check_status "a run that nothing ends" 0 "$BIN/fsdprun" --nproc-per-node 2 "$prog" steps=6
+cp "$WORK/out" "$WORK/whole"
+mkdir "$WORK/cwd"
+export TMPDIR=$WORK/tmp; mkdir "$TMPDIR"
+run "a program saves to a directory of its own, which it names by a relative path" 137 2 sh -c 'cd "$0" && exec "$@"' "$WORK/cwd" "$prog" steps=2 save=../mine/ steps=4 save=../mine/ steps=5 kill=1
+check_eq "its steps are there" "step-00000002 step-00000004" "$(names "$D")"
+check_eq "and none in the run's" "" "$(find "$TMPDIR" -name 'step-*')"
+check_eq "they are events, with their directory" "2 $WORK/cwd/../mine 4 $WORK/cwd/../mine" "$(cat "$TMPDIR"/*/*/events.jsonl | sed -n 's/.*"event": "checkpoint".*"step": \([0-9]*\),.*"directory": "\([^"]*\)".*/\1 \2/p' | xargs)"
+mkdir "$D/.step-00000009.g0.00000001" "$D/.trash-step-00000001"
+run "launched again, it goes on from there" 0 2 -- "$prog" load="$D":-1 steps=5 keep=2 save="$D" steps=6 save="$D"
+check_eq "with the same losses to the bit" "loaded 4 $(tail -n 2 "$WORK/whole" | xargs)" "$(xargs < "$WORK/out")"
+check_eq "leftovers are gone, and so is the oldest step, but not the one it began with" "step-00000004 step-00000005 step-00000006" "$(names "$D")"
+run "at another number of ranks" 0 3 -- "$prog" load="$D":-1 save="$D"
+check_eq "too, and a step that is there is replaced" "3 files" "$(ls "$D/step-00000006" | grep -c shard) files"
+check_status "alone it goes on from what ranks saved" 0 "$prog" load="$D":-1 steps=7 save="$D"
+run "and ranks from what was saved alone" 0 2 -- "$prog" load="$D":-1
+check_eq "both from the newest" "loaded 7" "$(cat "$WORK/out")"
+run "ranks that name different directories" 0 2 -- sh -c 'exec "$0" steps=1 "!save=$1/$RANK"' "$prog" "$WORK/apart"
+check_match "are told so" "the ranks saved into different directories" "$(cat "$WORK/err")"
+check_eq "and nothing is published or left" "" "$(find "$WORK/apart" -name '*step*')"
+(run "a run that saves to a directory" 0 2 -- "$prog" steps=1 save="$WORK/held" touch="$WORK/holds" await="$WORK/on" steps=2 save="$WORK/held"
+  exit "$n_failed") & holder=$!
+if wait_until 60 test -e "$WORK/holds"; then
+  mkdir "$WORK/held/.step-00000009.g0.00000001"
+  "$BIN/fsdprun" --nproc-per-node 2 "$prog" steps=3 "!save=$WORK/held" > /dev/null 2> "$WORK/second.err"
+  check_match "holds it: another run is refused, and told by whom" "another process \\(pid [0-9]+ on .*\\) saves to $WORK/held" "$(cat "$WORK/second.err")"
+fi
+: > "$WORK/on"; wait $holder; n_failed=$((n_failed + $?))
+check_eq "its own steps are there, and what was not its own is untouched until nobody holds it" ".step-00000009.g0.00000001 step-00000001 step-00000002" "$(names "$WORK/held")"
+: > "$WORK/file"
+run "where there can be no directory" 0 2 -- "$prog" steps=1 "!save=$WORK/file" "!save=/proc/none" save=-
+for rank in 0 1; do
+  check_match "rank $rank is told" "rank $rank: save=$WORK/file: .*$WORK/file" "$(cat "$WORK/err")"
+done
+if [ "$(id -u)" = 0 ]; then
+  mkdir "$WORK/theirs"; chown 65533 "$WORK/theirs"; chmod 777 "$WORK/theirs"
+  for ranks in alone 2; do
+    case $ranks in alone) "$prog" steps=1 "!save=$WORK/theirs" 2> "$WORK/err" ;; *) "$BIN/fsdprun" --nproc-per-node 2 "$prog" steps=1 "!save=$WORK/theirs" 2> "$WORK/err" ;; esac
+    check_eq "another user's directory that everyone may write to is refused, $ranks" "0 " "$? $(ls -A "$WORK/theirs")"
+  done
+  check_match "with the reason" "belongs to user 65533, and everyone may write to it" "$(cat "$WORK/err")"
+  chmod 755 "$WORK/theirs"; mkdir "$WORK/target"
+  ln -s "$WORK/target" "$WORK/theirs/step-00000001"; chown -h 65533 "$WORK/theirs/step-00000001"
+  run "a link of theirs in place of the step" 0 2 -- "$prog" steps=1 save="$WORK/theirs"
+  check_eq "is replaced, not followed" "" "$(ls -A "$WORK/target")"
+else
+  skip "a directory of another user" "needs root"
+fi
+run "a rank is killed in the middle, and the world starts again" 0 2 --max-restarts 1 -- \
+  sh -c 'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then exec "$0" steps=3 save="$1" steps=5 kill=0; fi; exec "$0" load="$1":-1 steps=6 save="$1"' "$prog" "$WORK/again"
+check_eq "in its own directory it goes on as well" "$(sort -u "$WORK/whole" | xargs)" "$(grep step "$WORK/out" | sort -u | xargs)"
 exit $((n_failed > 0))

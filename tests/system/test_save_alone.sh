@@ -66,7 +66,7 @@ number() {
 
 dir=$WORK/killed
 strace -f -o "$WORK/log" "$SAVE" "$WORK/record" <<< "save 1" > /dev/null
-strace -f -o /dev/null -e "inject=rename:signal=KILL:when=$(number rename 1 "$WORK/log")" "$SAVE" "$dir" <<< "save 1" > /dev/null 2>&1
+strace -f -o /dev/null -e "inject=renameat:signal=KILL:when=$(number renameat 1 "$WORK/log")" "$SAVE" "$dir" <<< "save 1" > /dev/null 2>&1
 check_eq "a process killed before its step has a name leaves a temporary directory" 1 "$(leftovers "$dir")"
 check_eq "the next process saves another step" "saved 2" "$("$SAVE" "$dir" <<< "save 2")"
 check_eq "and removes what was left" 0 "$(leftovers "$dir")"

@@ -27,10 +27,10 @@ static void require(bool good, const char *words)
     exit(1);
 }
 
-static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes,
-                         double seconds)
+static void on_published(void *arg, const struct fsdp_link_published *published, const char *directory,
+                         uint64_t size_bytes, double seconds)
 {
-    (void)arg, (void)size_bytes, (void)seconds;
+    (void)arg, (void)directory, (void)size_bytes, (void)seconds;
     require(published->status == FSDP_OK, published->words);
     seen.n_published++;
 }

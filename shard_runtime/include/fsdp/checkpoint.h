@@ -33,20 +33,22 @@ struct fsdp_checkpoint_state {
 
 /**
  * Save step state->step; collective. Returns on every rank once the checkpoint is durable, or failed on all.
- *   directory      where the step-... directories go; NULL: "checkpoints" in the run directory, the only
- *                  place there is when an agent publishes what the ranks wrote (FSDP_ERR_ARG for another)
+ *   directory      where the step-... directories go, the same on all ranks and nodes; made where it is not there. A
+ *                  relative path is of the working directory. NULL: "checkpoints" in the run directory. Under an
+ *                  agent it is the agent that publishes what the ranks wrote, in either
  *   optimizer      NULL: weights only
  *   keep           newest checkpoints to keep, 0: all
  *   job_json       the job, kept in the manifest; NULL: what the context was given, if anything
  *
- *   FSDP_ERR_ARG   also: an optimizer in backward has updated some groups in a step that failed, and no
- *                  checkpoint was loaded since; or in a step that fsdp_optimizer_step() did not end yet
+ *   FSDP_ERR_ARG   there is no run directory. Also: an optimizer in backward has updated some groups in a step that
+ *                  failed, and no checkpoint was loaded since; or in a step that fsdp_optimizer_step() did not end yet
+ *   FSDP_ERR_CONFIG    `directory` belongs to another user, and everyone may write to it
  *   FSDP_ERR_IO    a disk refused; what was published before stands. The message says so if the new step is complete
  *                  and in place all the same: only the sync of its name failed
- *   FSDP_ERR_BUSY  another process saves to `directory`; the message has its pid and host. Without an agent this
- *                  process holds the directory from its first save until the context is destroyed
+ *   FSDP_ERR_BUSY  another process saves to `directory`; the message has its pid and host. The agent, or alone this
+ *                  process, holds the directory from the first save until the end of the run, or of the context
  *   FSDP_ERR_PEER  a rank or the agent is gone
- *   FSDP_ERR_MISMATCH  the ranks were told to save different steps; nothing was written
+ *   FSDP_ERR_MISMATCH  the ranks were told to save different steps, or to different directories; nothing was published
  *   any            another rank failed alone (<fsdp/fsdp.h>)
  */
 FSDP_API enum fsdp_status fsdp_checkpoint_save(struct fsdp_model *model, struct fsdp_optimizer *optimizer,

@@ -43,7 +43,7 @@ FSDP_BEGIN_DECLS
 
 enum {
     FSDP_LINK_MAGIC = 0x4b4c5346, /* "FSLK" */
-    FSDP_LINK_VERSION = 1,
+    FSDP_LINK_VERSION = 2,
     FSDP_LINK_KEY_BYTES = 128, /* a key with its terminating zero */
     FSDP_LINK_VALUE_BYTES = 65536,
     FSDP_LINK_EVENT_BYTES = 3072,
@@ -96,10 +96,11 @@ struct fsdp_link_get {
 };
 
 /*
- * A rank wrote and synced `file` in the directory `checkpoints/<temporary>` of the run directory. Rank 0's
- * packet carries a memfd with the manifest's head: a JSON object with everything but the list of files
- * (shardfile/manifest.h). The coordinator adds the files, syncs, renames, applies retention and answers
- * every rank. `status` is an enum fsdp_status; when it is not FSDP_OK, `words` says why and nothing is published.
+ * A rank wrote and synced `file` in `<directory>/<temporary>`. `directory` is the same on every rank; empty: the run
+ * directory's "checkpoints". Rank 0's packet carries a memfd with the manifest's head: a JSON object with everything
+ * but the list of files (shardfile/manifest.h). The coordinator adds the files, syncs, renames, applies retention and
+ * answers every rank. `status` is an enum fsdp_status; when it is not FSDP_OK, `words` says why and nothing is
+ * published.
  */
 struct fsdp_link_saved {
     int64_t step;
@@ -108,6 +109,8 @@ struct fsdp_link_saved {
     uint64_t size_bytes;  /* of the file; 0 when this rank owns no rows and wrote none */
     uint64_t checksum[2]; /* XXH3-128 of the whole file: low, high */
     int64_t started_ns;   /* CLOCK_MONOTONIC */
+    int64_t loaded_step;  /* where `directory` is named: the step that retention never deletes there; -1: none */
+    char directory[4096]; /* absolute */
     char temporary[FSDP_LINK_NAME_BYTES];
     char file[FSDP_LINK_NAME_BYTES];
     char words[FSDP_LINK_WORDS_BYTES];

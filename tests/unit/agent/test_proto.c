@@ -87,6 +87,8 @@ Test(proto, saved_keeps_64_bits)
                                      .keep = 3,
                                      .size_bytes = UINT64_C(1) << 60,
                                      .checksum = { UINT64_MAX, 1 },
+                                     .loaded_step = -1,
+                                     .directory = "/d",
                                      .temporary = ".t",
                                      .file = "f",
                                      .words = "no space" };
@@ -99,6 +101,8 @@ Test(proto, saved_keeps_64_bits)
     cr_assert(eq(u64, back.size_bytes, saved.size_bytes));
     cr_assert(eq(u64, back.checksum[0], UINT64_MAX));
     cr_assert(eq(str, back.words, "no space"));
+    cr_assert(eq(i64, back.loaded_step, -1));
+    cr_assert(eq(str, back.directory, "/d"));
     free(text);
 }
 

@@ -21,14 +21,16 @@ static char run_dir[64], directory[128], temporary[COMMIT_NAME_BYTES];
 static struct {
     int n_published, n_prepared, n_lines;
     struct fsdp_link_published published;
+    char directory[128];
     int64_t step;
     struct fsdp_err err;
 } seen;
 
-static void on_published(void *arg, const struct fsdp_link_published *published, uint64_t size_bytes,
-                         double seconds)
+static void on_published(void *arg, const struct fsdp_link_published *published, const char *named,
+                         uint64_t size_bytes, double seconds)
 {
     (void)arg;
+    snprintf(seen.directory, sizeof seen.directory, "%s", named);
     (void)size_bytes;
     (void)seconds;
     seen.n_published++;
@@ -382,4 +384,44 @@ Test(save, the_end_of_what_is_under_way_is_an_event_and_comes_no_earlier)
     cr_expect_not(busy_when_idle, "nothing is under way any more, and the verdict was given");
     cr_expect_eq(seen.n_published, 1);
     sem_destroy(&late.gate);
+}
+
+Test(save, what_a_generation_left_in_a_programs_own_directory_is_removed_before_the_next)
+{
+    struct fsdp_link_saved saved = report_of(1);
+    struct stat info;
+    char path[256];
+
+    snprintf(saved.directory, sizeof saved.directory, "%s/mine", run_dir);
+    cr_assert_eq(commit_begin(&io_posix, saved.directory, temporary, NULL), FSDP_OK);
+    save_take(save, GENERATION, 1, &saved, -1);
+    save_abandon(save);
+    save_prepare(save, on_prepared, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+
+    snprintf(path, sizeof path, "%s/mine/%s", run_dir, temporary);
+    cr_expect(stat(path, &info) != 0);
+    cr_expect_eq(seen.n_published, 0);
+    cr_expect(seen.n_prepared == 1 && seen.step == -1 && seen.err.status == FSDP_OK);
+}
+
+Test(save, a_refused_save_leaves_nothing_in_any_directory_that_was_named)
+{
+    struct stat info;
+    char path[256];
+
+    for (int rank = 0; rank < W; rank++) {
+        struct fsdp_link_saved saved = report_of(rank);
+
+        snprintf(saved.directory, sizeof saved.directory, "%s/mine%d", run_dir, rank);
+        cr_assert_eq(commit_begin(&io_posix, saved.directory, temporary, NULL), FSDP_OK);
+        save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+    }
+    uv_run(&loop, UV_RUN_DEFAULT);
+
+    cr_expect(seen.n_published == 1 && seen.published.status == FSDP_ERR_MISMATCH);
+    for (int rank = 0; rank < W; rank++) {
+        snprintf(path, sizeof path, "%s/mine%d/%s", run_dir, rank, temporary);
+        cr_expect(stat(path, &info) != 0, "rank %d", rank);
+    }
 }

@@ -1,0 +1,76 @@
+#include "shard_runtime/engine/save_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shard_runtime/shardfile/commit.h"
+#include "shard_runtime/shardfile/directory_lock.h"
+#include "shard_runtime/shardfile/io_beneath.h"
+
+/* The agent has a working directory of its own. Slashes at the end are dropped: the agent compares what the ranks say. */
+static enum fsdp_status make_absolute(char out[IO_PATH_BYTES], const char *directory, struct fsdp_err *err)
+{
+    char here[IO_PATH_BYTES] = "";
+    size_t length = strlen(directory);
+
+    while (length > 1 && directory[length - 1] == '/')
+        length--;
+    if (length == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the directory of the checkpoints has an empty name");
+    if (directory[0] != '/' && getcwd(here, sizeof here) == NULL)
+        return fsdp_fail(err, FSDP_ERR_IO, "the working directory: %s", strerror(errno));
+    if (snprintf(out, IO_PATH_BYTES, "%s%s%.*s", here, directory[0] == '/' ? "" : "/", (int)length,
+                 directory) >= IO_PATH_BYTES)
+        return fsdp_fail(err, FSDP_ERR_ARG, "the path of the checkpoints is too long");
+    return FSDP_OK;
+}
+
+/*
+ * What an earlier run left unfinished, unless somebody holds the directory: then it is the agent, which cleans it itself,
+ * or another run, which is told apart when the save is published. No rank of ours is writing: the save has yet to begin.
+ */
+static void clean(struct fsdp_context *context, const char *directory)
+{
+    struct fsdp_io *io = context_files(context);
+    struct directory_lock *lock = NULL;
+    bool held;
+
+    if (directory_lock_take(&lock, io, directory, &held, NULL) == FSDP_OK && held)
+        (void)commit_clean(io, directory, NULL, NULL);
+    directory_lock_release(&lock, io);
+}
+
+enum fsdp_status save_files_open(struct save_files *files, struct fsdp_context *context,
+                                 const char *directory, struct fsdp_err *err)
+{
+    const char *root = directory == NULL ? fsdp_context_run_dir(context) : files->directory;
+    enum fsdp_status status = FSDP_OK;
+
+    *files = (struct save_files){ .root = NULL };
+    if (directory != NULL)
+        status = make_absolute(files->directory, directory, err);
+    /* The trainer has set them up already, for all files of its run directory. */
+    if (status != FSDP_OK || context_files(context)->root != NULL || root[0] == '\0')
+        return status;
+    if (directory != NULL)
+        status = io_make_directories(&io_posix, root, err);
+    if (status == FSDP_OK)
+        status = io_beneath_open(&files->root, root, err);
+    if (status != FSDP_OK)
+        return status;
+    io_beneath_use(context_files(context), files->root);
+    if (directory != NULL && !fsdp_context_alone(context) && context->rank == 0)
+        clean(context, root);
+    return FSDP_OK;
+}
+
+void save_files_close(struct save_files *files, struct fsdp_context *context)
+{
+    if (files->root == NULL)
+        return;
+    io_beneath_use(context_files(context), &io_posix);
+    io_beneath_destroy(files->root);
+    files->root = NULL;
+}
