@@ -432,7 +432,7 @@ clean:
 TEXT ?= $(wildcard data/bible.txt)
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include/fsdp
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/fsdprun/,configs data scripts)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/fsdprun/,configs data examples scripts)
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/lib/libfsdp.a $(DESTDIR)$(LIBDIR)/
 	[ ! -e $(BUILD)/lib/libfsdp_cuda.so ] || install -m 755 $(BUILD)/lib/libfsdp_cuda.so $(DESTDIR)$(LIBDIR)/
@@ -442,6 +442,7 @@ install: all
 	install -m 644 $(BUILD)/lib/fsdp.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
 	install -m 644 shard_runtime/include/fsdp/*.h $(DESTDIR)$(PREFIX)/include/fsdp/
 	install -m 644 $(wildcard configs/*.yaml) $(DESTDIR)$(PREFIX)/share/fsdprun/configs/
+	install -m 644 $(wildcard shard_runtime/examples/*.c) $(DESTDIR)$(PREFIX)/share/fsdprun/examples/
 	install -m 644 $(or $(TEXT),tests/parity/excerpt.txt) $(DESTDIR)$(PREFIX)/share/fsdprun/data/bible.txt
 	install -m 755 scripts/prepare-data.sh scripts/packages.sh $(DESTDIR)$(PREFIX)/share/fsdprun/scripts/
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)

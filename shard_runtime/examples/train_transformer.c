@@ -1,9 +1,11 @@
 /*
- * A small transformer learns a text, byte by byte: model and training loop in one file.
+ * A small transformer learns a text, byte by byte: model, training loop and checkpoints in one file.
  *
  *     cc train_transformer.c $(pkg-config --cflags --libs fsdp) -o train_transformer
  *     ./train_transformer book.txt                                  alone
  *     fsdprun --nproc-per-node 4 -- ./train_transformer book.txt    sharded over four ranks, the same losses
+ *     ./train_transformer book.txt 300 saved                        300 steps; run it again to go on from saved/
+ *     fsdprun --run-dir run -- ./train_transformer book.txt 300 -   the same, with the run directory for "-"
  */
 #include <fsdp/fsdp.h>
 
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 
 enum { LAYERS = 2, DIM = 64, HEADS = 4, VOCAB = 256, SEQ = 32, GLOBAL_BATCH = 12, STEPS = 30 };
+enum { SAVE_EVERY = 10, KEEP = 3 };
 
 /* x + attention(norm(x)), then x + mlp(norm(x)): what follows runs once, to record the model. */
 static struct fsdp_value *mlp_forward(struct fsdp_module *self, struct fsdp_value *x, void *user)
@@ -83,27 +86,45 @@ static void read_samples(const unsigned char *text, size_t n_samples, uint64_t f
     }
 }
 
+/* What the arguments ask for. */
+struct task {
+    unsigned char text[1 << 20];
+    size_t length;
+    uint64_t steps;
+    bool saves;
+    const char *directory; /* of the checkpoints; NULL: in the run directory */
+};
+
+/* From the newest checkpoint on, if there is one. */
 static enum fsdp_status train(struct fsdp_model *model, struct fsdp_optimizer *optimizer,
-                              const unsigned char *text, size_t n_samples, size_t batch, struct fsdp_err *err)
+                              const struct task *task, size_t batch, struct fsdp_err *err)
 {
     const int rank = fsdp_context_rank(fsdp_model_context(model));
     int32_t tokens[GLOBAL_BATCH * SEQ], targets[GLOBAL_BATCH * SEQ];
+    struct fsdp_checkpoint_state state = { .step = 0 };
 
-    for (int step = 1; step <= STEPS; step++) {
-        const uint64_t first = (uint64_t)(step - 1) * GLOBAL_BATCH + (uint64_t)rank * batch;
+    if (task->saves &&
+        fsdp_checkpoint_load(model, optimizer, task->directory, -1, &state, err) == FSDP_ERR_NOT_FOUND)
+        fsdp_err_clear(err);
+    while (err->status == FSDP_OK && state.step < task->steps) {
+        const uint64_t first = state.cursor + (uint64_t)rank * batch;
         const struct fsdp_batch micro = { .input = tokens, .targets = targets, .first_sample = first };
         struct fsdp_loss loss;
         double norm;
 
-        read_samples(text, n_samples, first, batch, tokens, targets);
+        read_samples(task->text, (task->length - 1) / SEQ, first, batch, tokens, targets);
         if (fsdp_model_forward_backward(model, &micro, 1, &loss, err) != FSDP_OK ||
             fsdp_clip_grad_norm(model, 1.0, &norm, err) != FSDP_OK ||
             fsdp_optimizer_step(optimizer, err) != FSDP_OK)
-            return err->status;
+            break;
+        state.cursor += GLOBAL_BATCH;
+        state.step++;
         if (rank == 0)
-            printf("step %d loss %.6f grad_norm %.5f\n", step, loss.mean, norm);
+            printf("step %d loss %.6f grad_norm %.5f\n", (int)state.step, loss.mean, norm);
+        if (task->saves && state.step % SAVE_EVERY == 0)
+            fsdp_checkpoint_save(model, optimizer, task->directory, &state, KEEP, NULL, err);
     }
-    return FSDP_OK;
+    return err->status;
 }
 
 int main(int argc, char **argv)
@@ -115,17 +136,20 @@ int main(int argc, char **argv)
     struct fsdp_context *context = NULL;
     struct fsdp_model *model = NULL;
     struct fsdp_err err = { 0 };
-    static unsigned char text[1 << 20];
-    FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
-    const size_t length = file != NULL ? fread(text, 1, sizeof text, file) : 0;
+    static struct task task;
+    FILE *file = argc >= 2 && argc <= 4 ? fopen(argv[1], "rb") : NULL;
 
-    if (length < SEQ + 1) {
-        fprintf(stderr, "usage: %s TEXT, a file of at least %d bytes\n", argv[0], SEQ + 1);
-        if (file != NULL)
-            fclose(file);
+    task.length = file != NULL ? fread(task.text, 1, sizeof task.text, file) : 0;
+    task.steps = argc > 2 ? strtoull(argv[2], NULL, 10) : STEPS;
+    task.saves = argc > 3;
+    task.directory = task.saves && argv[3][0] != '-' ? argv[3] : NULL;
+    if (file != NULL)
+        fclose(file);
+    if (task.length < SEQ + 1) {
+        fprintf(stderr, "usage: %s TEXT [STEPS [CHECKPOINTS]]; the text has at least %d bytes\n", argv[0],
+                SEQ + 1);
         return 2;
     }
-    fclose(file);
     adamw.lr = 3e-3;
     root = fsdp_module_create(model_forward, NULL);
     if (fsdp_context_create(&context, NULL, &err) != FSDP_OK || build(root, &err) != FSDP_OK)
@@ -133,7 +157,7 @@ int main(int argc, char **argv)
     options.batch = GLOBAL_BATCH / (size_t)fsdp_context_world_size(context);
     if (fsdp_model_create(&model, context, root, &options, &err) == FSDP_OK &&
         fsdp_optimizer_create(&optimizer, model, &adamw, &err) == FSDP_OK)
-        train(model, optimizer, text, (length - 1) / SEQ, options.batch, &err);
+        train(model, optimizer, &task, options.batch, &err);
 done:
     if (err.status != FSDP_OK)
         fprintf(stderr, "%s: %s\n", argv[0], err.message);
@@ -141,5 +165,5 @@ done:
     fsdp_model_destroy(model);
     fsdp_module_destroy(root);
     fsdp_context_destroy(context);
-    return err.status == FSDP_OK ? 0 : 1;
+    return err.status == FSDP_OK ? 0 : err.status == FSDP_ERR_PEER ? FSDP_EXIT_PEER : 1;
 }
