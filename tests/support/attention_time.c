@@ -229,6 +229,8 @@ int main(void)
     struct fsdp_err err = { 0 };
     struct numerics ours, theirs;
 
+    /* A process that hangs and is killed leaves the lines that it printed. */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
     require(device_open(&device, &config, &err), &err);
     require(device.ops->stream_create(&device, &stream, false, &err), &err);
     ours = open_row("ours", &err);

@@ -1,18 +1,49 @@
-/* The cuda row of the numerics table against the reference, on random inputs; then the collectives of a group of one. Linked with libfsdp.
+/* The cuda row of the numerics table against the reference, on random inputs; and the collectives of a group of one. Linked with libfsdp.
  * Opens the device as a program does: with a GPU it is the GPU's, with FSDP_CUDA_PLUGIN the emulated one. A line for each operation:
- * "ok - NAME" or "not ok - NAME: how far". The checks are in tests/support/cuda_row.
+ * "ok - NAME", "not ok - NAME: how far" or "skip - NAME: reason". The checks are in tests/support/cuda_row.
+ *
+ *   cuda_numerics [GROUP]     one of products, kernels, attention, lists, collectives; all of them without
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "shard_runtime/device/plugin.h"
 #include "tests/support/cuda_row/row.h"
 
-int main(void)
+static const struct plugin *plugin;
+
+static void check_plugin_collectives(void)
 {
-    const struct plugin *plugin;
+    check_collectives(plugin->collectives);
+}
+
+static const struct group {
+    const char *name;
+    void (*check)(void);
+} groups[] = {
+    { "products", check_products },
+    { "kernels", check_kernels },
+    { "attention", check_attention },
+    { "lists", check_lists },
+    { "collectives", check_plugin_collectives },
+};
+enum { N_GROUPS = sizeof groups / sizeof *groups };
+
+int main(int argc, char **argv)
+{
     const struct device_config config = { .name = "cuda", .plugin = &plugin };
+    const char *wanted = argc > 1 ? argv[1] : NULL;
+    bool known = wanted == NULL;
     char words[200];
 
+    /* A process that hangs and is killed leaves the lines that it printed. */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 0; i < N_GROUPS; i++)
+        known = known || strcmp(wanted, groups[i].name) == 0;
+    if (!known) {
+        fprintf(stderr, "cuda_numerics: there is no group %s\n", wanted);
+        return 2;
+    }
     require(device_open(&device, &config, &err));
     require(device.ops->stream_create(&device, &stream, false, &err));
     require(numerics_open(
@@ -21,11 +52,9 @@ int main(void)
     device.ops->describe(&device, words, sizeof words);
     printf("# %s\n", words);
     find_tally();
-    check_products();
-    check_kernels();
-    check_attention();
-    check_lists();
-    check_collectives(plugin->collectives);
+    for (int i = 0; i < N_GROUPS; i++)
+        if (wanted == NULL || strcmp(wanted, groups[i].name) == 0)
+            groups[i].check();
     numerics_close(&ref);
     numerics_close(&cuda);
     device.ops->stream_destroy(stream);

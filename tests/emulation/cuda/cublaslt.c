@@ -2,7 +2,8 @@
  * cuBLASLt as its manual describes it, in plain loops: matrices by columns, one stride of batches, sums of float32. It holds its
  * caller to what the manual asks: shapes that fit, leading dimensions that reach, the alignment that was promised (of a bias
  * that of its pointer when the algorithm was chosen), the workspace that was asked for. And to what we ask of ourselves: a
- * scheme of reduction whose bits do not depend on who comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias.
+ * scheme of reduction whose bits do not depend on who comes first. FSDP_EMULATED_LT=plain knows no epilogue but the bias;
+ * FSDP_EMULATED_LT=refuse offers an algorithm for the others, whose call then answers NOT_SUPPORTED.
  */
 #include <cublasLt.h>
 
@@ -244,16 +245,28 @@ static bool has_gelu(const struct emulated_lt_product *product)
            product->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
+static bool mode_is(const char *name)
+{
+    const char *mode = getenv("FSDP_EMULATED_LT");
+
+    return mode != NULL && strcmp(mode, name) == 0;
+}
+
+/* An epilogue other than the bias alone. */
+static bool has_other_epilogue(const struct emulated_lt_product *product)
+{
+    return product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && product->epilogue != CUBLASLT_EPILOGUE_BIAS;
+}
+
 /* Is there an algorithm? Sums are of the result's dtype, and of one product; what goes into a GELU lies in packs of 8. */
 static bool knows(const struct emulated_lt_product *product, const struct emulated_lt_layout *d)
 {
     const bool in_packs =
         product->aux_ld % 8 == 0 && product->aux_ld >= (int64_t)d->rows && (uintptr_t)product->aux % 16 == 0;
-    const char *which = getenv("FSDP_EMULATED_LT");
 
-    if (product->epilogue == CUBLASLT_EPILOGUE_DEFAULT || product->epilogue == CUBLASLT_EPILOGUE_BIAS)
+    if (!has_other_epilogue(product))
         return true;
-    if (d->batches != 1 || (which != NULL && strcmp(which, "plain") == 0))
+    if (d->batches != 1 || mode_is("plain"))
         return false;
     return (leaves_sums(product) || in_packs) &&
            ((!leaves_sums(product) && product->epilogue != CUBLASLT_EPILOGUE_DGELU_BGRAD) ||
@@ -420,6 +433,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                          .workspace_bytes = WORKSPACE_BYTES };
 
     (void)handle, (void)c_layout;
+    if (has_other_epilogue(product) && mode_is("refuse"))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (c != d || !fits(product, a_layout, b_layout, d_layout) || workspace_bytes < WORKSPACE_BYTES ||
         !is_aligned(a, algo->data[0]) || !is_aligned(b, algo->data[0]) || !is_aligned(d, algo->data[0]) ||
         !is_aligned(workspace, 16) || !emulated_is_device(a) || !emulated_is_device(b) ||
