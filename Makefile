@@ -352,12 +352,12 @@ tsan:
 	$(MAKE) BUILD=build/tsan CC=$(TSAN_CC) SAN=thread ONEDNN=0 tsan-programs
 	BUILD=build/tsan tests/run tsan
 
-# On a machine with a GPU; scripts/gpu-check.sh runs these and more within 8 minutes, gpu-archive packs them for one without our packages.
+# On a machine with a GPU; scripts/gpu-check.sh runs these and more in three parts, gpu-archive packs them for one without our packages.
 .PHONY: test-gpu bench-gpu gpu-archive
 ifneq ($(wildcard $(BUILD)/libs),)
 # The archive, unpacked: the programs came built, and nothing but the plug-in can be built.
-test-gpu: ; scripts/gpu-check.sh build test
-bench-gpu: ; scripts/gpu-check.sh build bench
+test-gpu: ; scripts/gpu-check.sh build products kernels attention lists collectives attention-cudnn attention-time parity memcheck racecheck
+bench-gpu: ; scripts/gpu-check.sh build bench-small bench-large pytorch-small pytorch-large
 else
 test-gpu: all cuda $(SUPPORT_BIN)
 	BUILD=$(BUILD) tests/run gpu

@@ -17,6 +17,8 @@ for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build
   # Everything but libc's own: a library of another libc would not fit.
   ldd "$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' | xargs -r cp -nLt "$tree/build/libs"
 done
+# The plug-in too, where it was built: a machine on which its build fails has this one.
+[ ! -e build/lib/libfsdp_cuda.so ] || { cp build/lib/libfsdp_cuda.so "$tree/build/lib/"; strip "$tree/build/lib/libfsdp_cuda.so"; }
 tar czf "$file" -C "$work" fsdprun
 size=$(stat -c %s "$file")
 echo "$file: $((size >> 10)) KiB of at most $((limit >> 10))"

@@ -44,7 +44,8 @@ check_eq "and no test that is not there" "" "$(printf '%s' "$table" | grep -oE '
 raw='<<<|extern __shared__|\basm\b|cooperative_groups|cub/|mma\.h|__syncthreads|__shfl|__h(add|sub|mul|div|fma|neg|max|min)[0-9_a-z]*\('
 check_eq "raw CUDA stands in the headers of launches and tiles alone" "launch.h tile.h" \
   "$(cd "$SOURCE/shard_runtime/cuda/kernels" && grep -lE "$raw" -- * | paste -sd ' ')"
+. "$SOURCE/scripts/gpu-env.sh"
 for script in "$SOURCE"/tests/gpu/test_*.sh; do
-  [ -e /dev/nvidia0 ] || skip "$(basename "$script" .sh) on a GPU" "no GPU here: make test-gpu, scripts/gpu-check.sh"
+  gpu_here || skip "$(basename "$script" .sh) on a GPU" "no GPU here: make test-gpu, scripts/gpu-check.sh"
 done
 [ "$n_failed" -eq 0 ]

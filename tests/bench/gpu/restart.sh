@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # What the death of a rank on the GPU costs, from the run's own events: teardown (until the failure is known, until the others are stopped and
-# new ones spawned), the processes' own start, the device's context, NCCL, the load, the first step. At 1 rank with NCCL, and at 2 ranks on
-# one GPU with staged collectives. Milliseconds, rank 0's where ranks differ. NCCL makes its connections when they are first used: in the first step.
+# new ones spawned), the processes' own start, the device's context, NCCL, the load, the first step. At 1 rank, with NCCL
+# where it is found, and at 2 ranks on one GPU with staged collectives. Milliseconds, rank 0's where ranks differ. NCCL makes its connections when they are first used: in the first step.
 set -u
 cd "$(dirname "$0")/../../.." || exit 1
 BUILD=${BUILD:-$PWD/build}
-[ -n "${FSDP_TEST_EMULATED_GPU:-}" ] || [ -e /dev/nvidia0 ] || { echo "restart: no GPU here" >&2; exit 69; }
+. scripts/gpu-env.sh
+[ -n "${FSDP_TEST_EMULATED_GPU:-}" ] || gpu_here || { echo "restart: no GPU here" >&2; exit 69; }
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 WORK=$work
 . tests/gpu/gpu.sh
@@ -31,7 +32,7 @@ checkpoint: {every: 5}
 launch: {max_restarts: 1}
 JOB
   echo "restart at $n rank(s), FSDP_COLLECTIVES=$collectives"
-  FSDP_DEVICE=cuda FSDP_COLLECTIVES=$collectives timeout 60 "$BUILD/bin/fsdprun" --nproc-per-node "$n" "$dir/job.yaml" > "$dir/log" 2>&1 & job=$!
+  FSDP_DEVICE=cuda FSDP_COLLECTIVES=$collectives timeout --foreground -k 3 "${FSDP_GPU_LIMIT_S:-60}" "$BUILD/bin/fsdprun" --nproc-per-node "$n" "$dir/job.yaml" > "$dir/log" 2>&1 & job=$!
   seen '"event": "checkpoint"' "$events"
   victim=$(sed -n 's/.*"event": "spawn".*"rank": '$((n - 1))', "pid": \([0-9]*\).*/\1/p' "$events" | tail -n 1)
   killed=$(date +%s.%N)
@@ -54,6 +55,6 @@ JOB
     END { exit !done }' "$events" || { tail -n 3 "$dir/log" >&2; return 1; }
 }
 status=0
-restart 1 nccl || status=1
+restart 1 "$alone" || status=1
 restart 2 cpu || status=1
 exit $status
