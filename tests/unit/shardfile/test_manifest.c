@@ -107,7 +107,7 @@ static const struct fault {
     { "\"generation\":2", "\"generation\":4294967296", "out of range", FSDP_ERR_FORMAT },
     { "{\"threads\": 1.5e0}", "[]", "object was expected", FSDP_ERR_FORMAT },
     { "\"dtype\":\"BF16\"", "\"dtype\":\"bfloat16\"", "unknown dtype", FSDP_ERR_FORMAT },
-    { "\"dtype\":\"BF8_E5M2\"", "\"dtype\":\"F16\"", "unknown dtype", FSDP_ERR_FORMAT },
+    { "\"dtype\":\"BF16\"", "\"dtype\":\"F8_E5M2\"", "unknown dtype", FSDP_ERR_FORMAT },
     { "\"dtype\":\"BF16\",", "", "without name, dtype or shape", FSDP_ERR_FORMAT },
     { "[4,2,0]", "[4,2,0,1,1,1,1,1,1]", "too many dimensions", FSDP_ERR_FORMAT },
     { "\"name\":\"w\"", "\"name\":\"\"", "without a name", FSDP_ERR_FORMAT },
