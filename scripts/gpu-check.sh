@@ -3,8 +3,8 @@
 # needs; unpacked from scripts/gpu-archive.sh only nvcc and libc.
 #   scripts/gpu-check.sh [--keep DIR] [--part 1|2|3]...     those parts; all of them without
 #   scripts/gpu-check.sh [--keep DIR] PIECE...              those pieces, in the order of the plan; --list prints them
-# Part 1: libraries, build, each group of checks, attention, three steps of 124M. Part 2: the bench, PyTorch last. Part 3: parity, restart,
-# compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a bound of its own: one that fails, or is killed at its
+# Part 1: libraries, build, each group of checks, attention, three steps of 124M. Part 2: the bench, PyTorch last. Part 3: parity, checkpoints,
+# restart, compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a bound of its own: one that fails, or is killed at its
 # bound, ends alone, and the next one runs.
 # DIR (build/gpu) has, as soon as a piece prints it: part-N.txt (or pieces.txt), the output of all pieces; the same with .summary, a line a
 # piece; and, after each bench, bench.jsonl. At most 7 files, whatever runs.
@@ -42,6 +42,7 @@ plan="
 2 pytorch-large    140 env FSDP_BENCH_SIDES=peer FSDP_BENCH_SIZES=$large $bench
 3 parity           150 bash tests/gpu/test_parity.sh
 3 parity-bias      150 env FSDP_CUDA_EPILOGUES=bias bash tests/gpu/test_parity.sh
+3 checkpoints      105 bash tests/gpu/test_checkpoints.sh
 3 restart          100 tests/bench/gpu/restart.sh
 3 memcheck          95 env FSDP_GPU_TOOLS=memcheck bash tests/gpu/test_sanitizer.sh
 3 racecheck         95 env FSDP_GPU_TOOLS=racecheck bash tests/gpu/test_sanitizer.sh

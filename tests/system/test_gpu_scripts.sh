@@ -75,7 +75,7 @@ case \$0 in *steps*) trap '' TERM ;; esac
 FSDP_GPU_LIMIT_S=$hang at_most 1 sleep $hang
 STANDIN
 for program in scripts/gpu-libraries.sh scripts/gpu-build.sh build/test/cuda_numerics build/test/attention_time tests/gpu/steps.sh tests/bench/gpu/bench.sh \
-  tests/gpu/test_parity.sh tests/bench/gpu/restart.sh tests/gpu/test_sanitizer.sh; do
+  tests/gpu/test_parity.sh tests/gpu/test_checkpoints.sh tests/bench/gpu/restart.sh tests/gpu/test_sanitizer.sh; do
   install -m 755 "$WORK/stand-in" "$WORK/bad/$program"
 done
 bad() { # fail|hang: all parts
@@ -127,6 +127,7 @@ else
 fi
 report=$WORK/report.3
 check_eq "parity in both ways, of 1, 2 and 4 ranks" 10 "$(grep -cE '^ok - (short.adamw, |the same again|has the same bits)' "$report")"
+check_eq "checkpoints go from the cpu to cuda and back" 2 "$(grep -c '^ok - a checkpoint of ' "$report")"
 for run in '1 rank(s), FSDP_COLLECTIVES=nccl' '2 rank(s), FSDP_COLLECTIVES=cpu'; do
   parts=$(awk -v run="restart at $run" '/^restart at / { on = $0 == run } on && / ms$/' "$report")
   for what in 'teardown: killed -> known' 'teardown: known -> new ones spawned' 'process start, joining, model' 'context' 'collectives init' 'load' 'first step' 'whole: killed -> first step done'; do
