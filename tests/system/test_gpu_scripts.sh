@@ -78,11 +78,11 @@ for program in scripts/gpu-libraries.sh scripts/gpu-build.sh build/test/cuda_num
   tests/gpu/test_parity.sh tests/gpu/test_checkpoints.sh tests/bench/gpu/restart.sh tests/gpu/test_sanitizer.sh; do
   install -m 755 "$WORK/stand-in" "$WORK/bad/$program"
 done
-bad() { # fail|hang: all parts
-  (cd "$WORK/bad" && env -i PATH="$NVCC_PATH" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 STAND_IN="$1" FSDP_GPU_LIMIT_S=1 scripts/gpu-check.sh --keep "$WORK/keep-$1" > "$WORK/bad.$1" 2>&1)
+bad() { # fail|hang SECONDS: all parts, with that bound of each piece
+  (cd "$WORK/bad" && env -i PATH="$NVCC_PATH" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 STAND_IN="$1" FSDP_GPU_LIMIT_S="$2" scripts/gpu-check.sh --keep "$WORK/keep-$1" > "$WORK/bad.$1" 2>&1)
   echo $? > "$WORK/bad.$1.status"
 }
-{ bad fail; bad hang; } &
+{ bad fail 6000; bad hang "$(pace)"; } &
 good() { # PART...: as on a machine that has nothing of ours
   (cd "$tree" && env -i PATH="$NVCC_PATH" HOME="$WORK" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 FSDP_GPU_SMALL=tiny:1 FSDP_GPU_LARGE=tiny:1 FSDP_GPU_CASES=short.adamw FSDP_GPU_LIMIT_S=6000 \
     FSDP_BENCH_STEPS=5 FSDP_BENCH_PYTHON="${FSDP_TEST_PYTHON:-/nowhere/python}" LAYERS=1 DIM=32 SEQ=16 STEPS=100000 scripts/gpu-check.sh --keep "$WORK/keep" "$@")
