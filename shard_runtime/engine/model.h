@@ -79,7 +79,7 @@ struct initial_values {
 
 /** What has become of a group of the layout in this step. */
 struct model_group_state {
-    bool final;   /* its gradients: its hook was called */
+    bool final;   /* its gradients, in a backward that runs: its hook was called */
     bool updated; /* by fsdp_optimizer_step_group() */
 };
 

@@ -229,6 +229,8 @@ static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_statu
     model->has_gradients = status == FSDP_OK && model->n_micro_done == 0 && model->step_targets > 0;
     if (model->n_micro_done == 0)
         model->step_targets = 0;
+    for (int g = 0; g < model->layout.n_groups; g++) /* from here on has_gradients says whether they are there */
+        model->in_step[g].final = false;
     if (status != FSDP_OK)
         program_rewind(&model->training);
 }

@@ -26,6 +26,8 @@ struct run {
     bool eager;  /* hooks also update the group that comes next, whose gradients are not there yet */
     bool spoils; /* this rank's shard of the gradients of layers.0, after they were reduced */
     enum fsdp_status early; /* what the eager update gave */
+    bool watches;           /* hooks update nothing, */
+    bool refuses;           /* and end the step */
 };
 
 static enum fsdp_status update(struct fsdp_model *model, int group, void *user, struct fsdp_err *err)
@@ -33,6 +35,8 @@ static enum fsdp_status update(struct fsdp_model *model, int group, void *user, 
     struct run *run = user;
 
     (void)model;
+    if (run->watches)
+        return run->refuses ? fsdp_fail(err, FSDP_ERR_IO, "a hook refuses") : FSDP_OK;
     if (run->eager && group > 0)
         run->early = fsdp_optimizer_step_group(run->optimizer, group - 1, err);
     return fsdp_optimizer_step_group(run->optimizer, group, err);
@@ -299,4 +303,50 @@ static void step_too_early(struct fsdp_context *context, void *user)
 Test(in_backward, a_group_is_not_updated_before_its_gradients_are_final)
 {
     world_run(2, step_too_early, NULL);
+}
+
+static void expect_no_update(struct run *run, const char *when)
+{
+    float *before = copy_weights(run);
+
+    for (int g = 0; g < run->model->layout.n_groups; g++)
+        expect_words(run, fsdp_optimizer_step_group(run->optimizer, g, &run->err), FSDP_ERR_ARG,
+                     "left no gradients");
+    cr_expect(weights_are(run, before), "%s: weights changed", when);
+    free(before);
+}
+
+/* Hooks were called on final gradients, and then these were dropped: no update takes them. */
+static void step_too_late(struct fsdp_context *context, void *user)
+{
+    struct fsdp_checkpoint_state state;
+    struct run run;
+
+    (void)user;
+    open_run(&run, context);
+    run.watches = true;
+    for (int way = 0; way < N_WAYS; way++) {
+        must(&run, backward(&run, 0, (enum way)way));
+        must(&run, fsdp_module_reset_iteration(run.model, &run.err));
+        expect_no_update(&run, "reset");
+        run.refuses = fsdp_context_rank(context) == 0;
+        expect_words(&run, backward(&run, 1, (enum way)way), FSDP_ERR_IO, "a hook refuses");
+        run.refuses = false;
+        expect_no_update(&run, "failed");
+    }
+    must(&run, backward(&run, 2, IN_ONE_CALL));
+    must(&run, fsdp_optimizer_step(run.optimizer, &run.err));
+    if (fsdp_context_world_size(context) == 1) { /* there is no agent that publishes for two */
+        must(&run, save(&run, 1));
+        must(&run, fsdp_checkpoint_load(run.model, run.optimizer, directory, 1, &state, &run.err));
+        expect_no_update(&run, "loaded");
+    }
+    close_run(&run);
+}
+
+Test(in_backward, a_group_is_not_updated_with_gradients_that_were_dropped, .init = open_directory,
+     .fini = remove_directory)
+{
+    world_run(1, step_too_late, NULL);
+    world_run(2, step_too_late, NULL);
 }
