@@ -83,15 +83,30 @@ enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status s
                : fsdp_fail(err, status, "%s; updated in this step, and not undone: %s", err->message, names);
 }
 
-enum fsdp_status model_check_not_torn(const struct fsdp_model *model, struct fsdp_err *err)
+/* A group that was updated in the last step, which fsdp_optimizer_step() did not end; -1: none. */
+static int find_unended(const struct fsdp_model *model)
 {
-    if (model->torn)
-        return fsdp_fail(err, FSDP_ERR_ARG,
-                         "a step that failed has updated some groups and not others: a checkpoint must be "
-                         "loaded before the next save");
     for (int g = 0; g < model->layout.n_groups && model->has_gradients && !model->used; g++)
         if (model->in_step[g].updated)
-            return fsdp_fail(err, FSDP_ERR_ARG,
-                             "the step that updated group %d is not over: fsdp_optimizer_step() ends it", g);
-    return FSDP_OK;
+            return g;
+    return -1;
+}
+
+void model_note_dropped(struct fsdp_model *model)
+{
+    model->torn = model->torn || find_unended(model) >= 0;
+}
+
+enum fsdp_status model_check_not_torn(const struct fsdp_model *model, struct fsdp_err *err)
+{
+    const int group = find_unended(model);
+
+    if (model->torn)
+        return fsdp_fail(err, FSDP_ERR_ARG,
+                         "a step that failed or was dropped has updated some groups and not others: a "
+                         "checkpoint must be loaded before the next save");
+    return group < 0 ? FSDP_OK
+                     : fsdp_fail(err, FSDP_ERR_ARG,
+                                 "the step that updated group %d is not over: fsdp_optimizer_step() ends it",
+                                 group);
 }

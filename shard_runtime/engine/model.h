@@ -120,7 +120,7 @@ struct fsdp_model {
     uint64_t step_targets;  /* and their targets */
     bool loss_is_nonfinite; /* that of a forward of this step is not finite */
     struct model_group_state *in_step; /* of each group */
-    bool torn;              /* a step that failed updated groups, and no checkpoint was loaded since */
+    bool torn; /* a step that failed or was dropped updated groups, and no checkpoint was loaded since */
     int64_t loaded_step;    /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
     size_t eval_batch, eval_seq; /* of the second; 0: there is none */
@@ -336,6 +336,9 @@ bool model_updates_in_backward(const struct fsdp_model *model);
  * words, and the model counts as torn. Collective over all that share the model, unless a group of theirs is
  * broken. */
 enum fsdp_status model_tell_updates(struct fsdp_model *model, enum fsdp_status status, struct fsdp_err *err);
+/** The last step is dropped, or another begins: if it updated groups and fsdp_optimizer_step() did not end it, the model
+ * counts as torn. */
+void model_note_dropped(struct fsdp_model *model);
 /** FSDP_ERR_ARG: some parameters have an update that others do not have. The same on every rank. */
 enum fsdp_status model_check_not_torn(const struct fsdp_model *model, struct fsdp_err *err);
 

@@ -215,6 +215,7 @@ static void enter_step(struct fsdp_model *model)
 {
     if (model->n_micro_done > 0 || model->training.next_call > 0)
         return;
+    model_note_dropped(model);
     model->completed = model->spoiled = model->has_gradients = model->used = false;
     model->loss_is_nonfinite = false;
     model->nonfinite_parameter = -1;
@@ -440,6 +441,7 @@ enum fsdp_status fsdp_module_reset_iteration(struct fsdp_model *model, struct fs
             place_fill_zero(context, (enum shard_place)p, model->memory[p].gradients,
                             model->memory[p].gradient_bytes);
     model->grad_scale = model->loss_scale = 1.0;
+    model_note_dropped(model);
     model->has_gradients = false;
     model->n_micro_done = 0;
     model->step_targets = 0;

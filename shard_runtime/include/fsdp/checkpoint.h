@@ -41,7 +41,8 @@ struct fsdp_checkpoint_state {
  *   job_json       the job, kept in the manifest; NULL: what the context was given, if anything
  *
  *   FSDP_ERR_ARG   there is no run directory. Also: an optimizer in backward has updated some groups in a step that
- *                  failed, and no checkpoint was loaded since; or in a step that fsdp_optimizer_step() did not end yet
+ *                  failed, or that was dropped (reset, or followed by another) before fsdp_optimizer_step() ended it,
+ *                  and no checkpoint was loaded since; or in a step that fsdp_optimizer_step() did not end yet
  *   FSDP_ERR_CONFIG    `directory` belongs to another user, and everyone may write to it
  *   FSDP_ERR_IO    a disk refused; what was published before stands. The message says so if the new step is complete
  *                  and in place all the same: only the sync of its name failed

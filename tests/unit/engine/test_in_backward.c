@@ -350,3 +350,33 @@ Test(in_backward, a_group_is_not_updated_with_gradients_that_were_dropped, .init
     world_run(1, step_too_late, NULL);
     world_run(2, step_too_late, NULL);
 }
+
+/* Backward has updated the groups, and fsdp_optimizer_step() does not count the update. */
+static void drop_updated_step(struct fsdp_context *context, void *user)
+{
+    struct fsdp_checkpoint_state state;
+    struct run run;
+
+    (void)user;
+    open_run(&run, context);
+    must(&run, backward(&run, 0, IN_ONE_CALL));
+    must(&run, fsdp_optimizer_step(run.optimizer, &run.err));
+    must(&run, save(&run, 1));
+    for (int reset = 0; reset < 2; reset++) {
+        must(&run, backward(&run, 1, IN_ONE_CALL));
+        if (reset == 1)
+            must(&run, fsdp_module_reset_iteration(run.model, &run.err));
+        must(&run, backward(&run, 2, IN_ONE_CALL));
+        must(&run, fsdp_optimizer_step(run.optimizer, &run.err));
+        expect_words(&run, save(&run, 2), FSDP_ERR_ARG, "a checkpoint must be loaded");
+        must(&run, fsdp_checkpoint_load(run.model, run.optimizer, directory, 1, &state, &run.err));
+        must(&run, save(&run, 1));
+    }
+    close_run(&run);
+}
+
+Test(in_backward, a_step_that_was_dropped_after_its_updates_is_not_saved, .init = open_directory,
+     .fini = remove_directory)
+{
+    world_run(1, drop_updated_step, NULL);
+}
