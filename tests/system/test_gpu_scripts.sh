@@ -113,6 +113,8 @@ check_match "three steps in float32 and in bfloat16" '^2$' "$(grep -c 'complete:
 check_match "the plug-in was built" '^build/lib/libfsdp_cuda.so for sm_90' "$(cat "$report")"
 check_match "and not again by the next part" '^build/lib/libfsdp_cuda.so was built here' "$(cat "$WORK/report.2")"
 report=$WORK/report.2
+LC_ALL=C awk -v n=65536 -f tests/bench/gpu/zipf.awk > "$WORK/zipf"
+check_match "its tokens follow Zipf's law: the commonest is 16 in 100" '^1[56][0-9][0-9]$' $(($(tr -cd '\0' < "$WORK/zipf" | wc -c) * 10000 / 65536))
 check_eq "one bench of three is by cuDNN, as its caller asked" 1 "$(grep -c 'cuBLASLt.*, attention cuDNN' "$report")"
 for what in "GPT-2 tiny, tokens/s" "GPT-2 tiny, share of the peak, %" "GPT-2 tiny, peak memory, GiB" "GPT-2 tiny, host in a step, ms"; do
   check_eq "each bench tells: $what" 4 "$(grep -cE "^$what +\| +[0-9.]+ " "$report")"

@@ -22,7 +22,7 @@ peer_options="--device cuda" gpu=$(nvidia-smi --query-gpu=name --format=csv,nohe
 [ -z "${FSDP_TEST_EMULATED_GPU:-}" ] || { peer_options="--device cpu --no-compile"; gpu=emulated; }
 out=$BUILD/bench; mkdir -p "$out"
 cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-head -c 4194304 /dev/urandom > "$work/data"
+LC_ALL=C awk -v n=1048576 -f tests/bench/gpu/zipf.awk > "$work/data"
 # Floating-point operations of a token: 6N + 6LCT.
 flops() { case $1 in tiny) echo 0.74e6 ;; 124m) echo 0.803e9 ;; 355m) echo 2.32e9 ;; 774m) echo 4.95e9 ;; 1558m) echo 9.82e9 ;; *) echo 0 ;; esac; }
 model() { case $1 in tiny) echo "{kind: gpt2, layers: 2, dim: 64, heads: 2, vocab: 256, seq: 64}" ;; *) echo "{kind: gpt2, preset: $1}" ;; esac; }
@@ -36,7 +36,7 @@ figures() {
 ours() { # SIZE BATCH: "tokens/s GiB ms GiB-of-the-plan within|beyond": the plan may be 5 % off (memory.sh)
   printf 'run: {name: %s, dir: %s, log_every: 1}\ndata: {path: %s}\nmodel: %s\ntrain: {steps: %s, batch: %s, clip_norm: 1.0}\noptimizer: {lr: 6.0e-4}\nparallel: {param_dtype: bfloat16}\ncheckpoint: {every: 0}\n' \
     "$1" "$work" "$work/data" "$(model "$1")" "$steps" "$2" > "$work/$1.yaml"
-  # A world of one: no NCCL. The initial weights of 1558m are drawn on the CPU and take most of a minute.
+  # A world of one: no NCCL.
   FSDP_DEVICE=cuda at_most 140 "$BUILD/bin/fsdprun" "$work/$1.yaml" >&2 || { echo "bench-gpu: $1, status $?" >&2; return 1; }
   local plan; plan=$(tests/bench/gpu/memory.sh "$work/$1.yaml" "$work/$1/metrics.jsonl" 2> "$work/plan.log")
   [ -n "$plan" ] || tail -n 1 "$work/plan.log" >&2
@@ -44,7 +44,7 @@ ours() { # SIZE BATCH: "tokens/s GiB ms GiB-of-the-plan within|beyond": the plan
   echo "$(figures "$work/$1/metrics.jsonl") ${plan:-0} ${verdict:-unknown}"
 }
 theirs() { # SIZE BATCH: "tokens/s GiB ms version"; its libraries are its own
-  at_most 140 env LD_LIBRARY_PATH="$FSDP_GPU_CALLER_LIBRARY_PATH" "$python" tests/bench/gpu/pytorch_fsdp2.py $peer_options --size "$1" --batch "$2" --steps "$steps"
+  at_most 140 env LD_LIBRARY_PATH="$FSDP_GPU_CALLER_LIBRARY_PATH" "$python" tests/bench/gpu/pytorch_fsdp2.py $peer_options --data "$work/data" --size "$1" --batch "$2" --steps "$steps"
 }
 # row WHAT UNIT BETTER OURS PEER LIMIT LIMIT-NAME: a line of the table, and of the JSON; 0 is what is not there
 rows=""

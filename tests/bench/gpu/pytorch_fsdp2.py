@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--size", choices=SIZES, default="124m")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--data", required=True, help="a file of tokens, one byte each")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
@@ -87,7 +88,9 @@ def main():
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, fused=True)
-    tokens = torch.randint(0, 256, (args.batch, seq + 1), device=args.device)
+    with open(args.data, "rb") as data:
+        tokens = torch.frombuffer(bytearray(data.read(args.batch * (seq + 1))), dtype=torch.uint8)
+    tokens = tokens.view(args.batch, seq + 1).long().to(args.device)
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
     times, host_times = [], []
     for _ in range(args.steps):
