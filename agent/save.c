@@ -533,11 +533,6 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
     const struct save_own *own;
     const char *wrong;
 
-    if (save->directory[0] == '\0' && saved->directory[0] == '\0') {
-        if (rank == 0)
-            refuse(save, NULL, saved->step, FSDP_ERR_CONFIG, "this run has no directory to save in");
-        return;
-    }
     if (!save_own_find(&save->own, saved->directory, save->directory, &own) ||
         (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL)) {
         refuse(save, NULL, saved->step, FSDP_ERR_NOMEM, "out of memory");
@@ -550,6 +545,8 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
     wrong = add_part(collection, rank, own, saved, manifest_fd);
     if (wrong != NULL)
         refuse(save, collection, saved->step, FSDP_ERR_MISMATCH, wrong);
+    if (save->directory[0] == '\0' && saved->directory[0] == '\0')
+        refuse(save, collection, saved->step, FSDP_ERR_CONFIG, "this run has no directory to save in");
     if (saved->status != FSDP_OK) {
         char words[FSDP_LINK_WORDS_BYTES + 32];
 

@@ -228,6 +228,31 @@ Test(save, a_run_without_a_directory_saves_nothing_and_finds_nothing)
     save_destroy(homeless);
 }
 
+Test(save, a_rank_that_names_no_directory_where_the_run_has_none_ends_that_save_alone)
+{
+    const struct save_handlers handlers = { .published = on_published, .line = on_line };
+    struct save *homeless;
+
+    cr_assert_eq(save_create(&homeless, &loop, &io_posix, NULL, &handlers, NULL), FSDP_OK);
+    save_begin(homeless, 0, 2, -1);
+    for (int save_number = 0; save_number < 3; save_number++) { /* the last time each rank names it */
+        for (int rank = 0; rank < 2; rank++) {
+            struct fsdp_link_saved saved = report_of(rank);
+
+            saved.step = 50 + save_number;
+            if (rank != save_number)
+                snprintf(saved.directory, sizeof saved.directory, "%s/mine", run_dir);
+            save_take(homeless, 0, rank, &saved, rank == 0 ? head() : -1);
+        }
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_expect_eq(seen.n_published, save_number + 1, "one verdict each");
+        cr_expect_eq(seen.published.step, 50 + save_number);
+        cr_expect(seen.published.status != FSDP_OK && seen.published.status != FSDP_ERR_BUSY, "%s",
+                  seen.published.words);
+    }
+    save_destroy(homeless);
+}
+
 Test(save, preparing_removes_what_an_earlier_save_left_and_finds_nothing)
 {
     save_prepare(save, on_prepared, NULL);
