@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "shard_runtime/checkpoint/reshard.h"
-#include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/shardfile/commit.h"
 
 enum { PIECE_BYTES = 1 << 20 };
@@ -210,28 +209,4 @@ enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, 
 
     commit_step_name(step, name);
     return io_join(out, directory, name, err);
-}
-
-enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory,
-                                 int64_t *step, const struct verify_log *log, struct fsdp_err *err)
-{
-    const struct fsdp_link_hello *hello = link_hello(link);
-    char own[IO_PATH_BYTES];
-    enum fsdp_status status;
-
-    *step = hello->resume_step;
-    if (!link_alone(link))
-        return FSDP_OK;
-    *step = -1;
-    if (directory == NULL) {
-        if (hello->run_dir[0] == '\0')
-            return FSDP_OK;
-        status = io_join(own, hello->run_dir, "checkpoints", err);
-        if (status != FSDP_OK)
-            return status;
-        directory = own;
-    }
-    io = io == NULL ? &io_posix : io;
-    status = commit_clean(io, directory, log, err);
-    return status == FSDP_OK ? verify_newest(io, directory, VERIFY_CHECKSUMS, step, log, err) : status;
 }

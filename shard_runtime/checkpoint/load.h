@@ -12,9 +12,7 @@
 
 #include "shard_runtime/checkpoint/tensors.h"
 #include "shard_runtime/shardfile/io.h"
-#include "shard_runtime/shardfile/verify.h"
-
-struct link;
+#include "shard_runtime/shardfile/manifest.h"
 
 enum checkpoint_load_flags {
     CHECKPOINT_SUBSET = 1, /* the checkpoint may hold more than is asked for (weights without optimizer) */
@@ -40,15 +38,6 @@ enum fsdp_status checkpoint_load(struct fsdp_io *io, const char *step_directory,
                                  const struct checkpoint_tensor *tensors, size_t n_tensors, unsigned flags,
                                  struct manifest *manifest, struct checkpoint_loaded *loaded,
                                  struct fsdp_err *err);
-
-/**
- * The step this world resumes from: what the agent said, or, alone, the newest that verifies (every byte),
- * after what an earlier process left half-written was cleared away. *step is -1 for a fresh run. `directory`
- * is RUN/checkpoints, NULL: that of the link's run directory.
- *   FSDP_ERR_FORMAT  there are checkpoints, and none can be used
- */
-enum fsdp_status checkpoint_find(struct fsdp_io *io, const struct link *link, const char *directory,
-                                 int64_t *step, const struct verify_log *log, struct fsdp_err *err);
 
 /** "<directory>/step-00000050" */
 enum fsdp_status checkpoint_step_directory(const char *directory, int64_t step, char out[IO_PATH_BYTES],

@@ -228,9 +228,10 @@ static enum fsdp_status load_here(struct fsdp_model *model, struct fsdp_optimize
     if (status == FSDP_OK)
         status = device_rows_use(&rows, context, tensors, n_tensors, err);
     status = model_agree(model, NULL, 0, status, err); /* what follows is collective */
-    if (status == FSDP_OK)
-        status = resumes ? checkpoint_find(io, context->link, NULL, &step, NULL, err)
-                         : checkpoint_choose(context, directory, &step, err);
+    if (status == FSDP_OK && resumes)
+        step = fsdp_context_resume_step(context);
+    else if (status == FSDP_OK)
+        status = checkpoint_choose(context, directory, &step, err);
     if (status == FSDP_OK && step < 0)
         status = fsdp_fail(err, FSDP_ERR_NOT_FOUND, "there is no checkpoint in %s", directory);
     if (status == FSDP_OK)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "shard_runtime/checkpoint/load.h"
+#include "shard_runtime/shardfile/verify.h"
 #include "shard_runtime/trainer/models.h"
 
 static const char *checkpoint_directory(const struct trainer *trainer, char out[TRAINER_PATH_BYTES + 16])

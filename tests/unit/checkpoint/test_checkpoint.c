@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shard_runtime/comm/link_client.h"
+#include "shard_runtime/shardfile/verify.h"
 #include "tests/unit/checkpoint/state.h"
 #include "tests/unit/shardfile/files.h"
 #include "tests/unit/shardfile/memory_io.h"
@@ -200,7 +201,7 @@ Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
     snprintf(directory, sizeof directory, "%s/run/checkpoints", files_begin());
     cr_assert(link_open(&options.link, &err) == FSDP_OK, "%s", err.message);
     state_init(&shard, 13, 1, 0);
-    cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == -1,
+    cr_assert(verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, &err) == FSDP_OK && step == -1,
               "%s", err.message);
 
     for (int64_t at = 1; at <= 4; at++) {
@@ -213,7 +214,7 @@ Test(checkpoint, a_world_of_one_saves_keeps_and_finds_by_itself)
     }
 
     cr_assert(files_count(directory) == 3, "two steps and the lock file");
-    cr_assert(checkpoint_find(NULL, options.link, directory, &step, NULL, &err) == FSDP_OK && step == 4, "%s",
+    cr_assert(verify_newest(&io_posix, directory, VERIFY_CHECKSUMS, &step, NULL, &err) == FSDP_OK && step == 4, "%s",
               err.message);
     cr_assert(state_load_verified(&io_posix, directory, 4, 13, 3, &err) == FSDP_OK, "%s",
               err.message);
