@@ -89,7 +89,7 @@ const struct job_key job_schema[] = {
       .help = "What stands before attention, before feed_forward and at the end: rmsnorm has no bias and takes no mean off. Of kind transformer; eps 1e-5." },
     { "model", "weights", JOB_TEXT, AT(model.weights), .is_path = true, .zero = "null", .fallback = "null",
       .example = "null",
-      .help = "Initial weights: a .safetensors file, a directory of them, an index.json beside them, or a step directory; null: random ones. A path as data.path." },
+      .help = "Initial weights: a .safetensors file, a directory of them, their index.json, or a step directory; null: random ones. A path as data.path." },
     { "model", "weights_strict", JOB_BOOL, AT(model.weights_strict), .fallback = "true", .example = "true",
       .help = "model.weights must hold every parameter and nothing else; false: what is missing begins at random." },
     { "model", "frozen", JOB_NAMES, AT(model.frozen), .zero = "null", .fallback = "null",

@@ -29,7 +29,7 @@ static struct unit_policy *policy_of(struct fsdp_module *unit)
     return unit->leader != NULL ? &unit->leader->policy : &unit->policy;
 }
 
-/* The first unit for a setter; where there is none, the tree remembers that `setter` was called in vain. */
+/* The first unit for a setter; where there is none, the tree remembers that `setter` was called for nothing. */
 static struct fsdp_module *first_unit(struct fsdp_module *root, bool recurse, const char *setter)
 {
     struct fsdp_module *unit = next_unit(root, NULL, recurse);

@@ -2,7 +2,7 @@
  * The tensors of files that are no checkpoint of ours. A path may be:
  *   - a .safetensors file
  *   - a directory of them, as Hugging Face's libraries leave it; each file says what it holds
- *   - an index beside them (model.safetensors.index.json): exactly the files that it names
+ *   - their index (model.safetensors.index.json): exactly the files that it names
  *   - the same of shards, as PyTorch's HuggingFaceStorageWriter saves them (DCP_SHARDING_INFO in each header)
  *   - a step directory of ours, which contents.h reads
  * The user named the path. Symbolic links on it, and the files of the directory, are followed: the cache of Hugging

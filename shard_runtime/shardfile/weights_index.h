@@ -1,5 +1,5 @@
 /*
- * The index beside a model in several files, as Hugging Face's libraries and PyTorch's HuggingFaceStorageWriter write it
+ * The index of a model in several files, as Hugging Face's libraries and PyTorch's HuggingFaceStorageWriter write it
  * (model.safetensors.index.json): which tensor is in which file.
  */
 #ifndef SHARDFILE_WEIGHTS_INDEX_H

@@ -23,7 +23,7 @@ FSDP_API void fsdp_load_report_fini(struct fsdp_load_report *report);
  * Load weights alone from `path`, which may be:
  *   - a .safetensors file, as safetensors.torch.save_file() writes it
  *   - a directory of them: Hugging Face's, or what PyTorch's HuggingFaceStorageWriter saved, whole tensors or shards
- *   - an index beside them, model.safetensors.index.json: exactly the files that it names
+ *   - their index, model.safetensors.index.json: exactly the files that it names
  *   - a step directory of ours
  * Symbolic links are followed, except inside a step directory. float32, bfloat16, float16 (both exact) and float64
  * (rounded) become float32. Collective; each rank reads its own rows. *report is filled in on every rank, also after
