@@ -531,10 +531,10 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
 {
     struct collection *collection = save->collecting;
     const struct save_own *own;
+    const bool known = save_own_find(&save->own, saved->directory, save->directory, &own);
     const char *wrong;
 
-    if (!save_own_find(&save->own, saved->directory, save->directory, &own) ||
-        (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL)) {
+    if (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL) {
         refuse(save, NULL, saved->step, FSDP_ERR_NOMEM, "out of memory");
         return;
     }
@@ -543,6 +543,8 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
         return;
     }
     wrong = add_part(collection, rank, own, saved, manifest_fd);
+    if (!known)
+        refuse(save, collection, saved->step, FSDP_ERR_NOMEM, "out of memory");
     if (wrong != NULL)
         refuse(save, collection, saved->step, FSDP_ERR_MISMATCH, wrong);
     if (save->directory[0] == '\0' && saved->directory[0] == '\0')

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/core/alloc.h"
+
 bool save_own_find(struct save_own **list, const char *path, const char *run_directory,
                    const struct save_own **found)
 {
@@ -15,7 +17,7 @@ bool save_own_find(struct save_own **list, const char *path, const char *run_dir
     while (own != NULL && strcmp(own->path, path) != 0)
         own = own->next;
     if (own == NULL) {
-        own = malloc(sizeof *own + bytes);
+        own = alloc_array(1, sizeof *own + bytes);
         if (own == NULL)
             return false;
         own->next = *list;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 
@@ -251,6 +252,26 @@ Test(save, a_rank_that_names_no_directory_where_the_run_has_none_ends_that_save_
                   seen.published.words);
     }
     save_destroy(homeless);
+}
+
+Test(save, a_report_that_finds_no_memory_ends_that_save_alone)
+{
+    for (int victim = 0; victim < W; victim++) {
+        for (int rank = 0; rank < W; rank++) {
+            struct fsdp_link_saved saved = report_of(rank);
+
+            saved.step = 50 + victim;
+            if (rank == victim)
+                snprintf(saved.directory, sizeof saved.directory, "%s/mine%d", run_dir, victim);
+            alloc_fail_nth(rank == victim ? 1 : 0);
+            save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+        }
+        alloc_fail_nth(0);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_expect_eq(seen.n_published, victim + 1, "one verdict each");
+        cr_expect_eq(seen.published.step, 50 + victim);
+        cr_expect_eq(seen.published.status, FSDP_ERR_NOMEM, "%s", seen.published.words);
+    }
 }
 
 Test(save, preparing_removes_what_an_earlier_save_left_and_finds_nothing)
