@@ -20,6 +20,13 @@ static enum fsdp_status open_lock_file(struct fsdp_io *io, const char *path, int
     do
         *fd = io->open(io, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
     while (*fd < 0 && errno == EINTR);
+    if (*fd < 0 && errno == EACCES) { /* another user's: reading is enough for a lock */
+        do
+            *fd = io->open(io, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+        while (*fd < 0 && errno == EINTR);
+        if (*fd < 0)
+            errno = EACCES;
+    }
     if (*fd < 0)
         return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
     if (io->fstat(io, *fd, stat) < 0)
@@ -29,7 +36,10 @@ static enum fsdp_status open_lock_file(struct fsdp_io *io, const char *path, int
     return FSDP_OK;
 }
 
-/* Leave our words for others to read. They are for people: a full disk must not keep a lock from being held. */
+/*
+ * Leave our words for others to read. They are for people: a full disk, or another user's file, must not keep a lock from
+ * being held.
+ */
 static void sign(struct fsdp_io *io, int fd)
 {
     char words[HOLDER_BYTES];
@@ -46,9 +56,11 @@ static enum fsdp_status say_who(struct fsdp_io *io, int fd, const char *director
 
     words[n > 0 ? (size_t)n : 0] = '\0';
     words[strcspn(words, "\n")] = '\0';
+    if (!holder_may_live(words)) /* the holder could not write, and these are of one before it */
+        words[0] = '\0';
     return fsdp_fail(err, FSDP_ERR_BUSY,
-                     "another process (%s) saves to %s, and two cannot share a directory of checkpoints",
-                     words[0] != '\0' ? words : "which has not said who it is", directory);
+                     "another process%s%s%s saves to %s, and two cannot share a directory of checkpoints",
+                     words[0] != '\0' ? " (" : "", words, words[0] != '\0' ? ")" : "", directory);
 }
 
 static enum fsdp_status lock_file(struct fsdp_io *io, int fd, const char *directory, bool *held,
@@ -61,8 +73,9 @@ static enum fsdp_status lock_file(struct fsdp_io *io, int fd, const char *direct
     }
     if (errno == EWOULDBLOCK)
         return say_who(io, fd, directory, err);
-    if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK)
-        return FSDP_OK; /* as on some network file systems: a save is worth more than a lock */
+    /* As on some network file systems, or (EBADF) on NFS for a file that we may not write: a save is worth more. */
+    if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK || errno == EBADF)
+        return FSDP_OK;
     return fsdp_fail(err, FSDP_ERR_IO, "lock %s/.lock: %s", directory, strerror(errno));
 }
 
@@ -118,6 +131,7 @@ void directory_lock_release(struct directory_lock **locks, struct fsdp_io *io)
         struct directory_lock *lock = *locks;
 
         *locks = lock->next;
+        (void)io->ftruncate(io, lock->fd, 0); /* our words; fails where we may not write, and they are another's */
         (void)io->close(io, lock->fd);
         free(lock);
     }

@@ -3,7 +3,8 @@
  *
  * The lock is an flock(2) on the file ".lock" in that directory. It is held from the first save until the holder
  * releases it or ends, so that a second run is refused even if the two never save at the same moment. The file itself stays: a
- * process that removed it could remove the one that another process has just locked.
+ * process that removed it could remove the one that another process has just locked. The holder's words stand in it, unless
+ * it belongs to another user and cannot be written: then it is locked all the same, where the file system allows that.
  */
 #ifndef SHARDFILE_DIRECTORY_LOCK_H
 #define SHARDFILE_DIRECTORY_LOCK_H

@@ -4,10 +4,12 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fsdp/link.h>
@@ -120,6 +122,74 @@ Test(alone, a_directory_that_was_deleted_and_made_again_is_locked_again)
 
     cr_assert(save_in(NULL, directory, &theirs, 3, &err) == FSDP_ERR_BUSY);
     directory_lock_release(&ours, &io_posix);
+    files_end();
+}
+
+/* As of a file that another user made: it may be read and locked, not written. */
+static int open_for_reading_only(struct fsdp_io *io, const char *path, int flags, mode_t mode)
+{
+    if (strstr(path, "/.lock") != NULL && (flags & O_ACCMODE) != O_RDONLY) {
+        errno = EACCES;
+        return -1;
+    }
+    return io_posix.open(io, path, flags, mode);
+}
+
+static int no_lock_on_what_is_read(struct fsdp_io *io, int fd)
+{
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+        errno = EBADF; /* as on NFS */
+        return -1;
+    }
+    return io_posix.lock(io, fd);
+}
+
+/* The words of an owner that has ended without letting go. */
+static void leave_words(const char *directory)
+{
+    struct directory_lock *lock = NULL;
+    int status;
+    bool held;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(directory_lock_take(&lock, &io_posix, directory, &held, NULL) == FSDP_OK && held ? 0 : 1);
+    cr_assert(waitpid(child, &status, 0) == child && status == 0);
+}
+
+Test(alone, a_lock_file_of_another_user_is_locked_and_names_no_wrong_holder)
+{
+    struct directory_lock *ours = NULL, *theirs = NULL;
+    char directory[600], *before, *after;
+    struct fsdp_io other_user = io_posix;
+    struct fsdp_err err = { 0 };
+    size_t n;
+    bool held;
+
+    other_user.open = open_for_reading_only;
+    snprintf(directory, sizeof directory, "%s/c", files_begin());
+    cr_assert(io_make_directories(&io_posix, directory, &err) == FSDP_OK);
+    cr_assert(directory_lock_take(&ours, &other_user, directory, &held, &err) == FSDP_ERR_IO);
+    cr_assert(strstr(err.message, strerror(EACCES)) != NULL, "none can be made: %s", err.message);
+    for (int round = 0; round < 2; round++) { /* the words of one that ended; none, of one that let go */
+        if (round == 0) {
+            leave_words(directory);
+        } else {
+            cr_assert(directory_lock_take(&ours, &io_posix, directory, &held, &err) == FSDP_OK);
+            directory_lock_release(&ours, &io_posix);
+        }
+        cr_assert(io_read_file(&io_posix, files_path(directory, ".lock"), 512, &before, &n, &err) == FSDP_OK);
+        cr_assert(save_in(&other_user, directory, &ours, 1 + round, &err) == FSDP_OK, "%s", err.message);
+        cr_assert(save_in(NULL, directory, &theirs, 3, &err) == FSDP_ERR_BUSY);
+        cr_assert(strstr(err.message, "another process saves to ") != NULL, "%s", err.message);
+        cr_assert(io_read_file(&io_posix, files_path(directory, ".lock"), 512, &after, &n, &err) == FSDP_OK);
+        cr_assert_str_eq(before, after);
+        directory_lock_release(&ours, &other_user);
+        free(before);
+        free(after);
+    }
+    other_user.lock = no_lock_on_what_is_read;
+    cr_assert(directory_lock_take(&ours, &other_user, directory, &held, &err) == FSDP_OK && !held);
     files_end();
 }
 
