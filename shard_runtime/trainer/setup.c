@@ -25,6 +25,8 @@ enum fsdp_status trainer_agree(struct trainer *trainer, enum fsdp_status status,
     struct fsdp_err comm_err = { 0 };
     enum fsdp_status comm_status;
 
+    if (status == FSDP_ERR_DEVICE) /* this rank ends at once, as in the library's agreements (engine/agree.c) */
+        return status;
     comm_status =
         fsdp_all_reduce(fsdp_context_comm(trainer->context), &first, 1, FSDP_I64, FSDP_MAX, NULL, &comm_err);
     if (status != FSDP_OK && (comm_status != FSDP_OK || first == trainer->W - trainer->rank))
