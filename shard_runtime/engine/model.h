@@ -241,6 +241,11 @@ enum fsdp_status model_reduce_over_data(const struct fsdp_model *model, void *bu
 enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buffer, size_t n_elems,
                                        enum fsdp_dtype dtype, enum fsdp_reduce_op op, struct fsdp_err *err);
 
+/** Copy `buffer` (size_bytes) of the model's lowest rank to all ranks that share the model. Collective over them. (A tensor group
+ * occurs only in a model of all ranks of the world.) */
+enum fsdp_status model_broadcast(const struct fsdp_model *model, void *buffer, size_t size_bytes,
+                                 struct fsdp_err *err);
+
 /** Leave all groups that the model uses, the world's too, and say why, which is in `err`: nobody waits for this rank any longer
  * than until it reads that. Where it was another's leaving, that rank's number and words come into `err` as far as they can be
  * had. The thread that calls collectives, between two of them. */

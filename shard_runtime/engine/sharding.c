@@ -225,6 +225,23 @@ enum fsdp_status model_reduce_over_all(const struct fsdp_model *model, void *buf
                                              : status;
 }
 
+enum fsdp_status model_broadcast(const struct fsdp_model *model, void *buffer, size_t size_bytes,
+                                 struct fsdp_err *err)
+{
+    const struct model_mesh *mesh = &model->meshes[0];
+    struct fsdp_context *context = model->context;
+    struct device_stream *stream = context->streams[PLAN_COMPUTE];
+    enum fsdp_status status = FSDP_OK;
+
+    if (model->data_ranks * model->T == context->W)
+        return context->W > 1 ? fsdp_broadcast(context->comm, buffer, size_bytes, 0, stream, err) : FSDP_OK;
+    if (mesh->W > 1)
+        status = fsdp_broadcast(mesh->shards, buffer, size_bytes, 0, stream, err);
+    if (status == FSDP_OK && mesh->R > 1) /* from each rank of the first replica */
+        status = fsdp_broadcast(mesh->replicas, buffer, size_bytes, 0, stream, err);
+    return status;
+}
+
 /* --- groups of ranks beside the meshes' -------------------------------------------------------------------- */
 
 bool model_wants_separate_reduces(const struct fsdp_model *model)

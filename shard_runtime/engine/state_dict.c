@@ -119,7 +119,15 @@ static size_t largest_parameter(const struct fsdp_model *model)
     return most;
 }
 
-/* Where the whole tensors go on rank 0. */
+/* The lowest of the model's ranks, which has the whole tensors; rank 0 of every group that the model's ranks form. */
+static bool is_first(const struct fsdp_model *model)
+{
+    const struct model_mesh *mesh = &model->meshes[0];
+
+    return mesh->shard_rank == 0 && mesh->replica_rank == 0 && model->tensor_rank == 0;
+}
+
+/* Where the whole tensors go on the first rank. */
 static enum fsdp_status make_tensors(const struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                      struct fsdp_err *err)
 {
@@ -148,7 +156,7 @@ static enum fsdp_status make_room(struct fsdp_model *model, struct fsdp_full_sta
 {
     enum fsdp_status status = FSDP_OK;
 
-    if (model->context->rank == 0)
+    if (is_first(model))
         status = make_tensors(model, out, err);
     else if ((*stage = alloc_array(largest_parameter(model), sizeof **stage)) == NULL)
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory");
@@ -194,10 +202,10 @@ static const struct fsdp_full_tensor *find_tensor(const struct fsdp_full_state_d
 static enum fsdp_status check_state(const struct fsdp_model *model, const struct fsdp_full_state_dict *state,
                                     struct fsdp_err *err)
 {
-    if (model->context->rank != 0)
+    if (!is_first(model))
         return FSDP_OK;
     if (state == NULL)
-        return fsdp_fail(err, FSDP_ERR_ARG, "rank 0 gives no state to load");
+        return fsdp_fail(err, FSDP_ERR_ARG, "rank %d gives no state to load", model->context->rank);
     for (size_t i = 0; i < state->n_tensors; i++)
         if (state->tensors == NULL || state->tensors[i].name == NULL || state->tensors[i].data == NULL)
             return fsdp_fail(err, FSDP_ERR_ARG, "tensor %zu of a state has no name or no data", i);
@@ -223,7 +231,6 @@ enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct
 {
     REQUIRE(model, err);
 
-    struct fsdp_context *context = model->context;
     float *stage = alloc_array(largest_parameter(model), sizeof *stage);
     enum fsdp_status status = stage == NULL
                                   ? fsdp_fail(err, FSDP_ERR_NOMEM, "a whole parameter: out of memory")
@@ -234,11 +241,9 @@ enum fsdp_status fsdp_set_full_state_dict(struct fsdp_model *model, const struct
     for (int i = 0; i < model->layout.n_params && status == FSDP_OK; i++) {
         const struct fsdp_parameter *parameter = model->layout.params[i].parameter;
 
-        if (context->rank == 0)
+        if (is_first(model))
             memcpy(stage, find_tensor(state, parameter->name)->data, parameter->whole_elems * sizeof(float));
-        if (context->W > 1)
-            status = fsdp_broadcast(context->comm, stage, parameter->whole_elems * sizeof(float), 0,
-                                    context->streams[PLAN_COMPUTE], err);
+        status = model_broadcast(model, stage, parameter->whole_elems * sizeof(float), err);
         if (status == FSDP_OK)
             status = fsdp_parameter_set(model, parameter->name, stage, parameter->whole_elems, err);
     }

@@ -60,10 +60,11 @@ struct fsdp_full_tensor {
 
 struct fsdp_full_state_dict {
     struct fsdp_full_tensor *tensors;
-    size_t n_tensors; /* 0 on ranks other than 0 */
+    size_t n_tensors; /* 0 on ranks other than the model's first */
 };
 
-/** All parameters whole in rank 0's memory; collective. The other ranks need room for the largest parameter alone. All room is
+/** All parameters whole in the memory of the model's first rank; collective over the model's ranks. The first rank is the
+ * lowest: rank 0 of the world or, if the model is sharded over a slice of a mesh, rank 0 of each group of that slice. The other ranks need room for the largest parameter alone. All room is
  * made before the first parameter is gathered: FSDP_ERR_NOMEM on some rank is told to all. */
 FSDP_API enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, struct fsdp_full_state_dict *out,
                                                    struct fsdp_err *err);
@@ -71,7 +72,8 @@ FSDP_API enum fsdp_status fsdp_get_full_state_dict(struct fsdp_model *model, str
 FSDP_API void fsdp_full_state_dict_fini(struct fsdp_full_state_dict *state);
 
 /**
- * Broadcast rank 0's `state` and take this rank's rows of it; collective, and read on rank 0 alone (NULL elsewhere).
+ * Broadcast the `state` of the model's first rank (see above) to the model's ranks; each takes its rows of it. Collective over
+ * them. Only the first rank's `state` is read; others may pass NULL.
  * Every parameter must be there, and nothing else, in any order.
  *   FSDP_ERR_MISMATCH  it does not fit the model: the same on every rank, and nothing was changed
  */

@@ -16,11 +16,11 @@ struct place {
     struct fsdp_model *model;
 };
 
-static struct place make_model(struct fsdp_context *context, uint64_t seed)
+static struct place make_model(struct fsdp_context *context, const struct tiny *tiny, uint64_t seed)
 {
-    const struct fsdp_model_options options = { .batch = 1, .seq = tiny_defaults.seq, .seed = seed };
+    const struct fsdp_model_options options = { .batch = 1, .seq = tiny->seq, .seed = seed };
     struct fsdp_err err = { 0 };
-    struct place place = { .root = tiny_build(&tiny_defaults, &err) };
+    struct place place = { .root = tiny_build(tiny, &err) };
 
     cr_assert(fsdp_model_create(&place.model, context, place.root, &options, &err) == FSDP_OK, "%s",
               err.message);
@@ -34,9 +34,10 @@ static void drop_model(struct place *place)
 }
 
 /* Is every parameter on this rank, row for row, that of a model of `seed`? */
-static void expect_seed(struct fsdp_context *context, struct fsdp_model *model, uint64_t seed)
+static void expect_seed(struct fsdp_context *context, const struct tiny *tiny, struct fsdp_model *model,
+                        uint64_t seed)
 {
-    struct place other = make_model(context, seed);
+    struct place other = make_model(context, tiny, seed);
     const size_t n = fsdp_model_parameter_count(model);
     struct fsdp_tensor_shard *mine = calloc(n, sizeof *mine), *theirs = calloc(n, sizeof *theirs);
 
@@ -56,14 +57,12 @@ static void expect_seed(struct fsdp_context *context, struct fsdp_model *model, 
     drop_model(&other);
 }
 
-static void there_and_back(struct fsdp_context *context, void *user)
+static void there_and_back_on(struct fsdp_context *context, const struct tiny *tiny, bool first)
 {
-    struct place from = make_model(context, 7), to = make_model(context, 8);
-    const bool first = fsdp_context_rank(context) == 0;
+    struct place from = make_model(context, tiny, 7), to = make_model(context, tiny, 8);
     struct fsdp_full_state_dict state;
     struct fsdp_err err = { 0 };
 
-    (void)user;
     cr_assert(fsdp_get_full_state_dict(from.model, &state, &err) == FSDP_OK, "%s", err.message);
     cr_assert_eq(state.n_tensors, first ? fsdp_model_parameter_count(from.model) : 0);
     for (size_t i = 0; i < state.n_tensors; i++) {
@@ -73,10 +72,16 @@ static void there_and_back(struct fsdp_context *context, void *user)
         cr_assert_str_eq(state.tensors[i].name, info.name);
     }
     cr_assert(fsdp_set_full_state_dict(to.model, first ? &state : NULL, &err) == FSDP_OK, "%s", err.message);
-    expect_seed(context, to.model, 7);
+    expect_seed(context, tiny, to.model, 7);
     fsdp_full_state_dict_fini(&state);
     drop_model(&from);
     drop_model(&to);
+}
+
+static void there_and_back(struct fsdp_context *context, void *user)
+{
+    (void)user;
+    there_and_back_on(context, &tiny_defaults, fsdp_context_rank(context) == 0);
 }
 
 Test(state_dict, what_is_gathered_and_broadcast_is_the_same_model, .timeout = 1200)
@@ -85,9 +90,34 @@ Test(state_dict, what_is_gathered_and_broadcast_is_the_same_model, .timeout = 12
         world_run(W, there_and_back, NULL);
 }
 
+/* The upper half of the world has a model; the lower half calls nothing. */
+static void there_and_back_in_half(struct fsdp_context *context, void *user)
+{
+    static const char *const names[] = { "half", "replicate", "shard" };
+    const int W = fsdp_context_world_size(context), sizes[] = { 2, W / 4, 2 };
+    struct fsdp_device_mesh *all, *half;
+    struct tiny tiny = tiny_defaults;
+    struct fsdp_err err = { 0 };
+
+    (void)user;
+    cr_assert(fsdp_init_device_mesh(&all, context, 3, sizes, names, &err) == FSDP_OK, "%s", err.message);
+    cr_assert(fsdp_device_mesh_slice(&half, all, &names[1], 2, &err) == FSDP_OK, "%s", err.message);
+    tiny.mesh = half;
+    if (fsdp_device_mesh_get_local_rank(all, 0) == 1)
+        there_and_back_on(context, &tiny, fsdp_context_rank(context) == W / 2);
+    fsdp_device_mesh_destroy(half);
+    fsdp_device_mesh_destroy(all);
+}
+
+Test(state_dict, a_model_of_some_ranks_is_gathered_on_its_first_and_broadcast_from_there, .timeout = 120)
+{
+    for (int W = 4; W <= 8; W += 4)
+        world_run(W, there_and_back_in_half, NULL);
+}
+
 static void misfit(struct fsdp_context *context, void *user)
 {
-    struct place place = make_model(context, 7);
+    struct place place = make_model(context, &tiny_defaults, 7);
     const bool first = fsdp_context_rank(context) == 0;
     struct fsdp_full_state_dict state;
     struct fsdp_err err = { 0 };
@@ -100,7 +130,7 @@ static void misfit(struct fsdp_context *context, void *user)
     cr_assert_not_null(strstr(err.message, first ? "is missing" : "rank 0: "), "%s", err.message);
     fsdp_err_clear(&err);
     cr_assert(fsdp_set_full_state_dict(place.model, NULL, &err) == FSDP_ERR_ARG, "none was given");
-    expect_seed(context, place.model, 7);
+    expect_seed(context, &tiny_defaults, place.model, 7);
     fsdp_full_state_dict_fini(&state);
     drop_model(&place);
 }
@@ -114,7 +144,7 @@ Test(state_dict, a_misfit_is_told_on_every_rank_and_changes_nothing, .timeout = 
 /* Rank 0 writes the whole model as another tool would; all load it into a model of another seed. */
 static void through_a_file(struct fsdp_context *context, void *user)
 {
-    struct place from = make_model(context, 7), to = make_model(context, 8);
+    struct place from = make_model(context, &tiny_defaults, 7), to = make_model(context, &tiny_defaults, 8);
     const char *path = user;
     struct fsdp_full_state_dict state;
     struct fsdp_load_report report;
@@ -141,7 +171,7 @@ static void through_a_file(struct fsdp_context *context, void *user)
     cr_assert(fsdp_model_load_weights(to.model, path, true, &report, &err) == FSDP_OK, "%s", err.message);
     cr_assert_eq(report.n_loaded, fsdp_model_parameter_count(to.model));
     fsdp_load_report_fini(&report);
-    expect_seed(context, to.model, 7);
+    expect_seed(context, &tiny_defaults, to.model, 7);
     cr_assert(fsdp_model_load_weights(to.model, "/nowhere.safetensors", true, &report, &err) ==
               FSDP_ERR_NOT_FOUND);
     fsdp_load_report_fini(&report);
