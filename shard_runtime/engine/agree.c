@@ -127,6 +127,22 @@ enum fsdp_status mesh_agree(const struct fsdp_device_mesh *mesh, enum fsdp_statu
     return mesh->context != NULL ? agree(&members, own, &nothing, err) : own;
 }
 
+/* Uses nothing but the tree: a rank may have no memory for a model. */
+enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
+                            enum fsdp_status own, struct fsdp_err *err)
+{
+    const struct fsdp_device_mesh *mesh = root != NULL ? root->root->policy.mesh : NULL;
+    int T = 1;
+
+    if (mesh == NULL || mesh->context != context)
+        return context_agree(context, own, err);
+    for (const struct fsdp_module *m = root->root; m != NULL; m = module_next(root->root, m))
+        if (m->tensor.mesh != NULL)
+            T = m->tensor.n_parts;
+    return mesh_grid_size(&mesh->grid) * T == context->W ? context_agree(context, own, err)
+                                                         : mesh_agree(mesh, own, err);
+}
+
 /* --- all ranks of a model ---------------------------------------------------------------------------------- */
 
 static enum fsdp_status reduce_in_model(const void *who, void *buffer, size_t n_elems, enum fsdp_dtype dtype,

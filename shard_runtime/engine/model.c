@@ -296,9 +296,7 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
     unshard_settle_all(context);
     if (status == FSDP_OK)
         status = begin_model(&model, context, root, options, err);
-    /* A rank that does not even know its meshes tells the world, which most models are of. */
-    status = model != NULL && model->data_ranks > 0 ? model_agree(model, NULL, 0, status, err)
-                                                    : context_agree(context, status, err);
+    status = tree_agree(context, root, status, err);
     if (status != FSDP_OK) {
         fsdp_model_destroy(model);
         return status;

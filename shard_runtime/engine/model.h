@@ -269,6 +269,13 @@ enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, e
 /** The same, and *flag becomes whether any rank's was set. */
 enum fsdp_status model_agree_with_flag(struct fsdp_model *model, double *sums, size_t n, bool *flag,
                                        enum fsdp_status own, struct fsdp_err *err);
+/**
+ * context_agree() among the ranks that are about to make a model of `root`. Only the tree says which ranks these are:
+ *   - the ranks of the root's mesh, if that and the tensor group do not make up the whole world;
+ *   - all ranks of the world otherwise, also if `root` is NULL or has no mesh of this context.
+ */
+enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsdp_module *root,
+                            enum fsdp_status own, struct fsdp_err *err);
 
 /** The input that the model's options and these sizes describe; to train on, or to evaluate. */
 struct graph_input model_input(const struct fsdp_model *model, size_t batch, size_t seq, bool training);

@@ -71,7 +71,9 @@ struct fsdp_model_options {
  *                    names the module; options out of range; or a mesh of the tree that is of another context
  *   FSDP_ERR_NOMEM   the arena does not fit; the message says how much it is
  *   any              another rank failed alone (<fsdp/fsdp.h>): there is no model on any rank
- * Collective over the ranks of the model.
+ * Collective over the ranks of the model, which are those of the root's mesh and of the tensor group. A rank whose `root` is
+ * NULL or was not sharded has no mesh and reports its failure to the whole world. If the model spans fewer ranks, such a rank
+ * must end instead of calling this function; the others are told by that.
  */
 FSDP_API enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context *context,
                                             struct fsdp_module *root,

@@ -20,7 +20,9 @@ static char directory[64];
 
 struct scene {
     struct fsdp_context *context;
-    struct fsdp_device_mesh *mesh; /* of all ranks; of 4 two replicas */
+    struct fsdp_device_mesh *all;
+    struct fsdp_device_mesh *mesh; /* of the model's ranks; of 4 two replicas */
+    int first_rank;                /* of the model */
     struct tiny tiny;
     struct fsdp_module *root;
     struct fsdp_model *model;
@@ -72,7 +74,7 @@ static enum fsdp_status set_full(struct scene *s, bool bad, struct fsdp_err *err
     const size_t n = (size_t)s->model->layout.n_params;
     enum fsdp_status status;
 
-    if (s->context->rank == 0) {
+    if (s->context->rank == s->first_rank) {
         struct fsdp_full_tensor *tensors = calloc(n, sizeof *tensors);
 
         for (size_t i = 0; i < n; i++) {
@@ -408,40 +410,70 @@ static void must(enum fsdp_status status, const struct fsdp_err *err, const char
     cr_assert(status == FSDP_OK, "%s: %s", what, err->message);
 }
 
-static void open_scene(struct scene *s, struct fsdp_context *context, bool overlaps)
+static void open_meshes(struct scene *s, struct fsdp_context *context, int n_parts)
 {
-    static const char *const names[] = { "replicate", "shard" };
-    const int R = context->W == 4 ? 2 : 1, sizes[] = { R, context->W / R };
+    static const char *const names[] = { "part", "replicate", "shard" };
+    const int W = context->W / n_parts, R = W == 4 ? 2 : 1, sizes[] = { n_parts, R, W / R };
+    struct fsdp_err err = { 0 };
+
+    *s = (struct scene){ .context = context, .tiny = tiny_defaults };
+    must(fsdp_init_device_mesh(&s->all, context, 3, sizes, names, &err), &err, "a mesh");
+    must(fsdp_device_mesh_slice(&s->mesh, s->all, &names[1], 2, &err), &err, "a slice of it");
+    s->first_rank = context->rank - context->rank % W;
+    s->tiny.mesh = s->mesh;
+}
+
+static void open_model(struct scene *s, bool overlaps)
+{
     const struct fsdp_model_options options = {
         .batch = BATCH, .seq = SEQ, .seed = 3, .overlap = overlaps ? FSDP_OVERLAP_ON : FSDP_OVERLAP_OFF
     };
     const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     struct fsdp_err err = { 0 };
 
-    *s = (struct scene){ .context = context, .tiny = tiny_defaults };
     s->batch = (struct fsdp_batch){ .input = s->tokens, .targets = s->targets };
-    tiny_samples(&tiny_defaults, (uint64_t)context->rank * BATCH, BATCH, s->tokens, s->targets);
-    must(fsdp_init_device_mesh(&s->mesh, context, 2, sizes, names, &err), &err, "a mesh");
-    s->tiny.mesh = s->mesh;
+    tiny_samples(&tiny_defaults, (uint64_t)s->context->rank * BATCH, BATCH, s->tokens, s->targets);
     s->root = tiny_build(&s->tiny, NULL);
-    must(fsdp_model_create(&s->model, context, s->root, &options, &err), &err, "a model");
+    must(fsdp_model_create(&s->model, s->context, s->root, &options, &err), &err, "a model");
     must(fsdp_optimizer_create(&s->optimizer, s->model, &updates, &err), &err, "an optimizer");
     must(fsdp_model_prepare_evaluation(s->model, BATCH, SEQ, &err), &err, "an evaluation");
     must(forward_backward(s, false, &err), &err, "a step");
 }
 
-static void close_scene(struct scene *s)
+static void close_model(struct scene *s)
 {
     fsdp_optimizer_destroy(s->optimizer);
     fsdp_model_destroy(s->model);
     fsdp_module_destroy(s->root);
+}
+
+static void close_meshes(struct scene *s)
+{
     fsdp_device_mesh_destroy(s->mesh);
+    fsdp_device_mesh_destroy(s->all);
 }
 
 struct lone {
     int victim;
     const struct entry *entry;
+    int n_parts; /* of the world: the model is of the victim's, and the other ranks call nothing */
 };
+
+/* As each rank that shares the model with the victim: what `lone` says. */
+static void among_its_ranks(struct fsdp_context *context, const struct lone *lone,
+                            void (*body)(struct scene *scene, const struct lone *lone))
+{
+    const int n = context->W / lone->n_parts;
+    struct scene s;
+
+    open_meshes(&s, context, lone->n_parts);
+    if (context->rank / n == lone->victim / n) {
+        open_model(&s, lone->entry->how == OVERLAPS);
+        body(&s, lone);
+        close_model(&s);
+    }
+    close_meshes(&s);
+}
 
 static void expect_told(const struct scene *s, const struct lone *lone, enum fsdp_status status,
                         enum fsdp_status expected, const char *words, const struct fsdp_err *err)
@@ -465,9 +497,11 @@ static void save_step(struct fsdp_context *context, void *user)
     struct scene s;
 
     (void)user;
-    open_scene(&s, context, false);
+    open_meshes(&s, context, 1);
+    open_model(&s, false);
     must(fsdp_checkpoint_save(s.model, s.optimizer, directory, &state, 0, NULL, &err), &err, "saving");
-    close_scene(&s);
+    close_model(&s);
+    close_meshes(&s);
 }
 
 static void make_directory(void)
@@ -485,23 +519,24 @@ static void remove_directory(void)
     cr_assert(system(command) == 0);
 }
 
+static void call_badly_twice(struct scene *s, const struct lone *lone)
+{
+    struct fsdp_err err = { 0 };
+
+    for (int round = 0; round < 2; round++) {
+        const enum fsdp_status status = lone->entry->call(s, s->context->rank == lone->victim, &err);
+
+        expect_told(s, lone, status, lone->entry->expected, lone->entry->words, &err);
+        if (lone->entry->call == prepare_evaluation)
+            must(prepare_evaluation(s, false, &err), &err, "preparing again");
+        must(forward_backward(s, false, &err), &err, "a step afterwards");
+        must(lone->entry->call(s, false, &err), &err, lone->entry->name);
+    }
+}
+
 static void call_badly(struct fsdp_context *context, void *user)
 {
-    const struct lone *lone = user;
-    struct fsdp_err err = { 0 };
-    struct scene s;
-
-    open_scene(&s, context, lone->entry->how == OVERLAPS);
-    for (int round = 0; round < 2; round++) {
-        const enum fsdp_status status = lone->entry->call(&s, context->rank == lone->victim, &err);
-
-        expect_told(&s, lone, status, lone->entry->expected, lone->entry->words, &err);
-        if (lone->entry->call == prepare_evaluation)
-            must(prepare_evaluation(&s, false, &err), &err, "preparing again");
-        must(forward_backward(&s, false, &err), &err, "a step afterwards");
-        must(lone->entry->call(&s, false, &err), &err, lone->entry->name);
-    }
-    close_scene(&s);
+    among_its_ranks(context, user, call_badly_twice);
 }
 
 Test(lone_entries, a_bad_argument_of_one_rank_ends_the_call_on_all, .init = make_directory,
@@ -510,7 +545,7 @@ Test(lone_entries, a_bad_argument_of_one_rank_ends_the_call_on_all, .init = make
     for (int W = 2; W <= 4; W += 2)
         for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
             for (int victim = 0; victim < W && entries[i].expected != FSDP_OK; victim += W - 1)
-                world_run(W, call_badly, &(struct lone){ victim, &entries[i] });
+                world_run(W, call_badly, &(struct lone){ victim, &entries[i], 1 });
 }
 
 static _Thread_local const struct device_ops *sound_device;
@@ -528,30 +563,32 @@ static enum fsdp_status alloc_counted(struct device *device, size_t size_bytes, 
 }
 
 /* Each allocation of one rank fails in turn, until the call has made none that fails. */
-static void call_without_memory(struct fsdp_context *context, void *user)
+static void call_until_it_succeeds(struct scene *s, const struct lone *lone)
 {
-    const struct lone *lone = user;
-    struct device_ops counting = *context->device.ops;
     enum fsdp_status status;
     unsigned long nth = 0;
-    struct scene s;
+
+    do {
+        struct fsdp_err err = { 0 };
+
+        alloc_fail_nth(s->context->rank == lone->victim ? ++nth : (++nth, 0));
+        status = lone->entry->call(s, false, &err);
+        alloc_fail_nth(0);
+        if (status != FSDP_OK)
+            expect_told(s, lone, status, FSDP_ERR_NOMEM, "emory", &err);
+    } while (status == FSDP_ERR_NOMEM);
+    cr_expect(status == FSDP_OK && (nth > 1 || lone->entry->call == evaluate), "%s made no allocation",
+              lone->entry->name);
+}
+
+static void call_without_memory(struct fsdp_context *context, void *user)
+{
+    struct device_ops counting = *context->device.ops;
 
     sound_device = context->device.ops;
     counting.alloc = alloc_counted;
     context->device.ops = &counting;
-    open_scene(&s, context, false);
-    do {
-        struct fsdp_err err = { 0 };
-
-        alloc_fail_nth(context->rank == lone->victim ? ++nth : (++nth, 0));
-        status = lone->entry->call(&s, false, &err);
-        alloc_fail_nth(0);
-        if (status != FSDP_OK)
-            expect_told(&s, lone, status, FSDP_ERR_NOMEM, "emory", &err);
-    } while (status == FSDP_ERR_NOMEM);
-    cr_expect(status == FSDP_OK && (nth > 1 || lone->entry->call == evaluate), "%s made no allocation",
-              lone->entry->name);
-    close_scene(&s);
+    among_its_ranks(context, user, call_until_it_succeeds);
     context->device.ops = sound_device;
 }
 
@@ -561,5 +598,28 @@ Test(lone_entries, no_memory_on_one_rank_ends_the_call_on_all, .init = make_dire
     for (int W = 2; W <= 4; W += 2)
         for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
             if (entries[i].how == ALLOCATES)
-                world_run(W, call_without_memory, &(struct lone){ W - 1, &entries[i] });
+                world_run(W, call_without_memory, &(struct lone){ W - 1, &entries[i], 1 });
+}
+
+/* Entries that every rank of the world calls, whatever models there are. */
+static bool is_of_world(const struct entry *entry)
+{
+    return entry->call == load_checkpoint || entry->call == save_without_memory ||
+           entry->call == save_nothing || entry->call == make_mesh || entry->call == make_mesh_of_nothing;
+}
+
+Test(lone_entries, ranks_of_a_model_of_half_the_world_need_no_other_rank, .init = make_directory,
+     .fini = remove_directory, .timeout = DEADLINE_S)
+{
+    for (int W = 4; W <= 8; W += 4)
+        for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+            struct lone lone = { W - 1, &entries[i], 2 };
+
+            if (is_of_world(lone.entry))
+                continue;
+            if (lone.entry->expected != FSDP_OK)
+                world_run(W, call_badly, &lone);
+            if (lone.entry->how == ALLOCATES && W == 4)
+                world_run(W, call_without_memory, &lone);
+        }
 }
