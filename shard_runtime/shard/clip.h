@@ -1,5 +1,5 @@
 /*
- * The global norm of gradients that no rank holds whole: each rank measures its own rows, one all-reduce of one number for
+ * The global norm of gradients that no rank holds whole: each rank measures its own rows, one all-reduce of two numbers for
  * each dimension that shards adds.
  */
 #ifndef SHARD_CLIP_H

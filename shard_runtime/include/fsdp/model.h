@@ -151,8 +151,9 @@ FSDP_API enum fsdp_status fsdp_model_backward(struct fsdp_model *model, struct f
 FSDP_API void fsdp_module_set_is_last_backward(struct fsdp_model *model, bool is_last_backward);
 
 /**
- * *norm = global L2 norm of all gradients, by one all-reduce, without unsharding; collective. If it exceeds
- * max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside
+ * *norm = global L2 norm of all gradients, without unsharding; collective. One all-reduce of two numbers for each mesh of the
+ * tree, and one more for a tensor group. Replicas add one of a single number, which reports a rank that failed. If the norm
+ * exceeds max_norm, gradients count as multiplied by max_norm / (norm + 1e-6) from here on: the factor is kept beside
  * them and applied by whoever reads them. max_norm 0 or infinity only measures.
  *   FSDP_ERR_ARG         there are no gradients: no backward, a step that failed or had no targets
  *   FSDP_ERR_NOT_FINITE  a gradient is NaN or infinite, on any rank: the message names the first such
