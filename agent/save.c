@@ -50,6 +50,8 @@ struct work {
     const struct save_own *own;    /* preparing: all that are known; what they point to does not change */
     struct fsdp_err err;
     struct counting_io files; /* of preparing: signs of life */
+    _Atomic uint64_t n_done;  /* their count, with those in the directories of the program's own */
+    const char *_Atomic at;   /* preparing: the directory whose disk is being asked */
     bool given_up;            /* the loop's: its disk does not answer, and what it finds counts no more */
     int64_t step;             /* prepared */
     uint64_t size_bytes;
@@ -234,15 +236,19 @@ static void clean_own(struct work *work, const char *temporary)
     const struct verify_log log = { keep_line, work };
 
     for (const struct save_own *own = work->own; own != NULL; own = own->next) {
+        struct counting_io files;
         struct fsdp_io *root;
         bool held;
 
+        work->at = own->path;
         if (io_beneath_open(&root, own->path, NULL) != FSDP_OK)
             continue;
+        counting_io_init(&files, root, &work->n_done);
         if (temporary != NULL)
             (void)commit_abort(root, own->path, temporary, NULL);
-        else if (directory_lock_take(&work->save->locks, root, own->path, &held, NULL) == FSDP_OK && held)
-            (void)commit_clean(root, own->path, &log, NULL);
+        else if (directory_lock_take(&work->save->locks, &files.base, own->path, &held, NULL) == FSDP_OK &&
+                 held)
+            (void)commit_clean(&files.base, own->path, &log, NULL);
         io_beneath_destroy(root);
     }
 }
@@ -319,6 +325,7 @@ static void prepare(struct work *work)
     bool held;
 
     clean_own(work, NULL);
+    work->at = work->directory;
     if (work->directory[0] == '\0')
         return;
     /* A directory that can only be read has nothing to clean, and is still one to go on from. */
@@ -400,7 +407,7 @@ static void on_silent(void *arg)
     work->given_up = true;
     save->prepared = NULL;
     fsdp_fail(&err, FSDP_ERR_IO, "the disk of %s has not answered for %.6g s (launch.hang_timeout_s)",
-              save->directory, (double)save->handlers.patience_ms / 1e3);
+              work->at, (double)save->handlers.patience_ms / 1e3);
     done(save->prepared_arg, -1, &err);
 }
 
@@ -419,12 +426,13 @@ static void start_work(struct save *save, struct collection *collection)
         work->own = save->own;
         work->step = -1;
         work->request.data = work;
-        counting_io_init(&work->files, save->io);
+        work->at = work->directory;
+        counting_io_init(&work->files, save->io, &work->n_done);
         if (uv_queue_work(save->loop, &work->request, do_work, work_done) == 0) {
             save->working = true;
             if (collection == NULL && save->handlers.patience_ms > 0)
-                save->watch =
-                    search_watch_start(save->loop, &work->files, save->handlers.patience_ms, on_silent, work);
+                save->watch = search_watch_start(save->loop, &work->n_done, save->handlers.patience_ms,
+                                                 on_silent, work);
             return;
         }
         fsdp_fail(&err, FSDP_ERR_NOMEM, "no thread can be started");

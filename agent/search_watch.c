@@ -6,7 +6,7 @@ enum { LOOKS = 20, MOST_MS = 1000 }; /* looks in a limit; at most so long betwee
 
 static void count(struct fsdp_io *io)
 {
-    atomic_fetch_add_explicit(&((struct counting_io *)io)->n_done, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(((struct counting_io *)io)->n_done, 1, memory_order_relaxed);
 }
 
 static struct fsdp_io *files_of(struct fsdp_io *io)
@@ -38,9 +38,9 @@ static int counted_unlink(struct fsdp_io *io, const char *path)
     return result;
 }
 
-void counting_io_init(struct counting_io *io, struct fsdp_io *files)
+void counting_io_init(struct counting_io *io, struct fsdp_io *files, _Atomic uint64_t *n_done)
 {
-    *io = (struct counting_io){ .base = *files, .files = files };
+    *io = (struct counting_io){ .base = *files, .files = files, .n_done = n_done };
     io->base.open = counted_open;
     io->base.pread = counted_pread;
     io->base.unlink = counted_unlink;
@@ -48,7 +48,7 @@ void counting_io_init(struct counting_io *io, struct fsdp_io *files)
 
 struct search_watch {
     uv_timer_t timer; /* first: it is freed as such */
-    const struct counting_io *io;
+    const _Atomic uint64_t *n_done;
     uint64_t seen;
     int64_t still_ms, every_ms, limit_ms;
     void (*silent)(void *arg);
@@ -58,7 +58,7 @@ struct search_watch {
 static void on_look(uv_timer_t *timer)
 {
     struct search_watch *watch = timer->data;
-    const uint64_t now = atomic_load_explicit(&watch->io->n_done, memory_order_relaxed);
+    const uint64_t now = atomic_load_explicit(watch->n_done, memory_order_relaxed);
 
     /* Looks are counted, not the clock: after a stop of this process (Ctrl-Z) there is one look, however long it was. */
     watch->still_ms = now == watch->seen ? watch->still_ms + watch->every_ms : 0;
@@ -69,14 +69,14 @@ static void on_look(uv_timer_t *timer)
     watch->silent(watch->arg);
 }
 
-struct search_watch *search_watch_start(uv_loop_t *loop, const struct counting_io *io, int64_t limit_ms,
+struct search_watch *search_watch_start(uv_loop_t *loop, const _Atomic uint64_t *n_done, int64_t limit_ms,
                                         void (*silent)(void *arg), void *arg)
 {
     struct search_watch *watch = calloc(1, sizeof *watch);
 
     if (watch == NULL)
         return NULL;
-    watch->io = io;
+    watch->n_done = n_done;
     watch->limit_ms = limit_ms;
     watch->every_ms = limit_ms / LOOKS < MOST_MS ? limit_ms / LOOKS + 1 : MOST_MS;
     watch->silent = silent;

@@ -15,18 +15,19 @@
 struct counting_io {
     struct fsdp_io base;   /* first: what the search is given */
     struct fsdp_io *files; /* borrowed */
-    _Atomic uint64_t n_done;
+    _Atomic uint64_t *n_done;
 };
 
-void counting_io_init(struct counting_io *io, struct fsdp_io *files);
+/** `n_done` is borrowed; several tables may count into it. */
+void counting_io_init(struct counting_io *io, struct fsdp_io *files, _Atomic uint64_t *n_done);
 
 struct search_watch;
 
 /**
- * Call `silent` once, from the loop, when `io` has counted nothing for limit_ms. A time in which this process was stopped does
- * not count. `io` must stay until search_watch_stop(). NULL: no memory, and nothing is watched.
+ * Call `silent` once, from the loop, when *n_done has not changed for limit_ms. A time in which this process was stopped does
+ * not count. `n_done` must stay until search_watch_stop(). NULL: no memory, and nothing is watched.
  */
-struct search_watch *search_watch_start(uv_loop_t *loop, const struct counting_io *io, int64_t limit_ms,
+struct search_watch *search_watch_start(uv_loop_t *loop, const _Atomic uint64_t *n_done, int64_t limit_ms,
                                         void (*silent)(void *arg), void *arg);
 /** End it; `silent` is not called any more. NULL is a no-op. */
 void search_watch_stop(struct search_watch *watch);

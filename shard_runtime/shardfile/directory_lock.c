@@ -131,7 +131,7 @@ void directory_lock_release(struct directory_lock **locks, struct fsdp_io *io)
         struct directory_lock *lock = *locks;
 
         *locks = lock->next;
-        (void)io->ftruncate(io, lock->fd, 0); /* our words; fails where we may not write, and they are another's */
+        (void)io->ftruncate(io, lock->fd, 0); /* our words; of a file that we may only read it fails */
         (void)io->close(io, lock->fd);
         free(lock);
     }

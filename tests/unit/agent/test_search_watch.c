@@ -5,6 +5,7 @@
 TestSuite(search_watch, .timeout = 300);
 
 static struct counting_io files;
+static _Atomic uint64_t n_done;
 static bool reads;
 static int n_silent;
 
@@ -37,11 +38,11 @@ Test(search_watch, one_that_reads_on_is_no_hang_and_one_that_stops_is)
     uint64_t end;
 
     uv_loop_init(&loop);
-    counting_io_init(&files, &disk);
+    counting_io_init(&files, &disk, &n_done);
     uv_prepare_init(&loop, &turn);
     uv_prepare_start(&turn, on_turn);
     reads = true;
-    watch = search_watch_start(&loop, &files, 20, on_silent, NULL);
+    watch = search_watch_start(&loop, &n_done, 20, on_silent, NULL);
     cr_assert_not_null(watch);
     end = uv_now(&loop) + 200;
     while (uv_now(&loop) < end)
