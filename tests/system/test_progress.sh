@@ -8,6 +8,7 @@ cat > "$WORK/job.yaml" << 'YAML'
 run: {name: small, log_every: 10}
 data: {path: text}
 model: {layers: 1, dim: 16, heads: 2, vocab: 256, seq: 16}
+launch: {threads: 1} # two would wait for each other on a busy machine, and take ten times as long
 train: {steps: 600, batch: 1}
 checkpoint: {every: 1, keep: 1}
 YAML
