@@ -340,7 +340,7 @@ bench-launch: $(BUILD)/bench/bench_launch $(BUILD)/bench/launch_worker $(BUILD)/
 # or oneDNN's own threads the sanitizer sees races that are none).
 TSAN_CC  ?= clang-14
 TSAN_BIN := $(patsubst tests/tsan/%.c,$(BUILD)/test/tsan/%,$(call src,tests/tsan))
-$(BUILD)/test/tsan/loop_save: $(call obj,agent/save.c agent/search_watch.c)
+$(BUILD)/test/tsan/loop_save: $(call obj,agent/save.c agent/save_own.c agent/search_watch.c)
 $(BUILD)/test/tsan/%: tests/tsan/%.c $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $< -o $@ $(LDFLAGS) $(filter %.o,$^) $(BUILD)/lib/libfsdp.a \

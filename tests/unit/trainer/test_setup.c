@@ -61,6 +61,7 @@ static void open_trainer(struct fsdp_context *context, void *user)
                                   .vocab = 256,
                                   .seq = 5,
                                   .causal = true },
+                       .parallel = { .replicate = 1 },
                        .train = { .steps = 1, .batch = 1, .grad_accumulation = 1 },
                        .optimizer = { .lr = 1e-3, .betas = { 0.9, 0.95 }, .eps = 1e-8 } };
 
