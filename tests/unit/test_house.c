@@ -11,29 +11,32 @@
 
 #define R "shard_runtime/"
 
-/* from -> to; a folder may always include itself and shard_runtime/include (as <fsdp/...>). */
-static const char *const arrows[][2] = {
-    { "launcher", "agent" },        { "launcher", R "job" },        { "launcher", R "shardfile" },
-    { "launcher", R "core" },       { "agent", R "shardfile" },     { "agent", R "core" },
-    { R "trainer", R "job" },       { R "trainer", R "core" },      { R "trainer", R "plan" },
-    { R "trainer", R "shard" },     { R "trainer", R "numerics" },  { R "trainer", R "device" },
-    { R "trainer", R "comm" },      { R "trainer", R "optim" },     { R "trainer", R "nn" },
-    { R "trainer", R "data" },      { R "trainer", R "shardfile" }, { R "trainer", R "checkpoint" },
-    { R "trainer", R "engine" },    { R "engine", R "nn" },         { R "engine", R "optim" },
-    { R "engine", R "shard" },      { R "engine", R "plan" },       { R "engine", R "numerics" },
-    { R "engine", R "device" },     { R "engine", R "comm" },       { R "engine", R "core" },
-    { R "engine", R "checkpoint" }, { R "engine", R "shardfile" },  { R "checkpoint", R "shardfile" },
-    { R "checkpoint", R "shard" },  { R "checkpoint", R "plan" },   { R "checkpoint", R "comm" },
-    { R "checkpoint", R "device" }, { R "checkpoint", R "core" },   { R "shard", R "plan" },
-    { R "shard", R "comm" },        { R "shard", R "device" },      { R "shard", R "core" },
-    { R "nn", R "numerics" },       { R "nn", R "device" },         { R "nn", R "plan" },
-    { R "nn", R "core" },           { R "optim", R "numerics" },    { R "optim", R "device" },
-    { R "optim", R "plan" },        { R "optim", R "core" },        { R "plan", R "core" },
-    { R "shardfile", R "core" },    { R "job", R "core" },          { R "numerics", R "core" },
-    { R "device", R "core" },       { R "comm", R "core" },         { R "data", R "core" },
-    { R "cuda", R "core" },         { R "cuda", R "device" },       { R "cuda", R "comm" },
-    { R "cuda", R "numerics" },
+/* What each folder may include besides itself and shard_runtime/include (as <fsdp/...>). */
+enum { MOST_ARROWS = 10 };
+static const struct room {
+    const char *name, *to[MOST_ARROWS];
+} rooms[] = {
+    { "launcher", { "agent", R "job", R "core" } },
+    { "agent", { R "shardfile", R "core" } },
+    { R "trainer", { R "engine", R "checkpoint", R "shardfile", R "job", R "comm", R "data", R "core" } },
+    { R "engine",
+      { R "checkpoint", R "shardfile", R "nn", R "optim", R "shard", R "plan", R "numerics", R "device",
+        R "comm", R "core" } },
+    { R "checkpoint", { R "shardfile", R "shard", R "comm", R "core" } },
+    { R "shard", { R "plan", R "comm", R "device", R "core" } },
+    { R "nn", { R "numerics", R "device", R "plan", R "core" } },
+    { R "optim", { R "numerics" } },
+    { R "plan", { R "core" } },
+    { R "shardfile", { R "core" } },
+    { R "job", { R "core" } },
+    { R "numerics", { R "core" } },
+    { R "device", { R "core" } },
+    { R "comm", { R "core" } },
+    { R "data", { R "core" } },
+    { R "cuda", { R "numerics", R "device", R "comm", R "core" } },
 };
+enum { N_ROOMS = sizeof rooms / sizeof *rooms };
+static bool used[N_ROOMS][MOST_ARROWS];
 
 /* Pure: no loop, no GPU, no network library, whatever the folder they stand in. */
 static const char *const pure[] = {
@@ -106,10 +109,32 @@ static bool allowed(const char *from, const char *to)
 {
     if (strcmp(from, to) == 0 || strcmp(to, R "include") == 0)
         return true;
-    for (size_t i = 0; i < sizeof arrows / sizeof *arrows; i++)
-        if (strcmp(arrows[i][0], from) == 0 && strcmp(arrows[i][1], to) == 0)
-            return true;
+    for (int i = 0; i < N_ROOMS; i++)
+        for (int k = 0; strcmp(rooms[i].name, from) == 0 && k < MOST_ARROWS && rooms[i].to[k] != NULL; k++)
+            if (strcmp(rooms[i].to[k], to) == 0)
+                return used[i][k] = true;
     return false;
+}
+
+/* Take away, again and again, the rooms that no longer lead to another one; what stays leads in a circle. */
+static bool has_circle(const struct room *table, int n)
+{
+    bool gone[N_ROOMS] = { false };
+    int n_left = n;
+
+    for (int before = n + 1; n_left < before;) {
+        before = n_left;
+        for (int i = 0; i < n; i++) {
+            bool leads_on = false;
+
+            for (int k = 0; k < MOST_ARROWS && table[i].to[k] != NULL; k++)
+                for (int other = 0; other < n; other++)
+                    leads_on |= !gone[other] && strcmp(table[other].name, table[i].to[k]) == 0;
+            n_left -= !gone[i] && !leads_on;
+            gone[i] |= !leads_on;
+        }
+    }
+    return n_left > 0;
 }
 
 static bool is_pure(const char *path)
@@ -210,16 +235,31 @@ static void walk(const char *path)
     closedir(dir);
 }
 
-Test(house, every_include_follows_an_arrow)
+Test(house, every_include_follows_an_arrow_and_every_arrow_is_used)
 {
     n_files = n_violations = 0;
+    memset(used, 0, sizeof used);
 
     walk("launcher");
     walk("agent");
     walk("shard_runtime");
 
     cr_assert(n_files > 10, "only %d files were read", n_files);
+    for (int i = 0; i < N_ROOMS; i++)
+        for (int k = 0; k < MOST_ARROWS && rooms[i].to[k] != NULL; k++)
+            cr_expect(used[i][k], "no file uses the arrow from %s to %s", rooms[i].name, rooms[i].to[k]);
     cr_assert(n_violations == 0, "%d violations", n_violations);
+}
+
+Test(house, no_arrows_lead_in_a_circle)
+{
+    const struct room planted[] = {
+        { "a", { "x", "b" } }, { "b", { "c" } }, { "c", { "a" } }, { "d", { "a" } }
+    };
+
+    cr_assert(!has_circle(rooms, N_ROOMS));
+    cr_assert(has_circle(planted, 4));
+    cr_assert(!has_circle(planted, 2));
 }
 
 Test(house, one_table_turns_a_status_into_an_exit_code)
