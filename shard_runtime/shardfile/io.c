@@ -189,18 +189,13 @@ enum fsdp_status io_make_directories(struct fsdp_io *io, const char *path, struc
     return FSDP_OK;
 }
 
-enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
-                              size_t *size_bytes, struct fsdp_err *err)
+/* All of the file that is open as `fd`, which is closed. */
+static enum fsdp_status read_whole(struct fsdp_io *io, int fd, uint64_t size, const char *path,
+                                   size_t limit_bytes, char **bytes, size_t *size_bytes, struct fsdp_err *err)
 {
     enum fsdp_status status;
-    uint64_t size = 0;
     char *text = NULL;
-    int fd = -1;
 
-    *bytes = NULL;
-    status = io_open_read(io, path, &fd, &size, err);
-    if (status != FSDP_OK)
-        return status;
     if (size > limit_bytes) {
         status = fsdp_fail(err, FSDP_ERR_FORMAT, "%s has %llu bytes, more than %zu", path,
                            (unsigned long long)size, limit_bytes);
@@ -222,6 +217,31 @@ done:
     free(text);
     io->close(io, fd);
     return status;
+}
+
+enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
+                              size_t *size_bytes, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    uint64_t size = 0;
+    int fd;
+
+    *bytes = NULL;
+    status = io_open_read(io, path, &fd, &size, err);
+    return status == FSDP_OK ? read_whole(io, fd, size, path, limit_bytes, bytes, size_bytes, err) : status;
+}
+
+enum fsdp_status io_read_named(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
+                               size_t *size_bytes, struct fsdp_err *err)
+{
+    struct io_stat stat = { 0 };
+    enum fsdp_status status;
+    int fd;
+
+    *bytes = NULL;
+    status = open_read(io, path, 0, false, &fd, &stat, err);
+    return status == FSDP_OK ? read_whole(io, fd, stat.size_bytes, path, limit_bytes, bytes, size_bytes, err)
+                             : status;
 }
 
 enum fsdp_status io_write_file(struct fsdp_io *io, const char *path, const void *bytes, size_t size_bytes,

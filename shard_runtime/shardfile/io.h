@@ -104,11 +104,15 @@ enum fsdp_status io_sync_directory(struct fsdp_io *io, const char *path, struct 
 enum fsdp_status io_make_directories(struct fsdp_io *io, const char *path, struct fsdp_err *err);
 
 /**
- * Read a whole regular file, zero-terminated, to be freed; FSDP_ERR_FORMAT when it is larger than
+ * Read a whole regular file, zero-terminated, to be freed; links refused. FSDP_ERR_FORMAT when it is larger than
  * `limit_bytes`.
  */
 enum fsdp_status io_read_file(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
                               size_t *size_bytes, struct fsdp_err *err);
+
+/** Read a whole regular file that the user named, as io_read_file(). Symbolic links are followed, as in io_open_named(). */
+enum fsdp_status io_read_named(struct fsdp_io *io, const char *path, size_t limit_bytes, char **bytes,
+                               size_t *size_bytes, struct fsdp_err *err);
 
 /** Write a file that must not exist, and sync it. On failure no such file is left. */
 enum fsdp_status io_write_file(struct fsdp_io *io, const char *path, const void *bytes, size_t size_bytes,

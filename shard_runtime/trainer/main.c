@@ -57,7 +57,7 @@ static enum fsdp_status read_job(struct fsdp_context *context, const struct opti
     if (*json == NULL) {
         if (options->job_path == NULL)
             return fsdp_fail(err, FSDP_ERR_CONFIG, "no job: start it by fsdprun, or name a job.json");
-        status = io_read_file(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, owned, &length, err);
+        status = io_read_named(&io_posix, options->job_path, JOB_FILE_MAX_BYTES, owned, &length, err);
         if (status != FSDP_OK)
             return status;
         *json = *owned;
@@ -86,7 +86,7 @@ static void configure(struct fsdp_context_options *chosen, const char *json, siz
     char *owned = NULL;
 
     if (json == NULL && path != NULL &&
-        io_read_file(&io_posix, path, JOB_FILE_MAX_BYTES, &owned, &length, &ignored) == FSDP_OK)
+        io_read_named(&io_posix, path, JOB_FILE_MAX_BYTES, &owned, &length, &ignored) == FSDP_OK)
         json = owned;
     if (json != NULL && job_from_json(&settings->job, json, length, &ignored) == FSDP_OK) {
         chosen->device = settings->job.run.device;
@@ -176,7 +176,7 @@ static enum fsdp_status read_file(const char *path, char **text, size_t *length,
     ssize_t n;
 
     if (strcmp(path, "-") != 0)
-        return io_read_file(&io_posix, path, JOB_FILE_MAX_BYTES, text, length, err);
+        return io_read_named(&io_posix, path, JOB_FILE_MAX_BYTES, text, length, err);
     n = getdelim(text, &room, '\0', stdin);
     if (n < 0)
         return fsdp_fail(err, FSDP_ERR_FORMAT, "there is no job on standard input");

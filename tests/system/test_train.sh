@@ -92,6 +92,14 @@ check_status "fsdp-train alone trains a job.json" 0 "$BIN/fsdp-train" "$WORK/alo
 check "with one rank's figures" close_figures "$WORK/runs/alone" "$RUN" 1 5e-6
 check_status "alone and complete it ends with 0" 0 "$BIN/fsdp-train" "$WORK/alone.json"
 check_match "and says so" 'already complete' "$(cat "$WORK/out")"
+ln -s alone.json "$WORK/link.json"; mkfifo "$WORK/fifo.json"; ln -s fifo.json "$WORK/to-fifo.json"
+check_status "a symbolic link to a job is the job" 0 "$BIN/fsdp-train" "$WORK/link.json"
+check_match "which is complete, too" 'already complete' "$(cat "$WORK/out")"
+check_status "and it is planned" 0 "$BIN/fsdp-train" --plan "$WORK/link.json"
+for name in fifo.json to-fifo.json .; do
+  check_status "$name is no job" 66 timeout 600 "$BIN/fsdp-train" "$WORK/$name"
+  check_match "and said to be no file" "$name is not a regular file" "$(cat "$WORK/err")"
+done
 check_status "no job at all is refused" 78 "$BIN/fsdp-train"
 check_status "bad usage is status 2" 2 "$BIN/fsdp-train" --nonsense
 undocumented=
