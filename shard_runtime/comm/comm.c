@@ -163,11 +163,14 @@ static const struct comm_ops *backend_for(const struct comm_places *places, int 
 
 size_t comm_staging_bytes(int n_nodes, int per_node)
 {
-    size_t bytes = per_node > 1 ? shm_staging_bytes(per_node) : 0;
+    if (n_nodes == 1)
+        return 0;
+    return tcp_staging_bytes(n_nodes) + (per_node > 1 ? JOINED_PARTIAL_BYTES : 0);
+}
 
-    if (n_nodes > 1)
-        bytes += tcp_staging_bytes(n_nodes);
-    return n_nodes > 1 && per_node > 1 ? bytes + JOINED_PARTIAL_BYTES : bytes;
+size_t comm_shared_bytes(int per_node)
+{
+    return per_node > 1 ? shm_segment_bytes(per_node) : 0;
 }
 
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err)

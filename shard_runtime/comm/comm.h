@@ -58,8 +58,10 @@ enum fsdp_status comm_reduce_scatter_scaled(struct fsdp_comm *comm, const void *
                                             size_t n_elems, enum fsdp_dtype dtype, float factor,
                                             struct device_stream *stream, struct fsdp_err *err);
 
-/** What a group of `n_nodes` x `per_node` members keeps on each of them to move data through, once it was used. */
+/** Bytes that a member of a group of `n_nodes` x `per_node` keeps for itself, to move data through, once it was used. */
 size_t comm_staging_bytes(int n_nodes, int per_node);
+/** Bytes of the segment that the group's `per_node` members on a node share; each of them maps all of it. 0 for one. */
+size_t comm_shared_bytes(int per_node);
 
 /** Open with the back end that fits where the members are. Collective over the members. */
 enum fsdp_status comm_create(struct fsdp_comm **out, const struct comm_config *config, struct fsdp_err *err);

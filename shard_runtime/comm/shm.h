@@ -31,7 +31,7 @@ struct shm_config {
 };
 
 /** Bytes of the segment of `n` ranks, with slots of the default size. */
-size_t shm_staging_bytes(int n);
+size_t shm_segment_bytes(int n);
 
 /** Make or join the segment and wait for the others; collective over the host's members. */
 enum fsdp_status shm_create(struct shm **out, const struct shm_config *config, struct fsdp_err *err);

@@ -65,7 +65,7 @@ static size_t segment_bytes(int n, size_t chunk_bytes)
     return round_up(SHM_HEAD_BYTES + marks_bytes(n) + (size_t)n * 2 * chunk_bytes, PAGE);
 }
 
-size_t shm_staging_bytes(int n)
+size_t shm_segment_bytes(int n)
 {
     return segment_bytes(n, CHUNK_BYTES);
 }

@@ -61,6 +61,8 @@ static void fill(struct fsdp_forecast *forecast, const struct fsdp_model *model,
     fsdp_model_memory(model, &forecast->memory);
     forecast_optimizer(forecast, model, optimizer);
     forecast->staging = model_staging_bytes(model, world->ranks_per_host);
+    forecast->shared = model_shared_bytes(model, world->ranks_per_host);
+    forecast->node_shared = model_node_shared_bytes(model, world->ranks_per_host);
     plan_count_traffic(&model->training.plan, world->n_micro / model_forwards(model), &traffic);
     forecast->all_gather = collectives_of(&traffic.all_gather);
     forecast->reduce_scatter = collectives_of(&traffic.reduce_scatter);

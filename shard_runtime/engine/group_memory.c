@@ -8,16 +8,37 @@
 #include "shard_runtime/engine/mesh.h"
 #include "shard_runtime/engine/model.h"
 
-/* Equally many on each node, as comm/ demands. */
-static size_t staging_of(const int *ranks, int n, int ranks_per_host)
+static int count_nodes(const int *ranks, int n, int ranks_per_host)
 {
     int n_nodes = 1;
 
-    if (n < 2)
-        return 0;
     for (int i = 1; i < n; i++)
         n_nodes += ranks[i] / ranks_per_host != ranks[i - 1] / ranks_per_host;
-    return comm_staging_bytes(n_nodes, n / n_nodes);
+    return n_nodes;
+}
+
+/* Equally many on each node, as comm/ demands. */
+static int members_on_node(const int *ranks, int n, int ranks_per_host)
+{
+    return n / count_nodes(ranks, n, ranks_per_host);
+}
+
+static size_t staging_of(const int *ranks, int n, int ranks_per_host)
+{
+    return comm_staging_bytes(count_nodes(ranks, n, ranks_per_host),
+                              members_on_node(ranks, n, ranks_per_host));
+}
+
+static size_t shared_of(const int *ranks, int n, int ranks_per_host)
+{
+    return comm_shared_bytes(members_on_node(ranks, n, ranks_per_host));
+}
+
+/* Every rank of the node is in a group like this one. Each of these groups has one segment there. */
+static size_t segments_of(const int *ranks, int n, int ranks_per_host)
+{
+    return shared_of(ranks, n, ranks_per_host) * (size_t)ranks_per_host /
+           (size_t)members_on_node(ranks, n, ranks_per_host);
 }
 
 /* Who is asked, and what with. */
@@ -84,4 +105,14 @@ size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn by
 size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host)
 {
     return model_group_bytes(model, staging_of, ranks_per_host);
+}
+
+size_t model_shared_bytes(const struct fsdp_model *model, int ranks_per_host)
+{
+    return model_group_bytes(model, shared_of, ranks_per_host);
+}
+
+size_t model_node_shared_bytes(const struct fsdp_model *model, int ranks_per_host)
+{
+    return model_group_bytes(model, segments_of, ranks_per_host);
 }

@@ -108,20 +108,20 @@ struct fsdp_model {
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */
     bool more_to_come; /* the next call is not the step's last */
-    double own_loss_sum; /* of the last loss: this rank's part of the sum over all ranks */
-    bool completed;    /* hooks on final gradients were called in this step, */
-    bool spoiled;      /* by some rank, and it failed */
-    bool hooks_talk;   /* hooks on reduced gradients were seen to call collectives of their own */
-    uint64_t n_steps_begun; /* those that failed included */
-    bool has_gradients;     /* of a step that is whole and had targets, until the next one begins */
-    bool used;              /* fsdp_optimizer_step() has taken these */
+    double own_loss_sum;     /* of the last loss: this rank's part of the sum over all ranks */
+    bool completed;          /* hooks on final gradients were called in this step, */
+    bool spoiled;            /* by some rank, and it failed */
+    bool hooks_talk;         /* hooks on reduced gradients were seen to call collectives of their own */
+    uint64_t n_steps_begun;  /* those that failed included */
+    bool has_gradients;      /* of a step that is whole and had targets, until the next one begins */
+    bool used;               /* fsdp_optimizer_step() has taken these */
     int nonfinite_parameter; /* the first whose gradient is not finite on some rank; -1: none */
-    size_t n_micro_done;    /* of a step whose last call is yet to come */
-    uint64_t step_targets;  /* and their targets */
-    bool loss_is_nonfinite; /* that of a forward of this step is not finite */
+    size_t n_micro_done;     /* of a step whose last call is yet to come */
+    uint64_t step_targets;   /* and their targets */
+    bool loss_is_nonfinite;  /* that of a forward of this step is not finite */
     struct model_group_state *in_step; /* of each group */
     bool torn; /* a step that failed or was dropped updated groups, and no checkpoint was loaded since */
-    int64_t loaded_step;    /* the checkpoint it was loaded from, or -1 */
+    int64_t loaded_step; /* the checkpoint it was loaded from, or -1 */
     struct program training, evaluation;
     size_t eval_batch, eval_seq; /* of the second; 0: there is none */
     struct policies planned;     /* what the two follow */
@@ -229,8 +229,11 @@ bool model_wants_separate_reduces(const struct fsdp_model *model);
 typedef size_t (*model_group_bytes_fn)(const int *ranks, int n, int ranks_per_host);
 /** The sum of it over the process groups of the model that this rank is in. */
 size_t model_group_bytes(const struct fsdp_model *model, model_group_bytes_fn bytes_of, int ranks_per_host);
-/** What they keep to move data through host memory, once they were used. */
+/** What they keep to move data through host memory, once they were used: of this rank alone. */
 size_t model_staging_bytes(const struct fsdp_model *model, int ranks_per_host);
+/** The segments for it that this rank shares with others of its host: what the rank maps, and all of the host, each once. */
+size_t model_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
+size_t model_node_shared_bytes(const struct fsdp_model *model, int ranks_per_host);
 /** Fill in the sizes of model->memory, for the layout that is there. */
 enum fsdp_status model_measure_memory(struct fsdp_model *model, struct fsdp_err *err);
 

@@ -59,14 +59,14 @@ static void add_up(struct forecast *forecast)
 
     forecast->baseline = process;
     forecast->total = need->memory.parameters + need->memory.gradients + need->optimizer +
-                      need->memory.arena + need->memory.evaluation + need->staging + process;
+                      need->memory.arena + need->memory.evaluation + need->staging + need->shared + process;
     if (!forecast->on_device)
         return;
     forecast->baseline = apart->context;
     forecast->total = apart->allocated + apart->collectives + apart->context;
     forecast->host_baseline = process;
     forecast->host_total = apart->host_parameters + apart->host_gradients + apart->host_optimizer +
-                           apart->host_logits + apart->host_staging + need->staging + process;
+                           apart->host_logits + apart->host_staging + need->staging + need->shared + process;
 }
 
 /* Plan the job in its world: forecast->need, or where `text` is not NULL the plan in words. */
@@ -132,6 +132,8 @@ uint64_t forecast_sent_bytes(const struct forecast *forecast)
 
 uint64_t forecast_node_bytes(const struct forecast *forecast)
 {
-    return (uint64_t)(forecast->on_device ? forecast->host_total : forecast->total) *
-           (uint64_t)forecast->ranks_per_host;
+    const size_t rank = forecast->on_device ? forecast->host_total : forecast->total;
+
+    return (uint64_t)(rank - forecast->need.shared) * (uint64_t)forecast->ranks_per_host +
+           forecast->need.node_shared;
 }

@@ -33,7 +33,7 @@ enum fsdp_status forecast_job(struct forecast *forecast, const struct job *job, 
 /** The same plan as text: rank 0's layout and the program of a micro-step. To be freed; NULL after a failure. */
 enum fsdp_status forecast_schedule(const struct job *job, char **text, struct fsdp_err *err);
 
-/** Host memory of all ranks of a node, at most: what they share is counted for each. */
+/** Host memory of all ranks of a node. Segments that they share are counted once. */
 uint64_t forecast_node_bytes(const struct forecast *forecast);
 
 /** Bytes sent by one rank in one step, all collectives together. */

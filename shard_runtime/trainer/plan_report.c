@@ -70,6 +70,7 @@ static void put_device_memory(FILE *out, const struct forecast *f)
           apart->host_optimizer },
         { f->evaluation > 0 ? "logits" : NULL, "of an evaluation", apart->host_logits },
         { "staging", "between ranks, by way of the host", apart->host_staging + f->need.staging },
+        { "shared", "segments of the transport that all ranks of the node map", f->need.shared },
         { "baseline", "the process itself, measured in this one, without the driver's", f->host_baseline },
         { "total", "", f->host_total },
     };
@@ -100,6 +101,7 @@ static void put_memory(FILE *out, const struct forecast *f)
         { "  scratch", "beside products and norms", memory->scratch },
         { f->evaluation > 0 ? "evaluation" : NULL, "an arena of its own", memory->evaluation },
         { "staging", "of the transport between ranks", f->need.staging },
+        { "shared", "segments of the transport that all ranks of the node map", f->need.shared },
         { "baseline", "the process itself, measured in this one", f->baseline },
         { "total", "", f->total },
     };
@@ -210,9 +212,9 @@ static void put_device_memory_json(FILE *out, const struct forecast *f)
     fprintf(
         out,
         "\"per_rank_host\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"logits\": %zu, "
-        "\"snapshot\": 0, \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
+        "\"snapshot\": 0, \"shared\": %zu, \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
         apart->host_parameters, apart->host_gradients, apart->host_optimizer, apart->host_logits,
-        apart->host_staging + f->need.staging, f->host_baseline, f->host_total);
+        f->need.shared, apart->host_staging + f->need.staging, f->host_baseline, f->host_total);
 }
 
 static void put_memory_json(FILE *out, const struct forecast *f)
@@ -222,11 +224,11 @@ static void put_memory_json(FILE *out, const struct forecast *f)
     fprintf(out,
             "\"per_rank\": {\"parameters\": %zu, \"gradients\": %zu, \"optimizer\": %zu, \"gather\": %zu, "
             "\"reduce\": %zu, \"activations\": %zu, \"scratch\": %zu, \"arena\": %zu, \"evaluation\": %zu, "
-            "\"snapshot\": 0, \"shared\": 0, \"offloaded\": %" PRIu64
+            "\"snapshot\": 0, \"shared\": %zu, \"offloaded\": %" PRIu64
             ", \"staging\": %zu, \"baseline\": %zu, \"total\": %zu}, ",
             memory->parameters, memory->gradients, f->need.optimizer, memory->gather, memory->reduce,
-            memory->activations, memory->scratch, memory->arena, memory->evaluation, f->need.offloaded,
-            f->need.staging, f->baseline, f->total);
+            memory->activations, memory->scratch, memory->arena, memory->evaluation, f->need.shared,
+            f->need.offloaded, f->need.staging, f->baseline, f->total);
 }
 
 void plan_report_json(FILE *out, const struct forecast *f, size_t limit, const struct advice_list *advice)

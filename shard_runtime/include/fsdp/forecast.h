@@ -52,7 +52,9 @@ struct fsdp_forecast {
     struct fsdp_memory memory; /* of rank 0, which owns the most rows */
     size_t optimizer;          /* its state for rank 0's rows, or its window of it; 0 without an optimizer */
     uint64_t offloaded;        /* bytes of the file that holds its state; 0: it is in memory */
-    size_t staging; /* what the transport keeps for itself, shared with the ranks of the host or not */
+    size_t staging;            /* what the transport keeps in this rank's own memory */
+    size_t shared; /* segments of the transport that this rank maps; other ranks of its host map them too */
+    size_t node_shared; /* all such segments of a host, each counted once */
     /* RssAnon + RssShmem of the process that plans, while the plan exists: the libraries, the code that they
        generated for the products of this plan, and the plan itself. What the caller holds is in it too. 0: no /proc. */
     size_t process;

@@ -249,9 +249,12 @@ Test(tensor_parallel, collectives_are_counted_and_their_buffers_too)
         cr_expect(split.all_reduce.n_calls == 4 * t->layers && whole.all_reduce.n_calls == 0);
         cr_expect_eq(split.all_reduce.sent_bytes,
                      4 * t->layers * 2 * value_bytes * (uint64_t)(T - 1) / (uint64_t)T);
-        cr_expect_eq(split.staging,
-                     comm_staging_bytes(1, 2 * T) + comm_staging_bytes(1, 2) + comm_staging_bytes(1, T));
-        cr_expect_eq(whole.staging, 2 * comm_staging_bytes(1, 2 * T));
+        cr_expect_eq(split.shared, comm_shared_bytes(2 * T) + comm_shared_bytes(2) + comm_shared_bytes(T));
+        cr_expect_eq(split.node_shared,
+                     comm_shared_bytes(2 * T) + (size_t)T * comm_shared_bytes(2) + 2 * comm_shared_bytes(T));
+        cr_expect_eq(whole.shared, 2 * comm_shared_bytes(2 * T));
+        cr_expect_eq(whole.node_shared, whole.shared);
+        cr_expect(split.staging == 0 && whole.staging == 0, "one node needs no memory for a network");
     }
 }
 
