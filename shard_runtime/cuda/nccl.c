@@ -2,9 +2,10 @@
  * Collectives by NCCL.
  *
  * Communicators do not block: a call may answer that it is in progress, and is then asked for until it is not, while the
- * watch looks around for dead peers. A failure is sticky: the communicator is aborted, which frees the streams that its kernels
+ * watch looks around for dead peers. Between two questions the thread yields; after YIELDS of them it sleeps. A failure is sticky: the communicator is aborted, which frees the streams that its kernels
  * occupy. An abort waits for nobody.
  */
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,10 @@
 #include "shard_runtime/cuda/state.h"
 
 enum {
+    /* A non-blocking communicator hands each collective to a thread of its own (ncclGroupEnd), which takes some 10 us to queue it.
+     * A sleep of 20 us ends after 70, as the kernel rounds it up by its timer slack (prctl(2), PR_SET_TIMERSLACK). So many
+     * yields take about half a millisecond; what lasts longer, such as opening, must not cost a core. */
+    YIELDS = 1000,
     SLICE_NS = 20 * 1000,
     WATCH_NS = 4 * 1000 * 1000,
     FINALIZE_NS = 1000 * 1000 * 1000,
@@ -30,6 +35,17 @@ static uint64_t now_ns(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* The time between two questions, of which `n_asked` were answered with "in progress". */
+static void pause_before_asking(unsigned n_asked)
+{
+    const struct timespec slice = { .tv_nsec = SLICE_NS };
+
+    if (n_asked <= YIELDS)
+        (void)sched_yield();
+    else
+        (void)nanosleep(&slice, NULL);
 }
 
 static enum fsdp_status say(const struct device_group *group, enum nccl_result result, const char *call,
@@ -100,9 +116,9 @@ enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result
 {
     struct fsdp_err own = { 0 };
     uint64_t asked = now_ns();
+    unsigned n_asked = 0;
 
     while (result == NCCL_IN_PROGRESS) {
-        const struct timespec slice = { .tv_nsec = SLICE_NS };
         const enum nccl_result answer = nccl.CommGetAsyncError(group->comm, &result);
         const uint64_t now = now_ns();
 
@@ -123,7 +139,7 @@ enum fsdp_status nccl_finish(struct device_group *group, enum nccl_result result
                 return break_group(group, &own, err);
             }
         }
-        (void)nanosleep(&slice, NULL);
+        pause_before_asking(++n_asked);
     }
     if (result == NCCL_SUCCESS)
         return FSDP_OK;
@@ -215,11 +231,10 @@ static void close_group(struct device_group *group)
     if (group->comm != NULL) {
         const uint64_t began = now_ns();
         enum nccl_result result = nccl.CommFinalize(group->comm);
+        unsigned n_asked = 0;
 
         while (result == NCCL_IN_PROGRESS && now_ns() - began < FINALIZE_NS) {
-            const struct timespec slice = { .tv_nsec = SLICE_NS };
-
-            (void)nanosleep(&slice, NULL);
+            pause_before_asking(++n_asked);
             if (nccl.CommGetAsyncError(group->comm, &result) != NCCL_SUCCESS) {
                 result = NCCL_INTERNAL_ERROR;
                 break;

@@ -78,4 +78,6 @@ check "opening that never ends is an error" test "$rc" -ne 0
 check_match "with its name, the group and the rank" 'opening nccl for group world: ncclCommInitRankConfig of group world: still in progress .*FSDP_NCCL_INIT_TIMEOUT_S.*rank [01] of 2' "$(cat never.out)"
 check "soon" in_good_time 60000 $((($(date +%s) - began) * 1000))
 check_match "and the communicator is given up" '^CommAbort' "$(cat never/calls.0)"
+check "what stays in progress does not cost a core: after 1000 questions the rank sleeps between them" \
+  awk '/^asked/ { asked += $2; waited += $4 } END { exit !(asked > 1000 && waited > 0 && waited <= asked - 1000 + asked / 10) }' never/calls.0
 [ "$n_failed" -eq 0 ]

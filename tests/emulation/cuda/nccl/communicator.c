@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,6 +47,33 @@ enum nccl_result standin_told(const char *call)
     return emulated_call(call) == cudaSuccess ? NCCL_SUCCESS : NCCL_UNHANDLED_CUDA_ERROR;
 }
 
+/* How often this thread has waited for something. A thread that yields is switched too, but not counted here: getrusage(2). */
+static long switches_so_far(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : 0;
+}
+
+/* The caller asks after a call that was in progress. */
+static void count_question(struct nccl_communicator *comm)
+{
+    if (comm->switches < 0)
+        return;
+    comm->n_asked++;
+    comm->n_waited += switches_so_far() > comm->switches;
+    comm->switches = -1;
+}
+
+static void record_questions(const struct nccl_communicator *comm)
+{
+    char words[64];
+
+    snprintf(words, sizeof words, "%lu, waited %lu", comm->n_asked, comm->n_waited);
+    if (comm->n_asked > 0)
+        standin_record(comm, "asked", words);
+}
+
 static bool is_lazy(void)
 {
     return getenv("NCCL_STANDIN_LAZY") != NULL;
@@ -56,6 +84,7 @@ enum nccl_result standin_answer(struct nccl_communicator *comm)
     if (!is_lazy())
         return NCCL_SUCCESS;
     comm->in_progress = LAZY_POLLS;
+    comm->switches = switches_so_far();
     return NCCL_IN_PROGRESS;
 }
 
@@ -121,6 +150,7 @@ enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ra
     comm->size = n_ranks;
     comm->own = n_opened++;
     comm->n_users = 1;
+    comm->switches = -1;
     snprintf(comm->prefix, sizeof comm->prefix, "%s/%.100s", folder, id.internal);
     snprintf(words, sizeof words, "%d of %d", rank, n_ranks);
     standin_record(comm, "CommInitRankConfig", words);
@@ -141,6 +171,8 @@ static bool all_joined(const struct nccl_communicator *comm)
 enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result)
 {
     TOLD();
+    if (is_lazy() || getenv("NCCL_STANDIN_NEVER") != NULL)
+        count_question(comm);
     if (!comm->ready)
         comm->ready = getenv("NCCL_STANDIN_NEVER") == NULL && all_joined(comm);
     *result = !comm->ready ? NCCL_IN_PROGRESS : comm->failed;
@@ -148,6 +180,9 @@ enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl
         comm->in_progress--;
         *result = NCCL_IN_PROGRESS;
     }
+    /* While others have not joined, waiting is right: only what never ends is counted then. */
+    if (*result == NCCL_IN_PROGRESS && (comm->ready || getenv("NCCL_STANDIN_NEVER") != NULL))
+        comm->switches = switches_so_far();
     return NCCL_SUCCESS;
 }
 
@@ -175,6 +210,7 @@ enum nccl_result ncclCommDestroy(struct nccl_communicator *comm)
 {
     const enum nccl_result told = standin_told(__func__);
 
+    record_questions(comm);
     standin_record(comm, "CommDestroy", "");
     record_left(comm);
     standin_let_go(comm);
@@ -185,6 +221,7 @@ enum nccl_result ncclCommAbort(struct nccl_communicator *comm)
 {
     const enum nccl_result told = standin_told(__func__);
 
+    record_questions(comm);
     standin_record(comm, "CommAbort", "");
     comm->aborted = true;
     standin_let_go(comm);

@@ -6,6 +6,8 @@
  * NCCL_STANDIN_DIR    where its files are (required)
  * NCCL_STANDIN_LOG    a line for each call goes to <this>.<rank>
  * NCCL_STANDIN_LAZY   every call first answers that it is in progress
+ *                     With this or NEVER, the log says at the end how often the caller asked again, and before how many of these
+ *                     questions it gave up the processor to wait ("asked N, waited M").
  * NCCL_STANDIN_FAIL   RANK:N: on that rank the n-th collective leaves an asynchronous error behind
  * NCCL_STANDIN_HOLD   RANK:N:FILE: on that rank the n-th collective of a group does not begin while FILE is there
  * NCCL_STANDIN_NEVER  opening a communicator stays in progress for ever
@@ -48,6 +50,8 @@ struct nccl_communicator {
     int n_users; /* the handle, and queued operations */
     bool aborted, ready;
     int in_progress; /* polls until a lazy call is done */
+    long switches;   /* of the caller's thread, voluntary, as of the last answer "in progress"; -1: the last answer was another */
+    unsigned long n_asked, n_waited;
     enum nccl_result failed;
     float factors[MAX_OWN_OPS];
     bool op_used[MAX_OWN_OPS];
