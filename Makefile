@@ -229,6 +229,16 @@ $(BUILD)/test/emulation: $(EMULATION_OBJ) $(EMULATED_OBJ) $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) $(OPENMP) $^ -o $@ $(RUNTIME_LIBS) $(shell pkg-config --libs criterion) -lm
 
+# The kernels once more, with a call before each load and store (traffic.h): what bytes they move. Never with a sanitizer.
+TRAFFIC_OBJ := $(call obj,$(call src,tests/emulation/traffic) tests/emulation/emulate.c tests/emulation/fiber.c)
+$(BUILD)/obj/%.counted.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) -x c++ -I. -Ishard_runtime/include -Itests $(filter-out -fsanitize=%,$(EMULATED_FLAGS)) \
+	  -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -MMD -MP -c $< -o $@
+$(BUILD)/test/kernel_traffic: $(TRAFFIC_OBJ) $(KERNEL_SRC:%.cu=$(BUILD)/obj/%.counted.o) $(BUILD)/lib/libfsdp.a
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $(OPENMP) $^ -o $@ $(RUNTIME_LIBS) -lm
+
 # The whole plug-in on the host: the same sources over a CUDA runtime and a cuBLASLt of tests/emulation/cuda, whose headers
 # stand in for CUDA's. Not found by any program unless FSDP_CUDA_PLUGIN names it.
 EMULATED_CUDA := $(BUILD)/test/emulated
@@ -270,14 +280,14 @@ $(BUILD)/test/cudnn_graphs: tests/support/cudnn_graphs.c $(addprefix shard_runti
 # The benches are built too, so that a change elsewhere cannot break one unnoticed.
 BENCH_BIN := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/bench_*.c)) $(BUILD)/bench/train/fsdp-train \
              $(BUILD)/bench/launch_worker $(BUILD)/bench/create_model
-tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(EMULATED_CUDA)/libfsdp_cuda.so $(EMULATED_CUDA)/libnccl_standin.so \
-  $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN) \
+tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(BUILD)/test/kernel_traffic $(EMULATED_CUDA)/libfsdp_cuda.so \
+  $(EMULATED_CUDA)/libnccl_standin.so $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN) \
   $(BENCH_BIN)
 test: tests-build
 	BUILD=$(BUILD) tests/run unit emulation system parity
 unit: $(BUILD)/test/unit
 	BUILD=$(BUILD) tests/run unit
-emulation: $(BUILD)/test/emulation
+emulation: $(BUILD)/test/emulation $(BUILD)/test/kernel_traffic
 	BUILD=$(BUILD) tests/run emulation
 system: tests-build
 	BUILD=$(BUILD) tests/run system

@@ -23,7 +23,8 @@ suite() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 asan_units() {
-  make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit build/asan/test/emulation &&
+  make -s -j"$jobs" BUILD=build/asan SAN=address,undefined build/asan/test/unit build/asan/test/emulation \
+    build/asan/test/kernel_traffic &&
     BUILD=build/asan tests/run unit emulation
 }
 # The plug-in on the emulated device, where each call fails once: what is left behind then, and who still uses it.
