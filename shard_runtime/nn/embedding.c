@@ -31,6 +31,7 @@ static enum fsdp_status backward(struct nn_run *run, const struct graph_op *op, 
 
 static const struct graph_kind kind = {
     .name = "embedding",
+    .looks_up = true,
     .keeps_input = { true },
     .grad = { GRAPH_GRAD_NONE },
     .forward = forward,

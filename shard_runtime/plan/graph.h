@@ -56,6 +56,7 @@ struct graph_kind {
      * nn_run.d_param_dtype say, on every back end; a prepare() may also say so of one operation
      * (graph_op.takes_bf16). Others see float32 only: nn/ gives them copies (nn/convert.c). */
     bool takes_bf16;
+    bool looks_up; /* forward reads of a parameter no more elements than it gives */
     bool backward_reads_params; /* else they need not be gathered for it */
 
     /* Make ready (products, bytes below), run, release. See nn/nn.h; not called in plan/. */

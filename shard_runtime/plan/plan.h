@@ -29,6 +29,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <fsdp/model.h>
 
@@ -254,6 +255,12 @@ int plan_grad(const struct plan *plan, const struct plan_entry *entry, int param
 /** Bytes of all whole parameters of a group, and where in so many of them a part of them begins. */
 size_t plan_whole_bytes(const struct plan_group *group);
 size_t plan_part_offset(const struct plan_group *group, enum plan_part part);
+
+/**
+ * Bytes that an entry reads and writes on this rank's device, each buffer once: the least that it can move. Without tokens; of a collective
+ * what lies in its buffers. What lies between two operations that are one pass counts as written. 0: it does nothing.
+ */
+uint64_t plan_entry_bytes(const struct plan *plan, const struct plan_entry *entry);
 
 /** Number of the parameter in plan->params, or -1. */
 int plan_param_index(const struct plan *plan, const struct fsdp_parameter *parameter);
