@@ -8,6 +8,7 @@
 #include "shard_runtime/cuda/attention_cudnn.h"
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/numerics_state.h"
+#include "shard_runtime/cuda/profile.h"
 
 struct fused_attention {
     struct cuda_numerics *state;
@@ -123,28 +124,54 @@ static enum fsdp_status ran(const struct cuda_numerics *state, enum fsdp_status 
                      own->message, __FILE__, line, cuda_who(device, who, sizeof who));
 }
 
+static bool begin_timed(const struct cuda_numerics *state, const struct device_stream *stream,
+                        const char *name)
+{
+    const bool timed = profile_is_on(cuda_state(state->device), stream);
+
+    if (timed)
+        profile_begin_part(cuda_state(state->device), name, PROFILE_NOTHING, 0, NULL);
+    return timed;
+}
+
 enum fsdp_status cuda_attention_forward(struct fused_attention *attention, struct device_stream *stream,
                                         const struct fused_attention_forward *run, struct fsdp_err *err)
 {
     struct cuda_numerics *state = attention->state;
+    const bool by_cudnn = attention->cudnn != NULL && cudnn_pair_takes_forward(run),
+               timed = begin_timed(state, stream, by_cudnn ? "cuDNN's forward" : "kernel_attention");
     struct fsdp_err own = { 0 };
+    enum fsdp_status status;
 
-    if (attention->cudnn != NULL && cudnn_pair_takes_forward(run))
-        return ran(state, cudnn_pair_forward(state->cudnn, attention->cudnn, stream, run, &own), __LINE__,
-                   &own, err);
-    return CUDA_TRY(cuda_state(state->device),
-                    (cudaError_t)kernel_attention(stream->cuda, &attention->desc, run, false), err);
+    if (by_cudnn)
+        status = ran(state, cudnn_pair_forward(state->cudnn, attention->cudnn, stream, run, &own), __LINE__,
+                     &own, err);
+    else
+        status = CUDA_TRY(cuda_state(state->device),
+                          (cudaError_t)kernel_attention(stream->cuda, &attention->desc, run, false), err);
+    if (timed)
+        profile_end_part(cuda_state(state->device), status == FSDP_OK);
+    return status;
 }
 
 enum fsdp_status cuda_attention_backward(struct fused_attention *attention, struct device_stream *stream,
                                          const struct fused_attention_backward *run, struct fsdp_err *err)
 {
     struct cuda_numerics *state = attention->state;
+    const bool by_cudnn = attention->cudnn != NULL && cudnn_pair_takes_backward(run),
+               timed =
+                   begin_timed(state, stream, by_cudnn ? "cuDNN's backward" : "kernel_attention_backward");
     struct fsdp_err own = { 0 };
+    enum fsdp_status status;
 
-    if (attention->cudnn != NULL && cudnn_pair_takes_backward(run))
-        return ran(state, cudnn_pair_backward(state->cudnn, attention->cudnn, stream, run, &own), __LINE__,
-                   &own, err);
-    return CUDA_TRY(cuda_state(state->device),
-                    (cudaError_t)kernel_attention_backward(stream->cuda, &attention->desc, run, false), err);
+    if (by_cudnn)
+        status = ran(state, cudnn_pair_backward(state->cudnn, attention->cudnn, stream, run, &own), __LINE__,
+                     &own, err);
+    else
+        status =
+            CUDA_TRY(cuda_state(state->device),
+                     (cudaError_t)kernel_attention_backward(stream->cuda, &attention->desc, run, false), err);
+    if (timed)
+        profile_end_part(cuda_state(state->device), status == FSDP_OK);
+    return status;
 }

@@ -11,6 +11,7 @@
 
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/ops.h"
+#include "shard_runtime/cuda/profile.h"
 #include "shard_runtime/cuda/state.h"
 
 struct device_event {
@@ -132,6 +133,7 @@ static void cuda_close(struct device *device)
 
     if (state == NULL)
         return;
+    profile_close(state);
     free(state->allocations);
     free(state);
     device->state = NULL;
@@ -151,6 +153,8 @@ static enum fsdp_status cuda_open(struct device *device, int local_rank, struct 
     status = state->allocations == NULL
                  ? fsdp_fail(err, FSDP_ERR_NOMEM, "device cuda: no memory for its state")
                  : choose(state, local_rank, err);
+    if (status == FSDP_OK)
+        status = profile_open(device, err);
     if (status != FSDP_OK)
         cuda_close(device);
     return status;
@@ -484,21 +488,21 @@ static void cuda_copy(struct device_stream *stream, void *to, const void *from, 
                                                  [DEVICE_COPY_WITHIN] = cudaMemcpyDeviceToDevice };
 
     if (size_bytes > 0 && to != from)
-        CUDA_NOTE(cuda_state(stream->device),
-                  cudaMemcpyAsync(to, from, size_bytes, kinds[kind], stream->cuda));
+        PROFILED(cuda_state(stream->device), stream,
+                 cudaMemcpyAsync(to, from, size_bytes, kinds[kind], stream->cuda));
 }
 
 static void cuda_fill_zero(struct device_stream *stream, void *to, size_t size_bytes)
 {
     if (size_bytes > 0)
-        CUDA_NOTE(cuda_state(stream->device), cudaMemsetAsync(to, 0, size_bytes, stream->cuda));
+        PROFILED(cuda_state(stream->device), stream, cudaMemsetAsync(to, 0, size_bytes, stream->cuda));
 }
 
 static void cuda_cast_list(struct device_stream *stream, const struct device_cast *casts, size_t n_casts,
                            float scale, bool accumulate)
 {
-    CUDA_NOTE(cuda_state(stream->device),
-              (cudaError_t)kernel_cast(stream->cuda, casts, n_casts, scale, accumulate));
+    PROFILED(cuda_state(stream->device), stream,
+             (cudaError_t)kernel_cast(stream->cuda, casts, n_casts, scale, accumulate));
 }
 
 static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const void *from,
@@ -517,28 +521,28 @@ static void cuda_cast(struct device_stream *stream, void *to, enum fsdp_dtype to
 static void cuda_round_list(struct device_stream *stream, const struct device_rounding *roundings,
                             size_t n_roundings, uint64_t step)
 {
-    CUDA_NOTE(cuda_state(stream->device),
-              (cudaError_t)kernel_round(stream->cuda, roundings, n_roundings, step));
+    PROFILED(cuda_state(stream->device), stream,
+             (cudaError_t)kernel_round(stream->cuda, roundings, n_roundings, step));
 }
 
 static void cuda_amax(struct device_stream *stream, float *amax, const float *from, size_t n_elems)
 {
-    CUDA_NOTE(cuda_state(stream->device),
-              (cudaError_t)kernel_fp8_amax(stream->cuda, from, n_elems, FSDP_F32, amax));
+    PROFILED(cuda_state(stream->device), stream,
+             (cudaError_t)kernel_fp8_amax(stream->cuda, from, n_elems, FSDP_F32, amax));
 }
 
 static void cuda_encode(struct device_stream *stream, uint8_t *to, const void *from,
                         enum fsdp_dtype from_dtype, size_t n_elems, const float *amax)
 {
-    CUDA_NOTE(cuda_state(stream->device),
-              (cudaError_t)kernel_fp8_quantise(stream->cuda, from, n_elems, from_dtype, amax, to));
+    PROFILED(cuda_state(stream->device), stream,
+             (cudaError_t)kernel_fp8_quantise(stream->cuda, from, n_elems, from_dtype, amax, to));
 }
 
 static void cuda_decode(struct device_stream *stream, void *to, enum fsdp_dtype to_dtype, const uint8_t *from,
                         size_t n_elems, const float *amax)
 {
-    CUDA_NOTE(cuda_state(stream->device),
-              (cudaError_t)kernel_fp8_dequantise(stream->cuda, from, n_elems, amax, to, to_dtype));
+    PROFILED(cuda_state(stream->device), stream,
+             (cudaError_t)kernel_fp8_dequantise(stream->cuda, from, n_elems, amax, to, to_dtype));
 }
 
 static enum fsdp_status cuda_check_float8(const struct device *device, struct fsdp_err *err)
@@ -583,4 +587,7 @@ const struct device_ops device_cuda_ops = {
     .describe = cuda_describe,
     .usage = cuda_usage,
     .waited_ns = cuda_waited_ns,
+    .begin_step = profile_begin_step,
+    .begin_span = profile_begin_span,
+    .end_span = profile_end_span,
 };

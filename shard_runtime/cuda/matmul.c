@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "shard_runtime/cuda/numerics_state.h"
+#include "shard_runtime/cuda/profile_product.h"
 
 enum { WIDE_ALIGNMENT = 16, AUX_MULTIPLE = 8 };
 
@@ -414,6 +415,17 @@ static bool all_wide(const struct matmul *m, const void *a, const void *b, const
              m->skip[LT_C] * c_size % WIDE_ALIGNMENT == 0));
 }
 
+/* One call of `m` begins, for FSDP_CUDA_PROFILE. */
+static void begin_timed(const struct matmul *m, const struct algorithm *algo)
+{
+    char name[PROFILE_NAME_BYTES], way[PROFILE_WAY_BYTES];
+
+    profile_product_name(&m->desc, name);
+    profile_product_way(epilogue_of(&m->desc), &algo->lt, algo->workspace_bytes, algo == &m->wide, way);
+    profile_begin_part(cuda_state(m->state->device), name, PROFILE_FLOPS,
+                       profile_product_flops(&m->desc) / (double)m->n_calls, way);
+}
+
 /* What the heuristic offered beside a product, and the call does not take after all, is refused as if it had not been offered: nothing was
  * queued. */
 static enum fsdp_status answered(const struct matmul *m, cublasStatus_t answer, int line,
@@ -448,13 +460,19 @@ static enum fsdp_status run(struct matmul *matmul, struct device_stream *stream,
                          WIDE_ALIGNMENT);
     status = set_addresses(matmul, bias, beside, err);
     for (size_t i = 0; i < matmul->n_calls && status == FSDP_OK; i++) {
+        const bool timed = profile_is_on(cuda_state(matmul->state->device), stream);
         char *result = (char *)c + i * matmul->skip[LT_C] * c_size;
+        cublasStatus_t answer;
 
-        const cublasStatus_t answer = cublasLtMatmul(
-            matmul->state->lt, matmul->lt, &alpha, (const char *)b + i * matmul->skip[LT_A] * size,
-            matmul->layouts[LT_A], (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B],
-            &beta, result, matmul->layouts[LT_C], result, matmul->layouts[LT_C], &algo->lt, workspace,
-            algo->workspace_bytes, stream->cuda);
+        if (timed)
+            begin_timed(matmul, algo);
+        answer = cublasLtMatmul(matmul->state->lt, matmul->lt, &alpha,
+                                (const char *)b + i * matmul->skip[LT_A] * size, matmul->layouts[LT_A],
+                                (const char *)a + i * matmul->skip[LT_B] * size, matmul->layouts[LT_B], &beta,
+                                result, matmul->layouts[LT_C], result, matmul->layouts[LT_C], &algo->lt,
+                                workspace, algo->workspace_bytes, stream->cuda);
+        if (timed)
+            profile_end_part(cuda_state(matmul->state->device), answer == CUBLAS_STATUS_SUCCESS);
 
         status = answered(matmul, answer, __LINE__, err);
     }

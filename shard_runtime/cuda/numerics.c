@@ -11,6 +11,7 @@
 #include "shard_runtime/cuda/kernels/kernels.h"
 #include "shard_runtime/cuda/numerics_state.h"
 #include "shard_runtime/cuda/ops.h"
+#include "shard_runtime/cuda/profile.h"
 
 /* --- opening --------------------------------------------------------------------------------------------- */
 
@@ -98,7 +99,7 @@ static void *scratch_of(struct numerics *numerics, struct device_stream *stream,
     return memory;
 }
 
-#define NOTE(call) cuda_note(cuda_device_of(numerics), (cudaError_t)(call), #call, __FILE__, __LINE__)
+#define NOTE(call) PROFILED_AS(cuda_device_of(numerics), NULL, (cudaError_t)(call), #call)
 
 /* --- float32 --------------------------------------------------------------------------------------------- */
 

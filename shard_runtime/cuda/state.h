@@ -17,6 +17,7 @@
 enum { CUDA_NAME_BYTES = 96, CUDA_MAX_ALLOCATIONS = 4096, CUDA_MAX_STREAMS = 64 };
 
 struct cuda_device;
+struct profile;
 
 /** Gives memory back to the allocator it came from, noting what fails. */
 typedef void (*cuda_release_fn)(struct cuda_device *device, void *memory);
@@ -42,6 +43,7 @@ struct cuda_device {
     struct device_stream *streams[CUDA_MAX_STREAMS];
     int n_streams;
     uint64_t waited_ns;
+    struct profile *profile; /* NULL: nothing is timed */
     device_watch_fn watch;
     void *watch_user;
 };

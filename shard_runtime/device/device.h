@@ -130,11 +130,20 @@ struct device_ops {
     void (*usage)(const struct device *device, size_t *now_bytes, size_t *most_bytes);
     /** Nanoseconds that synchronize() has waited so far. */
     uint64_t (*waited_ns)(const struct device *device);
+
+    /* Timers, of a device that is `timed`; NULL: it has none. */
+
+    /** A step begins: what was timed before belongs to earlier ones, and has been waited for. */
+    void (*begin_step)(struct device *device);
+    /** What is queued on `stream` until end_span() is `name`, which moves `size_bytes`. Spans do not overlap; the name is copied. */
+    void (*begin_span)(struct device_stream *stream, const char *name, uint64_t size_bytes);
+    void (*end_span)(struct device_stream *stream);
 };
 
 struct device {
     const struct device_ops *ops;
     int local_rank;
+    bool timed;  /* the back end asks to be told of steps and spans */
     void *state; /* the back end's own */
 };
 

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/timing.h"
 
 enum { MAX_SPANS = 256 };
 
@@ -25,11 +26,18 @@ static void add_up(struct measure *m)
 {
     struct fsdp_context *context = m->model->context;
     double sums[MAX_SPANS];
+    uint64_t n_elems = 0;
+    bool timed;
 
     if (m->n_spans == 0)
         return;
+    for (size_t i = 0; i < m->n_spans; i++)
+        n_elems += m->spans[i].n_elems;
+    timed = m->place == PLACE_DEVICE && timing_begin(context, "norm of gradients", n_elems * sizeof(float));
     numerics_sum_powers(place_numerics(context, m->place), context->streams[PLAN_COMPUTE], m->spans,
                         m->n_spans, m->norm_type, sums);
+    if (timed)
+        timing_end(context, PLAN_COMPUTE);
     for (size_t i = 0; i < m->n_spans; i++)
         m->sum = !isinf(m->norm_type)                 ? m->sum + sums[i]
                  : sums[i] > m->sum || isnan(sums[i]) ? sums[i]

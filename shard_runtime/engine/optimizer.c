@@ -11,6 +11,7 @@
 
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
+#include "shard_runtime/engine/timing.h"
 #include "shard_runtime/engine/unshard.h"
 
 /* Updates are computed where the shards are; a window of a file is the host's. */
@@ -271,10 +272,21 @@ static void update(struct fsdp_optimizer *optimizer, enum shard_place place,
                    const struct numerics_update *updates, size_t n_updates)
 {
     struct fsdp_context *context = optimizer->model->context;
+    uint64_t n_elems = 0;
+    bool timed;
 
-    if (n_updates > 0)
-        optimizer->ops->update(place_numerics(context, place), context->streams[PLAN_COMPUTE],
-                               &optimizer->options, updates, n_updates, optimizer->step + 1);
+    if (n_updates == 0)
+        return;
+    for (size_t i = 0; i < n_updates; i++)
+        n_elems += updates[i].n_elems;
+    /* A gradient is read, a parameter and each of its states read and written. */
+    timed = place == PLACE_DEVICE &&
+            timing_begin(context, "optimizer",
+                         n_elems * sizeof(float) * (1 + 2 * (1 + (uint64_t)optimizer->n_states)));
+    optimizer->ops->update(place_numerics(context, place), context->streams[PLAN_COMPUTE],
+                           &optimizer->options, updates, n_updates, optimizer->step + 1);
+    if (timed)
+        timing_end(context, PLAN_COMPUTE);
 }
 
 /* The tensors of one group, or (-1) of all that this step has not updated yet. */

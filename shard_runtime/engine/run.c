@@ -13,6 +13,7 @@
 #include "shard_runtime/engine/device_pending.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
+#include "shard_runtime/engine/timing.h"
 #include "shard_runtime/engine/unshard.h"
 
 struct runner {
@@ -441,6 +442,18 @@ static enum fsdp_status wait_beside(const struct runner *r, const struct plan_en
     return status;
 }
 
+/* The same, of training timed where the device times its work. */
+static enum fsdp_status run_timed(const struct runner *r, const struct plan_entry *e, struct fsdp_err *err)
+{
+    const bool timed =
+        r->program == &r->model->training && timing_begin_entry(r->context, &r->program->plan, e);
+    const enum fsdp_status status = run_entry(r, e, err);
+
+    if (timed)
+        timing_end(r->context, e->stream);
+    return status;
+}
+
 /* Do other ranks wait for it? */
 static bool communicates(const struct runner *r, const struct plan_entry *e)
 {
@@ -506,7 +519,7 @@ static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *er
         r->leaves = true;
         return fsdp_fail(err, FSDP_ERR_PEER, "this rank failed, and hooks of others wait for it");
     }
-    status = r->failed ? run_entry_after_failure(r, e, &own) : run_entry(r, e, &own);
+    status = r->failed ? run_entry_after_failure(r, e, &own) : run_timed(r, e, &own);
     if (status != FSDP_OK)
         status = keep_failure(r, e, status, &own);
     if (status != FSDP_OK)

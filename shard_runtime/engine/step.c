@@ -6,6 +6,7 @@
 
 #include "shard_runtime/core/require.h"
 #include "shard_runtime/engine/model.h"
+#include "shard_runtime/engine/timing.h"
 #include "shard_runtime/engine/unshard.h"
 
 /* Is every token below `n_rows` and every target below `n_classes`, or ignored? Counts the targets. */
@@ -215,6 +216,7 @@ static void enter_step(struct fsdp_model *model)
 {
     if (model->n_micro_done > 0 || model->training.next_call > 0)
         return;
+    timing_begin_step(model->context);
     model_note_dropped(model);
     model->completed = model->spoiled = model->has_gradients = model->used = false;
     model->loss_is_nonfinite = false;

@@ -48,6 +48,7 @@ static const char *const pure[] = {
     R "numerics/ways.",
     R "cuda/cudnn_attention.",
     R "cuda/cudnn_graph.",
+    R "cuda/profile_table.",
     R "job/",
     "agent/gpu_visible.",
     "agent/gpu_health.",

@@ -299,8 +299,24 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *results = (cublasLtMatmulHeuristicResult_t){ .workspaceSize = WORKSPACE_BYTES };
     results->algo.data[0] = preference->alignment[0];
     results->algo.data[1] = alignment_of(product->bias);
+    results->algo.data[2] = product->epilogue;
     *n_found = 1;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Its number here is the epilogue that it was chosen for. */
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which, void *value,
+                                                    size_t size_bytes, size_t *written)
+{
+    const int32_t number = (int32_t)algo->data[2];
+
+    if (emulated_host_call(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    *written = sizeof number;
+    return which == CUBLASLT_ALGO_CONFIG_ID && size_bytes == sizeof number
+               ? take(value, sizeof number, &number, size_bytes)
+               : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 static float get(cudaDataType_t type, const void *data, int64_t at)

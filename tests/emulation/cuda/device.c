@@ -85,6 +85,15 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return cudaSuccess;
 }
 
+/* Memory of 64 GB/s. */
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device)
+{
+    EMULATED_CALL();
+    (void)device;
+    *value = which == cudaDevAttrMemoryClockRate ? 500 * 1000 : 512;
+    return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device)
 {
     EMULATED_CALL();

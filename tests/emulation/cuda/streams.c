@@ -28,6 +28,8 @@ struct CUstream_st {
 
 struct CUevent_st {
     uint64_t recorded, reached;
+    uint64_t reached_ns; /* when it was reached last */
+    bool timed;
     int n_users; /* queued operations on it */
     bool destroyed;
     struct CUevent_st *next;
@@ -91,6 +93,14 @@ static void let_go(struct CUevent_st *event)
         free(event);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* Do the first operation of a stream, if it can be done. */
 static bool step(struct CUstream_st *stream)
 {
@@ -110,6 +120,7 @@ static bool step(struct CUstream_st *stream)
         break;
     case RECORD:
         operation->event->reached = operation->mark;
+        operation->event->reached_ns = now_ns();
         break;
     case WAIT:
         if (operation->event->reached < operation->mark)
@@ -279,9 +290,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     EMULATED_CALL();
-    (void)flags;
     *out = calloc(1, sizeof **out);
-    return *out != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    (*out)->timed = (flags & cudaEventDisableTiming) == 0;
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -302,6 +315,18 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     EMULATED_CALL();
     return event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+/* Of the host's clock: nothing of it means anything but which of the two was reached first. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    EMULATED_CALL();
+    if (!from->timed || !to->timed || from->recorded == 0 || to->recorded == 0)
+        return cudaErrorInvalidResourceHandle;
+    if (from->reached < from->recorded || to->reached < to->recorded)
+        return cudaErrorNotReady;
+    *ms = (float)((double)((int64_t)(to->reached_ns - from->reached_ns)) * 1e-6);
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)

@@ -72,6 +72,8 @@ typedef enum {
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8,
 } cublasLtMatmulPreferenceAttributes_t;
 
+typedef enum { CUBLASLT_ALGO_CONFIG_ID = 0 } cublasLtMatmulAlgoConfigAttributes_t;
+
 const char *cublasLtGetStatusString(cublasStatus_t status);
 size_t cublasLtGetVersion(void);
 CUDA_CHECKED cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
@@ -98,6 +100,9 @@ CUDA_CHECKED cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t hand
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *n_found);
+CUDA_CHECKED cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                          cublasLtMatmulAlgoConfigAttributes_t which, void *value,
+                                          size_t size_bytes, size_t *written);
 CUDA_CHECKED cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,

@@ -46,13 +46,16 @@ struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
 };
 
-enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+
+enum cudaDeviceAttr { cudaDevAttrMemoryClockRate = 36, cudaDevAttrGlobalMemoryBusWidth = 37 };
 
 const char *cudaGetErrorString(cudaError_t error);
 const char *cudaGetErrorName(cudaError_t error);
 CUDA_CHECKED cudaError_t cudaGetDeviceCount(int *count);
 CUDA_CHECKED cudaError_t cudaSetDevice(int device);
 CUDA_CHECKED cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
+CUDA_CHECKED cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device);
 CUDA_CHECKED cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device);
 CUDA_CHECKED cudaError_t cudaRuntimeGetVersion(int *version);
 CUDA_CHECKED cudaError_t cudaDriverGetVersion(int *version);
@@ -73,6 +76,7 @@ CUDA_CHECKED cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t ev
 CUDA_CHECKED cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
 CUDA_CHECKED cudaError_t cudaEventDestroy(cudaEvent_t event);
 CUDA_CHECKED cudaError_t cudaEventQuery(cudaEvent_t event);
+CUDA_CHECKED cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 CUDA_CHECKED cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 
 CUDA_CHECKED cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum cudaMemcpyKind kind,
