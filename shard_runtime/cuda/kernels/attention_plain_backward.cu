@@ -29,10 +29,27 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
     float *own1 = block_shared<float>(), *own2 = own1 + PLAIN_OWN * STEP, *other = own2 + PLAIN_OWN * STEP;
     float *ds = other + WARP * STEP + warp * PLAIN_ROWS * WARP, *dropped = ds + PLAIN_OWN * WARP;
     float sum1[PLAIN_ROWS][D] = {}, sum2[PLAIN_ROWS][D] = {}, p[PLAIN_ROWS], factor[PLAIN_ROWS];
+    float lse[PLAIN_ROWS], delta[PLAIN_ROWS]; /* where keys are owned, all of the lane's query */
 
+    UNROLL
+    for (int r = 0; r < PLAIN_ROWS; r++) {
+        const int query = first + warp * PLAIN_ROWS + r;
+
+        lse[r] = OWNS_QUERIES && query < call.seq ? call.lse[first_row + query] : 0.0f;
+        delta[r] = OWNS_QUERIES && query < call.seq ? call.delta[first_row + query] : 0.0f;
+    }
     plain_load<D>(own1, OWNS_QUERIES ? call.q : call.k, call, first, PLAIN_OWN);
     plain_load<D>(own2, OWNS_QUERIES ? call.dout : call.v, call, first, PLAIN_OWN);
     for (int tile = begin; tile < end; tile += WARP) {
+        if (!OWNS_QUERIES && tile + lane < call.seq) {
+            const float its_lse = call.lse[first_row + tile + lane], its_delta = call.delta[first_row + tile + lane];
+
+            UNROLL
+            for (int r = 0; r < PLAIN_ROWS; r++) {
+                lse[r] = its_lse;
+                delta[r] = its_delta;
+            }
+        }
         block_barrier();
         plain_load<D>(other, OWNS_QUERIES ? call.k : call.q, call, tile, WARP);
         block_barrier();
@@ -43,7 +60,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
             const bool sees = attention_sees(call, query, key);
             const float score = plain_dot<D>(own1 + row * STEP, other + lane * STEP);
 
-            p[r] = sees ? expf(call.scale * score - call.lse[first_row + query]) : 0.0f;
+            p[r] = sees ? expf(call.scale * score - lse[r]) : 0.0f;
             factor[r] = sees && call.dropped.on ? drop_factor(call.dropped, first_row + query, key) : 1.0f;
             dropped[r * WARP + lane] = p[r] * factor[r];
         }
@@ -55,7 +72,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_gradient(attent
             const int row = warp * PLAIN_ROWS + r, query = OWNS_QUERIES ? first + row : tile + lane;
             const float dp = factor[r] * plain_dot<D>(own2 + row * STEP, other + lane * STEP);
 
-            ds[r * WARP + lane] = query < call.seq ? p[r] * (dp - call.delta[first_row + query]) : 0.0f;
+            ds[r * WARP + lane] = query < call.seq ? p[r] * (dp - delta[r]) : 0.0f;
             if (!OWNS_QUERIES)
                 plain_add_rows<D>(sum2[r], dropped + r * WARP, other);
         }

@@ -15,17 +15,33 @@ namespace
 
 enum { OTHERS = 32 };
 
-/* Own rows twice, then two stages of the others' rows twice. */
+/* Own rows twice, then two stages of the others' rows twice, then two stages of the others' lse and delta. */
 template <int D>
 constexpr size_t shared_bytes()
 {
-    return static_cast<size_t>(2 * TILE_OWN + 4 * OTHERS) * tile_row<D>::STRIDE * sizeof(bf16);
+    return static_cast<size_t>(2 * TILE_OWN + 4 * OTHERS) * tile_row<D>::STRIDE * sizeof(bf16) +
+           4 * OTHERS * sizeof(float);
 }
 
-/* s and dp (16 x OTHERS) become dropout(P) and dS. */
+/* Begin to copy lse and delta of queries first .. first + OTHERS - 1, zeros beyond seq; by the whole block. */
+__device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf16> &call, int first)
+{
+    const int thread = static_cast<int>(threadIdx.x), query = first + thread % OTHERS;
+    const bool valid = query < call.seq;
+    const size_t from = attention_first(call) + static_cast<size_t>(valid ? query : 0);
+
+    if (thread < 2 * OTHERS)
+        tile_copy_float(lse + thread, (thread < OTHERS ? call.lse : call.delta) + from, valid);
+}
+
+/*
+ * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns queries, else of the
+ * OTHERS queries.
+ */
 template <bool OWNS_QUERIES, bool DROPS>
 __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call, tile_c s[OTHERS / 8],
-                                               tile_c dp[OTHERS / 8], int own, int tile)
+                                               tile_c dp[OTHERS / 8], int own, int tile, const float *lse,
+                                               const float *delta)
 {
     const size_t first_row = attention_first(call);
 
@@ -35,13 +51,14 @@ __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call,
         for (int i = 0; i < 4; i++) {
             const int row = own + tile_row_of(i), column = tile + n * 8 + tile_column_of(i);
             const int query = OWNS_QUERIES ? row : column, key = OWNS_QUERIES ? column : row;
+            const int number = OWNS_QUERIES ? i / 2 : n * 8 + tile_column_of(i);
             float p = 0, factor = 1, ds = 0;
 
             if (attention_sees(call, query, key)) {
-                p = exp2f((s[n].at[i] * call.scale - call.lse[first_row + query]) * LOG2_E);
+                p = exp2f((s[n].at[i] * call.scale - lse[number]) * LOG2_E);
                 if (DROPS)
                     factor = drop_factor(call.dropped, first_row + query, key);
-                ds = p * (dp[n].at[i] * factor - call.delta[first_row + query]);
+                ds = p * (dp[n].at[i] * factor - delta[number]);
             }
             s[n].at[i] = p * factor;
             dp[n].at[i] = ds;
@@ -59,6 +76,7 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
     const attention_rows<const bf16> &rows2 = OWNS_QUERIES ? call.v : call.dout;
     bf16 *own1 = block_shared<bf16>(), *own2 = own1 + TILE_OWN * STRIDE, *stages = own2 + TILE_OWN * STRIDE;
     const bf16 *warp1 = own1 + warp_row * STRIDE, *warp2 = own2 + warp_row * STRIDE;
+    float *numbers = reinterpret_cast<float *>(stages + 2 * STAGE), own_lse[2] = {}, own_delta[2] = {};
     tile_c sum1[D / 8] = {}, sum2[OWNS_QUERIES ? 1 : D / 8] = {};
     const float scaled[2] = { call.scale, call.scale }, whole[2] = { 1, 1 };
 
@@ -66,25 +84,45 @@ __global__ void __launch_bounds__(TILE_THREADS) attention_tile_gradient(attentio
     tile_copy_rows<D, TILE_OWN>(own2, OWNS_QUERIES ? call.dout : call.v, call, first);
     tile_copy_rows<D, OTHERS>(stages, rows1, call, begin);
     tile_copy_rows<D, OTHERS>(stages + OTHERS * STRIDE, rows2, call, begin);
+    if constexpr (!OWNS_QUERIES)
+        copy_numbers(numbers, call, begin);
     tile_copies_close();
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        const int query = first + warp_row + tile_row_of(half * 2);
+
+        if (OWNS_QUERIES && query < call.seq) {
+            own_lse[half] = call.lse[attention_first(call) + query];
+            own_delta[half] = call.delta[attention_first(call) + query];
+        }
+    }
     for (int tile = begin; tile < end; tile += OTHERS) {
-        const bf16 *other1 = stages + (tile - begin) / OTHERS % 2 * STAGE, *other2 = other1 + OTHERS * STRIDE;
-        bf16 *next = stages + ((tile - begin) / OTHERS + 1) % 2 * STAGE;
+        const int stage = (tile - begin) / OTHERS % 2;
+        const bf16 *other1 = stages + stage * STAGE, *other2 = other1 + OTHERS * STRIDE;
+        bf16 *next = stages + (1 - stage) * STAGE;
+        const float *lse = numbers + stage * 2 * OTHERS;
+        /* The whole of it, for this warp: its own rows are on one side of all of the tile's. */
+        const bool masked = call.causal && (OWNS_QUERIES ? tile > first + warp_row + 15 : tile + OTHERS <= first + warp_row);
         tile_c s[OTHERS / 8] = {}, dp[OTHERS / 8] = {};
 
         if (tile + OTHERS < end) {
             tile_copy_rows<D, OTHERS>(next, rows1, call, tile + OTHERS);
             tile_copy_rows<D, OTHERS>(next + OTHERS * STRIDE, rows2, call, tile + OTHERS);
+            if constexpr (!OWNS_QUERIES)
+                copy_numbers(numbers + (1 - stage) * 2 * OTHERS, call, tile + OTHERS);
         }
         tile_copies_close(); /* of nothing, behind the last tile */
         tile_copies_wait<1>();
         block_barrier();
-        tile_add_scores<D, OTHERS>(s, [&](int e) { return tile_load_a(warp1 + e * 16, STRIDE); }, other1);
-        tile_add_scores<D, OTHERS>(dp, [&](int e) { return tile_load_a(warp2 + e * 16, STRIDE); }, other2);
-        score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile);
-        if constexpr (!OWNS_QUERIES)
-            tile_add_rows<D, OTHERS>(sum2, s, other2);
-        tile_add_rows<D, OTHERS>(sum1, dp, other1);
+        if (!masked) {
+            tile_add_scores<D, OTHERS>(s, [&](int e) { return tile_load_a(warp1 + e * 16, STRIDE); }, other1);
+            tile_add_scores<D, OTHERS>(dp, [&](int e) { return tile_load_a(warp2 + e * 16, STRIDE); }, other2);
+            score_gradient<OWNS_QUERIES, DROPS>(call, s, dp, first + warp_row, tile, OWNS_QUERIES ? own_lse : lse,
+                                                OWNS_QUERIES ? own_delta : lse + OTHERS);
+            if constexpr (!OWNS_QUERIES)
+                tile_add_rows<D, OTHERS>(sum2, s, other2);
+            tile_add_rows<D, OTHERS>(sum1, dp, other1);
+        }
         block_barrier(); /* nobody reads this stage any more */
     }
     if (OWNS_QUERIES) {

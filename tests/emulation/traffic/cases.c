@@ -364,7 +364,7 @@ const struct traffic_case *traffic_cases(size_t *n)
     static const struct traffic_case cases[] = {
         { "attention", SEQ, 64, FSDP_BF16, false, 1.3, attention },
         { "attention, heads of 128", 512, 128, FSDP_BF16, false, 1.3, attention },
-        { "attention backward", SEQ, 64, FSDP_BF16, false, 1.7, attention_backward },
+        { "attention backward", SEQ, 64, FSDP_BF16, false, 1.3, attention_backward },
         { "softmax, unfused", 512, 512, FSDP_F32, false, 0, softmax },
         { "softmax backward, unfused", 512, 512, FSDP_F32, false, 0, softmax_backward },
         { "layer norm", SEQ, 768, FSDP_BF16, false, 3.1, layer_norm },
