@@ -13,7 +13,7 @@ enum {
     NORM_BLOCK_ROWS = 4, /* a warp each */
     NORM_MAX_BLOCKS = 256,
     NORM_TILE = 32 * 8,
-    NORM_SHARED_BYTES = 96 * 1024,
+    NORM_LONG_ROW = 2048, /* a block each */
     MATMUL_AUX_MULTIPLE = 8,
 };
 
@@ -46,12 +46,12 @@ size_t cuda_plan_sum_powers_bytes(size_t n_elems)
 
 size_t cuda_plan_norm_backward_bytes(size_t rows, size_t cols)
 {
-    const size_t padded = parts_of(cols, NORM_TILE) * NORM_TILE, warp_bytes = 2 * padded * sizeof(float);
-    size_t blocks = parts_of(rows, NORM_BLOCK_ROWS);
+    const size_t padded = parts_of(cols, NORM_TILE) * NORM_TILE;
+    size_t blocks = parts_of(rows, padded > NORM_LONG_ROW ? 1 : NORM_BLOCK_ROWS);
 
     if (blocks > NORM_MAX_BLOCKS)
         blocks = NORM_MAX_BLOCKS;
-    return warp_bytes * blocks * (NORM_BLOCK_ROWS * warp_bytes <= NORM_SHARED_BYTES ? 1 : NORM_BLOCK_ROWS);
+    return blocks * 2 * padded * sizeof(float);
 }
 
 /* --- the row --------------------------------------------------------------------------------------------- */

@@ -115,6 +115,21 @@ Test(emulated_layer_norm, rms_norm_is_refs)
                                               .residual = v / 2 });
 }
 
+/* Eight rows a block in shared memory, four, and rows too long for it; the last block has fewer rows than warps. */
+Test(emulated_layer_norm, rows_of_every_length_that_shared_memory_decides_on)
+{
+    static const size_t lengths[] = { 1200, 2000, 2001, 6000, 6001 };
+
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int rms = 0; rms < 2; rms++)
+            check_forward((struct norm_case){ .rms = rms,
+                                              .rows = 9,
+                                              .cols = lengths[i],
+                                              .dtype = FSDP_F32,
+                                              .bias = !rms && i % 2 == 0,
+                                              .residual = i % 2 });
+}
+
 /* The mask is the CPU's, and the sum has the bits of the two operations one after the other. */
 Test(emulated_layer_norm, the_sums_second_term_is_dropped_as_on_the_cpu)
 {

@@ -113,12 +113,25 @@ Test(emulated_norm_backward, without_a_mean_is_rms_norms)
                                                .accumulate = v / 8 % 2 });
 }
 
-/* More rows than the 1024 warps of the largest grid, so that warps own several; and rows too long for the sums to
- * lie in shared memory. */
-Test(emulated_norm_backward, many_rows_and_long_rows)
+/* More rows than the 1024 warps or 256 blocks of the largest grid, so that each owns several. */
+Test(emulated_norm_backward, many_rows)
 {
     check_gradient(
         (struct gradient_case){ .rows = 1100, .cols = 8, .dtype = FSDP_F32, .param_dtype = FSDP_F32 });
     check_gradient(
-        (struct gradient_case){ .rows = 6, .cols = 3080, .dtype = FSDP_BF16, .param_dtype = FSDP_F32 });
+        (struct gradient_case){ .rows = 300, .cols = 2049, .dtype = FSDP_BF16, .param_dtype = FSDP_F32 });
+}
+
+/* A block each: the row kept in shared memory, too long for that, and too long even for the sums. */
+Test(emulated_norm_backward, long_rows)
+{
+    static const size_t cols[] = { 2050, 3080, 13000, 20500 };
+
+    for (size_t v = 0; v < 8; v++)
+        check_gradient((struct gradient_case){ .rows = 3,
+                                               .cols = cols[v % 4],
+                                               .dtype = v / 4 ? FSDP_BF16 : FSDP_F32,
+                                               .param_dtype = FSDP_F32,
+                                               .rms = v % 3 == 1,
+                                               .accumulate = v % 2 });
 }

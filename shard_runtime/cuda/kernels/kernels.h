@@ -97,8 +97,9 @@ struct kernel_norm_backward_args {
 /** Bytes of scratch, aligned to 16; nobody's between calls. */
 size_t kernel_norm_backward_scratch(size_t rows, size_t cols);
 /**
- * dx: a warp a row, as forward; tolerance 16u of the row's largest term. dweight, dbias: every warp sums its rows in
- * float32 in row order, the warps are then added in double in order; tolerance 16u of the sum of |terms|.
+ * dx: a warp sums a row, as in forward, or a block of 8 warps does where it has more than 2048 columns. Tolerance 16u of
+ * the row's largest term. dweight, dbias: each warp (long rows: each block) adds its rows in float32 in row order; a
+ * block's warps are added in float32, the blocks in double, both in a fixed order. Tolerance 16u of the sum of |terms|.
  */
 int kernel_norm_backward(struct CUstream_st *stream, const struct kernel_norm_backward_args *norm,
                          void *scratch);

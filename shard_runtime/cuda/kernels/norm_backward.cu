@@ -2,8 +2,10 @@
  * Backward of LayerNorm and RMSNorm. With xhat = (x - mean) * rstd (mean 0 for RMSNorm) and g = dy * weight,
  *   dx = rstd * (g - mean_j(g) - xhat * mean_j(g * xhat))        (RMSNorm: without mean_j(g))
  *   dweight_j = sum over rows of dy * xhat                        dbias_j = sum over rows of dy
- * A warp owns every n-th row: it writes dx and adds to its own float32 sums of dweight and dbias, in shared memory
- * where they fit and in scratch where not. A second kernel adds the partial sums in order, in double.
+ * A team of threads owns a row: a warp where rows are short, a block where they are long. It owns every n-th row, writes
+ * dx, and adds to its own float32 sums of dweight and dbias. These are in shared memory, and so are the weight and
+ * the row between its two passes, so that dy and x are read once from global memory. Each block writes its sums to
+ * scratch once, at its end; a second kernel adds the blocks' sums in order, in double.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/walk.h"
@@ -11,25 +13,33 @@
 namespace
 {
 
-enum { MAX_BLOCKS = 256, MAX_SHARED_BYTES = 96 * 1024, MAX_TILE = WARP * 8 };
+enum {
+    MAX_BLOCKS = 256,
+    MAX_TILE = WARP * 8,
+    LONG_ROW = 2048, /* columns above which a row has a block */
+    LONG_ROW_THREADS = 256,
+    MAX_SHARED_BYTES = 160 * 1024,
+    TOTAL_WARPS = 8,
+};
 
-/* Where the warps' sums lie. A warp's run is (2, padded) floats: dweight, then dbias. */
+/* How the work is cut, by rows and cols alone. A run is (2, padded) floats: sums of dweight, then of dbias. */
 struct norm_cut {
-    unsigned blocks;
-    size_t padded;   /* cols, rounded up to what a warp takes at once */
-    bool in_shared;  /* a block's warps are added up before they are written */
-    size_t partials; /* runs in scratch */
+    unsigned blocks, threads;
+    unsigned teams; /* of a block */
+    size_t padded;  /* cols, rounded up to what a warp takes at once */
+    bool in_shared; /* the teams' runs; else a block has its run in scratch alone */
 };
 
 norm_cut cut_of(size_t rows, size_t cols)
 {
     norm_cut cut;
 
-    cut.blocks = blocks_of(rows, ROW_WARPS);
-    cut.blocks = cut.blocks < MAX_BLOCKS ? cut.blocks : static_cast<unsigned>(MAX_BLOCKS);
     cut.padded = (cols + MAX_TILE - 1) / MAX_TILE * MAX_TILE;
-    cut.in_shared = ROW_WARPS * 2 * cut.padded * sizeof(float) <= MAX_SHARED_BYTES;
-    cut.partials = cut.in_shared ? cut.blocks : static_cast<size_t>(cut.blocks) * ROW_WARPS;
+    cut.teams = cut.padded > LONG_ROW ? 1 : static_cast<unsigned>(ROW_WARPS);
+    cut.threads = static_cast<unsigned>(cut.padded > LONG_ROW ? +LONG_ROW_THREADS : +ROW_THREADS);
+    cut.blocks = blocks_of(rows, cut.teams);
+    cut.blocks = cut.blocks < MAX_BLOCKS ? cut.blocks : static_cast<unsigned>(MAX_BLOCKS);
+    cut.in_shared = cut.teams * 2 * cut.padded * sizeof(float) <= MAX_SHARED_BYTES;
     return cut;
 }
 
@@ -42,46 +52,83 @@ __device__ __forceinline__ size_t slot_of(size_t j)
     return tile + within % N * WARP + within / N;
 }
 
+template <int N>
+__device__ __forceinline__ size_t column_of(size_t slot)
+{
+    const size_t tile = slot / (WARP * N) * (WARP * N), within = slot - tile;
+
+    return tile + within % WARP * N + within / WARP;
+}
+
 template <class T>
 struct norm_gradient {
     const T *dy, *x, *weight;
     const float *mean, *rstd;
     T *dx;
     size_t rows, cols;
-    bool accumulate_dx, parameters;
+    bool accumulate_dx, dweight, dbias;
 };
 
-template <class T, int N>
-__device__ void row_gradient(const norm_gradient<T> &norm, size_t row, float *run, size_t padded)
+/* What a team works with. Shared memory: double room[warps], the teams' runs, weight[cols], a row of dy and x for each team. */
+template <class T>
+struct norm_team {
+    unsigned thread, threads;
+    float *run; /* in shared memory or in scratch */
+    double *room;
+    const T *weight; /* there, or global */
+    T *dy, *x;       /* the row, where it is kept */
+};
+
+template <int N, class T, class F>
+__device__ __forceinline__ void team_each(const norm_team<T> &team, size_t cols, F f)
+{
+    for (size_t j = static_cast<size_t>(team.thread) * N; j < cols; j += static_cast<size_t>(team.threads) * N)
+        f(j);
+}
+
+template <class T>
+__device__ __forceinline__ float team_mean(const norm_team<T> &team, float sum, size_t cols)
+{
+    const double value = static_cast<double>(sum);
+    const double total = team.threads == WARP ? warp_sum(value) : block_reduce(value, team.room, take_sum());
+
+    return static_cast<float>(total / static_cast<double>(cols));
+}
+
+template <class T, int N, bool KEPT>
+__device__ void row_gradient(const norm_gradient<T> &norm, size_t row, const norm_team<T> &team, size_t padded)
 {
     const size_t at = row * norm.cols;
     const float mean = norm.mean == NULL ? 0.0f : norm.mean[row], rstd = norm.rstd[row];
     float sum_g = 0, sum_gx = 0, mean_g, mean_gx;
 
-    row_each<N>(norm.cols, [&](size_t j) {
+    team_each<N>(team, norm.cols, [&](size_t j) {
         const group<T, N> x = load_group<N>(norm.x + at + j), dy = load_group<N>(norm.dy + at + j);
-        const group<T, N> w = load_group<N>(norm.weight + j);
+        const group<T, N> w = load_group<N>(team.weight + j);
 
+        if (KEPT) {
+            store_group<N>(team.x + j, x);
+            store_group<N>(team.dy + j, dy);
+        }
         for (int i = 0; i < N; i++) {
             const float xhat = (widen(x.at[i]) - mean) * rstd, g = widen(dy.at[i]) * widen(w.at[i]);
 
             sum_g += g;
             sum_gx += g * xhat;
-            if (norm.parameters) {
-                run[slot_of<N>(j + i)] += widen(dy.at[i]) * xhat;
-                run[padded + slot_of<N>(j + i)] += widen(dy.at[i]);
-            }
+            if (norm.dweight)
+                team.run[slot_of<N>(j + i)] += widen(dy.at[i]) * xhat;
+            if (norm.dbias)
+                team.run[padded + slot_of<N>(j + i)] += widen(dy.at[i]);
         }
     });
     if (norm.dx == NULL)
-        return;
-    mean_g = static_cast<float>(warp_sum(static_cast<double>(sum_g)) / static_cast<double>(norm.cols));
-    mean_gx = static_cast<float>(warp_sum(static_cast<double>(sum_gx)) / static_cast<double>(norm.cols));
-    if (norm.mean == NULL)
-        mean_g = 0;
-    row_each<N>(norm.cols, [&](size_t j) {
-        const group<T, N> x = load_group<N>(norm.x + at + j), dy = load_group<N>(norm.dy + at + j);
-        const group<T, N> w = load_group<N>(norm.weight + j);
+        return; /* the whole block */
+    mean_g = norm.mean == NULL ? 0.0f : team_mean(team, sum_g, norm.cols);
+    mean_gx = team_mean(team, sum_gx, norm.cols);
+    team_each<N>(team, norm.cols, [&](size_t j) {
+        const group<T, N> x = load_group<N>(KEPT ? team.x + j : norm.x + at + j);
+        const group<T, N> dy = load_group<N>(KEPT ? team.dy + j : norm.dy + at + j);
+        const group<T, N> w = load_group<N>(team.weight + j);
         group<T, N> dx;
 
         if (norm.accumulate_dx)
@@ -96,42 +143,59 @@ __device__ void row_gradient(const norm_gradient<T> &norm, size_t row, float *ru
     });
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(ROW_THREADS) norm_rows(norm_gradient<T> norm, float *partial, size_t padded,
-                                                         bool in_shared)
+template <class T, int N, bool KEPT>
+__global__ void __launch_bounds__(LONG_ROW_THREADS) norm_rows(norm_gradient<T> norm, float *partial, norm_cut cut)
 {
-    const size_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, run_size = 2 * padded;
-    const size_t worker = static_cast<size_t>(blockIdx.x) * ROW_WARPS + warp;
-    float *run = in_shared ? block_shared<float>() + warp * run_size : partial + worker * run_size;
+    const size_t run_size = 2 * cut.padded, runs = cut.in_shared ? cut.teams * run_size : 0;
+    const unsigned threads = blockDim.x / cut.teams, index = threadIdx.x / threads;
+    double *room = block_shared<double>();
+    float *shared_runs = reinterpret_cast<float *>(room + blockDim.x / WARP);
+    float *own = cut.in_shared ? shared_runs : partial + blockIdx.x * run_size; /* the block's */
+    T *weight = reinterpret_cast<T *>(shared_runs + runs), *rows = weight + norm.cols + index * 2 * norm.cols;
+    const norm_team<T> team = { threadIdx.x % threads, threads, own + index * run_size, room,
+                                KEPT ? weight : norm.weight, rows, rows + norm.cols };
 
-    for (size_t k = lane; norm.parameters && k < run_size; k += WARP)
-        run[k] = 0; /* by the lane that will add there: a slot's bank is its lane */
-    for (size_t row = worker; row < norm.rows; row += static_cast<size_t>(gridDim.x) * ROW_WARPS)
-        row_gradient<T, N>(norm, row, run, padded);
-    if (!norm.parameters || !in_shared)
+    for (size_t k = threadIdx.x; k < cut.teams * run_size; k += blockDim.x)
+        own[k] = 0;
+    for (size_t j = threadIdx.x; KEPT && j < norm.cols; j += blockDim.x)
+        weight[j] = norm.weight[j];
+    block_barrier();
+    for (size_t row = static_cast<size_t>(blockIdx.x) * cut.teams + index; row < norm.rows;
+         row += static_cast<size_t>(gridDim.x) * cut.teams)
+        row_gradient<T, N, KEPT>(norm, row, team, cut.padded);
+    if (!cut.in_shared)
         return; /* the whole block */
     block_barrier();
-    for (size_t k = threadIdx.x; k < run_size; k += ROW_THREADS) {
+    for (size_t k = threadIdx.x; k < run_size; k += blockDim.x) {
         float sum = 0;
 
-        for (size_t w = 0; w < ROW_WARPS; w++)
-            sum += block_shared<float>()[w * run_size + k];
-        partial[blockIdx.x * run_size + k] = sum;
+        for (unsigned t = 0; t < cut.teams; t++)
+            sum += shared_runs[t * run_size + k];
+        if (k < cut.padded ? norm.dweight : norm.dbias)
+            partial[blockIdx.x * run_size + k] = sum;
     }
 }
 
+/* A block adds 32 columns of all runs: each warp a stretch of the runs, then one warp the warps' sums, in order. */
 template <int N, class O>
-__global__ void __launch_bounds__(FLAT_THREADS) norm_parameters(const float *partial, size_t partials, size_t run_size,
-                                                                O *out, size_t cols, bool accumulate)
+__global__ void __launch_bounds__(TOTAL_WARPS *WARP) norm_parameters(const float *partial, size_t partials,
+                                                                     size_t run_size, O *out, size_t cols,
+                                                                     bool accumulate)
 {
-    const size_t j = static_cast<size_t>(blockIdx.x) * FLAT_THREADS + threadIdx.x;
-    double sum;
+    const size_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const size_t slot = static_cast<size_t>(blockIdx.x) * WARP + lane, j = column_of<N>(slot);
+    const size_t stretch = (partials + TOTAL_WARPS - 1) / TOTAL_WARPS, first = warp * stretch;
+    double *room = block_shared<double>(), sum = 0;
 
-    if (j >= cols)
+    for (size_t p = first; p < first + stretch && p < partials; p++)
+        sum += static_cast<double>(partial[p * run_size + slot]);
+    room[threadIdx.x] = sum;
+    block_barrier();
+    if (warp != 0 || j >= cols)
         return;
     sum = accumulate ? static_cast<double>(widen(out[j])) : 0.0;
-    for (size_t p = 0; p < partials; p++)
-        sum += static_cast<double>(partial[p * run_size + slot_of<N>(j)]);
+    for (size_t w = 0; w < TOTAL_WARPS; w++)
+        sum += room[w * WARP + lane];
     narrow(static_cast<float>(sum), &out[j]);
 }
 
@@ -144,9 +208,22 @@ int launch_parameters(struct CUstream_st *stream, const float *partial, const no
     return by_dtype(dtype, [&](auto type) {
         using O = decltype(type);
 
-        return LAUNCH((norm_parameters<N, O>), blocks_of(cols, FLAT_THREADS), FLAT_THREADS, 0, stream, partial,
-                      cut.partials, 2 * cut.padded, static_cast<O *>(out), cols, accumulate);
+        return LAUNCH((norm_parameters<N, O>), static_cast<unsigned>(cut.padded / WARP), TOTAL_WARPS * WARP,
+                      TOTAL_WARPS * WARP * sizeof(double), stream, partial, cut.blocks, 2 * cut.padded,
+                      static_cast<O *>(out), cols, accumulate);
     });
+}
+
+template <class T, int N>
+int launch_rows(struct CUstream_st *stream, const norm_gradient<T> &norm, float *partial, const norm_cut &cut)
+{
+    const size_t runs = cut.in_shared ? cut.teams * 2 * cut.padded * sizeof(float) : 0;
+    const size_t room = cut.threads / WARP * sizeof(double), shared = room + runs;
+    const size_t kept = shared + (1 + 2 * cut.teams) * norm.cols * sizeof(T);
+
+    if (kept <= MAX_SHARED_BYTES)
+        return LAUNCH((norm_rows<T, N, true>), cut.blocks, cut.threads, kept, stream, norm, partial, cut);
+    return LAUNCH((norm_rows<T, N, false>), cut.blocks, cut.threads, shared, stream, norm, partial, cut);
 }
 
 template <class T, int N>
@@ -162,13 +239,12 @@ int launch_gradient(struct CUstream_st *stream, const struct kernel_norm_backwar
                                     args.rows,
                                     args.cols,
                                     args.accumulate_dx,
-                                    args.dweight != NULL || args.dbias != NULL };
-    const size_t shared = norm.parameters && cut.in_shared ? ROW_WARPS * 2 * cut.padded * sizeof(float) : 0;
+                                    args.dweight != NULL,
+                                    args.dbias != NULL };
     int status = KERNEL_OK;
 
     if (args.rows > 0)
-        status = LAUNCH((norm_rows<T, N>), cut.blocks, ROW_THREADS, shared, stream, norm, partial, cut.padded,
-                        cut.in_shared);
+        status = launch_rows<T, N>(stream, norm, partial, cut);
     if (status == KERNEL_OK)
         status = launch_parameters<N>(stream, partial, cut, args.dweight, args.dweight_dtype, args.cols,
                                       args.accumulate_dweight);
@@ -184,7 +260,7 @@ size_t kernel_norm_backward_scratch(size_t rows, size_t cols)
 {
     const norm_cut cut = cut_of(rows, cols);
 
-    return cut.partials * 2 * cut.padded * sizeof(float);
+    return cut.blocks * 2 * cut.padded * sizeof(float);
 }
 
 int kernel_norm_backward(struct CUstream_st *stream, const struct kernel_norm_backward_args *norm, void *scratch)

@@ -1,6 +1,8 @@
 /*
- * The residual sum in front of a norm, sum = a + dropout(b): a warp adds its row, and its lanes then read again what they
- * wrote themselves. Roundings are those of add.cu and dropout.cu one after the other.
+ * What both norms' forward kernels share. A warp owns a row, which is the input or the residual sum a + dropout(b). The
+ * warp reads each element once from global memory and keeps the row in shared memory for its later passes. The block's
+ * warps share one copy of the weight and bias there. Rows too long for that are read again from global memory.
+ * The sum's roundings are those of add.cu and dropout.cu one after the other.
  */
 #ifndef CUDA_KERNELS_RESIDUAL_H
 #define CUDA_KERNELS_RESIDUAL_H
@@ -14,33 +16,64 @@ template <class T> struct residual {
     drop d; /* of b */
 };
 
-/** The row to normalise, of `a` or of the sum. N elements at once: 16 bytes of them, or one. */
-template <class T, int N>
-__device__ __forceinline__ const T *summed_row(const T *a, const residual<T> &r, size_t row, size_t cols)
+/** Elements j .. j + N - 1 of the row to normalise. Of a sum they are stored as well. */
+template <int N, class T>
+__device__ __forceinline__ group<T, N> summed_group(const T *a, const residual<T> &r, size_t row, size_t cols,
+                                                    size_t j)
 {
-    const size_t at = row * cols;
+    const size_t at = row * cols + j;
+    const group<T, N> x = load_group<N>(a + at);
+    philox_words words = {};
+    group<T, N> b, s;
 
     if (r.b == NULL)
-        return a + at;
-    row_each<N>(cols, [&](size_t j) {
-        const group<T, N> x = load_group<N>(a + at + j), b = load_group<N>(r.b + at + j);
-        philox_words words = {};
-        group<T, N> s;
+        return x;
+    b = load_group<N>(r.b + at);
+    for (int i = 0; i < N; i++) {
+        const int of_four =
+            N == 1 ? static_cast<int>(j % 4) : i % 4; /* a pack begins at a multiple of 4 */
+        float term = widen(b.at[i]);
 
-        for (int i = 0; i < N; i++) {
-            const int of_four =
-                N == 1 ? static_cast<int>(j % 4) : i % 4; /* a pack begins at a multiple of 4 */
-            float term = widen(b.at[i]);
+        if (r.d.on && i % 4 == 0)
+            words = philox(r.d.key, r.d.first_row + row, (j + i) / 4);
+        if (r.d.on)
+            term = word_of(words, of_four) < r.d.keep_below ? times(term, r.d.scale) : 0.0f;
+        narrow(plus(widen(x.at[i]), term), &s.at[i]);
+    }
+    store_group<N>(r.sum + at, s);
+    return s;
+}
 
-            if (r.d.on && i % 4 == 0)
-                words = philox(r.d.key, r.d.first_row + row, (j + i) / 4);
-            if (r.d.on)
-                term = word_of(words, of_four) < r.d.keep_below ? times(term, r.d.scale) : 0.0f;
-            narrow(plus(widen(x.at[i]), term), &s.at[i]);
-        }
-        store_group<N>(r.sum + at + j, s);
-    });
-    return r.sum + at;
+/* A block's rows, one for each warp, and its dynamic shared memory: a row for each warp, then weight and bias. */
+struct norm_block {
+    unsigned warps;
+    bool kept; /* rows and parameters are in shared memory; if not, it is empty */
+    size_t shared_bytes;
+};
+
+enum {
+    NORM_WARPS = 8,
+    NORM_FEW_WARPS = 4,
+    NORM_THREADS = NORM_WARPS * WARP,
+    NORM_SHARED_BYTES = 48 * 1024,     /* of 8 warps: four such blocks fit an SM of sm_90, three one of sm_80 */
+    NORM_FEW_SHARED_BYTES = 96 * 1024, /* of 4 warps */
+};
+
+/** `row_bytes`: of a row of x; `parameters`: 1 or 2 rows of that size. */
+static inline norm_block norm_block_of(size_t row_bytes, size_t parameters)
+{
+    if ((NORM_WARPS + parameters) * row_bytes <= NORM_SHARED_BYTES)
+        return { NORM_WARPS, true, (NORM_WARPS + parameters) * row_bytes };
+    if ((NORM_FEW_WARPS + parameters) * row_bytes <= NORM_FEW_SHARED_BYTES)
+        return { NORM_FEW_WARPS, true, (NORM_FEW_WARPS + parameters) * row_bytes };
+    return { NORM_WARPS, false, 0 };
+}
+
+/** Copy a row of parameters into shared memory, by the whole block; a barrier then shows it to the block. */
+template <int N, class T> __device__ __forceinline__ void keep_parameters(T *to, const T *from, size_t cols)
+{
+    for (size_t j = static_cast<size_t>(threadIdx.x) * N; j < cols; j += static_cast<size_t>(blockDim.x) * N)
+        store_group<N>(to + j, load_group<N>(from + j));
 }
 
 template <class T> residual<T> residual_of(const struct numerics_add_norm *norm)

@@ -1,5 +1,5 @@
 /*
- * RMSNorm forward (Zhang and Sennrich, 2019), alone and behind a residual sum: a warp owns a row, as in layer_norm.cu.
+ * RMSNorm forward (Zhang and Sennrich, 2019), alone and after a residual sum: a warp owns a row, as in layer_norm.cu.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/residual.h"
@@ -18,48 +18,67 @@ struct rms_forward {
     float eps;
 };
 
-template <class T, int N>
-__global__ void __launch_bounds__(ROW_THREADS) rms_norm_rows(rms_forward<T> norm)
+template <class T, int N, bool KEPT>
+__global__ void __launch_bounds__(NORM_THREADS) rms_norm_rows(rms_forward<T> norm)
 {
-    const size_t row = static_cast<size_t>(blockIdx.x) * ROW_WARPS + threadIdx.x / WARP;
-    float squares = 0, r;
-    const T *x;
+    const size_t warp = threadIdx.x / WARP, warps = blockDim.x / WARP, row = blockIdx.x * warps + warp;
+    const size_t at = row * norm.cols;
+    T *room = block_shared<T>(), *kept = room + warp * norm.cols, *kept_weight = room + warps * norm.cols;
+    const T *x = KEPT ? kept : (norm.with.b == NULL ? norm.x : norm.with.sum) + at;
+    const T *weight = KEPT ? kept_weight : norm.weight;
+    float squares = 0, r = 0;
 
+    if (KEPT)
+        keep_parameters<N>(kept_weight, norm.weight, norm.cols);
+    if (row < norm.rows) { /* the whole warp */
+        row_each<N>(norm.cols, [&](size_t j) {
+            const group<T, N> v = summed_group<N>(norm.x, norm.with, row, norm.cols, j);
+
+            if (KEPT)
+                store_group<N>(kept + j, v);
+            for (int i = 0; i < N; i++)
+                squares += widen(v.at[i]) * widen(v.at[i]);
+        });
+        r = static_cast<float>(
+            1.0 / sqrt(warp_sum(static_cast<double>(squares)) / static_cast<double>(norm.cols) +
+                       static_cast<double>(norm.eps)));
+    }
+    if (KEPT)
+        block_barrier(); /* the weight is there */
     if (row >= norm.rows)
-        return; /* the whole warp */
-    x = summed_row<T, N>(norm.x, norm.with, row, norm.cols);
+        return;
     row_each<N>(norm.cols, [&](size_t j) {
-        const group<T, N> v = load_group<N>(x + j);
-
-        for (int i = 0; i < N; i++)
-            squares += widen(v.at[i]) * widen(v.at[i]);
-    });
-    r = static_cast<float>(1.0 / sqrt(warp_sum(static_cast<double>(squares)) / static_cast<double>(norm.cols) +
-                                      static_cast<double>(norm.eps)));
-    row_each<N>(norm.cols, [&](size_t j) {
-        const group<T, N> v = load_group<N>(x + j), w = load_group<N>(norm.weight + j);
+        const group<T, N> v = load_group<N>(x + j), w = load_group<N>(weight + j);
         group<T, N> y;
 
         for (int i = 0; i < N; i++)
             narrow(widen(v.at[i]) * r * widen(w.at[i]), &y.at[i]);
-        store_group<N>(norm.y + row * norm.cols + j, y);
+        store_group<N>(norm.y + at + j, y);
     });
     if (threadIdx.x % WARP == 0)
         norm.rstd[row] = r;
 }
 
+template <class T, int N>
+int launch_rows(struct CUstream_st *stream, const rms_forward<T> &norm)
+{
+    const norm_block block = norm_block_of(norm.cols * sizeof(T), 1);
+    const unsigned blocks = blocks_of(norm.rows, block.warps), threads = block.warps * WARP;
+
+    if (block.kept)
+        return LAUNCH((rms_norm_rows<T, N, true>), blocks, threads, block.shared_bytes, stream, norm);
+    return LAUNCH((rms_norm_rows<T, N, false>), blocks, threads, 0, stream, norm);
+}
+
 template <class T>
 int launch_rms(struct CUstream_st *stream, const rms_forward<T> &norm)
 {
-    const unsigned blocks = blocks_of(norm.rows, ROW_WARPS);
     const bool packed = norm.cols % pack<T>::N == 0 && is_packed(norm.x) && is_packed(norm.with.b) &&
                         is_packed(norm.with.sum) && is_packed(norm.weight) && is_packed(norm.y);
 
     if (norm.rows == 0 || norm.cols == 0)
         return KERNEL_OK;
-    if (packed)
-        return LAUNCH((rms_norm_rows<T, pack<T>::N>), blocks, ROW_THREADS, 0, stream, norm);
-    return LAUNCH((rms_norm_rows<T, 1>), blocks, ROW_THREADS, 0, stream, norm);
+    return packed ? launch_rows<T, pack<T>::N>(stream, norm) : launch_rows<T, 1>(stream, norm);
 }
 
 } // namespace
