@@ -11,6 +11,7 @@
 
 #include "agent/save_own.h"
 #include "agent/search_watch.h"
+#include "shard_runtime/core/alloc.h"
 #include "shard_runtime/shardfile/commit.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/io_beneath.h"
@@ -70,6 +71,8 @@ struct save {
     int64_t loaded_step;
     struct collection *collecting; /* of this generation, at most one */
     struct collection *ready;      /* complete, waiting for the thread */
+    int64_t lost_step;             /* of the reports for which there was no memory */
+    int n_lost;                    /* their number; 0: none */
     struct directory_lock *locks;  /* the thread's while `working`; held until the end */
     struct save_own *own;
     bool working;
@@ -113,6 +116,7 @@ void save_abandon(struct save *save)
     free_collection(save->collecting);
     free_collection(save->ready);
     save->collecting = save->ready = NULL;
+    save->n_lost = 0;
 }
 
 void save_destroy(struct save *save)
@@ -484,10 +488,11 @@ void save_prepare(struct save *save, save_prepared *done, void *arg)
     go_on(save);
 }
 
+/* NULL: no memory. One that begins after reports were lost is of a save that every rank was told has failed. */
 static struct collection *begin_collection(struct save *save, int64_t step)
 {
     struct collection *collection =
-        calloc(1, sizeof *collection + (size_t)save->world_size * sizeof *collection->parts);
+        alloc_array(1, sizeof *collection + (size_t)save->world_size * sizeof *collection->parts);
 
     if (collection == NULL)
         return NULL;
@@ -496,8 +501,21 @@ static struct collection *begin_collection(struct save *save, int64_t step)
     collection->world_size = save->world_size;
     collection->loaded_step = save->loaded_step;
     collection->head_fd = -1;
+    collection->refused = save->n_lost > 0;
+    collection->n_reported = save->n_lost;
+    save->n_lost = 0;
     save->collecting = collection;
     return collection;
+}
+
+/* The save fails, on all ranks at once. Its reports are counted all the same: the next save may begin after the last one. */
+static void lose_report(struct save *save, int64_t step)
+{
+    if (save->n_lost++ == 0)
+        refuse(save, NULL, step, FSDP_ERR_NOMEM, "out of memory");
+    save->lost_step = step;
+    if (save->n_lost == save->world_size)
+        save->n_lost = 0;
 }
 
 /* NULL, or what is wrong with this report as part of the others'. */
@@ -542,12 +560,13 @@ static void take(struct save *save, int rank, const struct fsdp_link_saved *save
     const bool known = save_own_find(&save->own, saved->directory, save->directory, &own);
     const char *wrong;
 
-    if (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL) {
-        refuse(save, NULL, saved->step, FSDP_ERR_NOMEM, "out of memory");
+    if (collection != NULL ? collection->step != saved->step
+                           : save->n_lost > 0 && save->lost_step != saved->step) {
+        refuse(save, NULL, saved->step, FSDP_ERR_BUSY, "the step before is not saved by every rank yet");
         return;
     }
-    if (collection->step != saved->step) {
-        refuse(save, NULL, saved->step, FSDP_ERR_BUSY, "the step before is not saved by every rank yet");
+    if (collection == NULL && (collection = begin_collection(save, saved->step)) == NULL) {
+        lose_report(save, saved->step);
         return;
     }
     wrong = add_part(collection, rank, own, saved, manifest_fd);

@@ -274,6 +274,33 @@ Test(save, a_report_that_finds_no_memory_ends_that_save_alone)
     }
 }
 
+/* Here the collection itself finds none, when the first `n_lost` reports of a save come. */
+Test(save, a_save_whose_first_reports_find_no_memory_fails_once_and_the_next_ones_do_not)
+{
+    for (int n_lost = 1; n_lost <= W; n_lost++) {
+        cr_assert_eq(commit_begin(&io_posix, directory, temporary, NULL), FSDP_OK);
+        for (int rank = W - 1; rank >= 0; rank--) {
+            struct fsdp_link_saved saved = report_of(rank);
+
+            saved.step = 50 + n_lost;
+            alloc_fail_nth(rank >= W - n_lost ? 1 : 0);
+            save_take(save, GENERATION, rank, &saved, rank == 0 ? head() : -1);
+        }
+        alloc_fail_nth(0);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_expect_eq(seen.n_published, n_lost, "one verdict each");
+        cr_expect_eq(seen.published.step, 50 + n_lost);
+        cr_expect_eq(seen.published.status, FSDP_ERR_NOMEM, "%s", seen.published.words);
+        cr_expect_eq(temporary_is_there(), n_lost == W, "%d lost: what was written is removed", n_lost);
+    }
+    for (int rank = 0; rank < W; rank++)
+        report(rank);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect(seen.n_published == W + 1 && seen.published.step == 50);
+    cr_expect(seen.published.status != FSDP_ERR_BUSY && seen.published.status != FSDP_ERR_NOMEM, "%s",
+              seen.published.words);
+}
+
 Test(save, preparing_removes_what_an_earlier_save_left_and_finds_nothing)
 {
     save_prepare(save, on_prepared, NULL);
