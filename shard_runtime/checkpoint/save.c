@@ -13,6 +13,7 @@
 #include "shard_runtime/shardfile/contents.h"
 #include "shard_runtime/shardfile/directory_lock.h"
 #include "shard_runtime/shardfile/safetensors.h"
+#include "shard_runtime/shardfile/temporary_lock.h"
 
 static int64_t now_ns(void)
 {
@@ -162,7 +163,7 @@ static enum fsdp_status name_temporary(const struct checkpoint_save_options *opt
     return FSDP_OK;
 }
 
-/* Hold the directory; then whatever has a temporary name in it was left by a process that is dead. */
+/* Hold the directory, and remove from it what processes that are dead have left. */
 static enum fsdp_status begin_alone(const struct checkpoint_save_options *options,
                                     struct directory_lock **locks, struct fsdp_io *io, const char *directory,
                                     struct fsdp_err *err)
@@ -293,6 +294,7 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
     enum fsdp_status status;
     size_t head_length = 0;
     bool began = false;
+    int hold_fd = -1;
 
     if (state->step < 0)
         return fsdp_fail(err, FSDP_ERR_ARG, "step %lld", (long long)state->step);
@@ -307,6 +309,8 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
         status = begin_alone(options, locks, io, directory, &why);
     began = status == FSDP_OK;
     if (began)
+        status = temporary_hold(io, directory, temporary, &hold_fd, &why);
+    if (status == FSDP_OK)
         status =
             checkpoint_write_part(io, directory, temporary, state, hello->generation, (int)hello->world_size,
                                   (int)hello->rank, tensors, n_tensors, &part, &why);
@@ -321,6 +325,8 @@ enum fsdp_status checkpoint_save(const struct checkpoint_save_options *options,
         *saved = (struct checkpoint_saved){ part.size_bytes, (double)(now_ns() - started_ns) * 1e-9 };
     if (status != FSDP_OK)
         fsdp_fail(err, status, "saving step %lld: %s", (long long)state->step, why.message);
+    if (hold_fd >= 0)
+        (void)io->close(io, hold_fd);
     directory_lock_release(&own_locks, io);
     free(head);
     return status;

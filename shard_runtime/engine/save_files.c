@@ -28,8 +28,8 @@ static enum fsdp_status make_absolute(char out[IO_PATH_BYTES], const char *direc
 }
 
 /*
- * What an earlier run left unfinished, unless somebody holds the directory: then it is the agent, which cleans it itself,
- * or another run, which is told apart when the save is published. No rank of ours is writing: the save has yet to begin.
+ * Remove what an earlier run left unfinished, unless a process holds the directory: our agent, which cleans it itself, or
+ * another run, because of which the agent refuses to publish. What another run is writing in its first save is left.
  */
 static void clean(struct fsdp_context *context, const char *directory)
 {
@@ -37,7 +37,7 @@ static void clean(struct fsdp_context *context, const char *directory)
     struct directory_lock *lock = NULL;
     bool held;
 
-    if (directory_lock_take(&lock, io, directory, &held, NULL) == FSDP_OK && held)
+    if (directory_lock_share(&lock, io, directory, &held, NULL) == FSDP_OK && held)
         (void)commit_clean(io, directory, NULL, NULL);
     directory_lock_release(&lock, io);
 }

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "shard_runtime/shardfile/contents.h"
+#include "shard_runtime/shardfile/temporary_lock.h"
 
 #define TRASH_PREFIX ".trash-"
 
@@ -157,6 +158,19 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
     return status == FSDP_OK ? remove_directory(io, path, err) : status;
 }
 
+/* One that a save still needs is left: FSDP_ERR_BUSY. */
+static enum fsdp_status remove_leftover(struct fsdp_io *io, const char *path, struct fsdp_err *err)
+{
+    int fd;
+    enum fsdp_status status = temporary_claim(io, path, &fd, err);
+
+    if (status == FSDP_OK)
+        status = remove_directory(io, path, err);
+    if (fd >= 0)
+        (void)io->close(io, fd);
+    return status;
+}
+
 static bool is_leftover(const char *name)
 {
     uint32_t generation;
@@ -187,7 +201,7 @@ enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const s
         if (!synced && io_sync_directory(io, directory, &why) == FSDP_OK)
             synced = true;
         if (synced && io_join(path, directory, names.names[i], &why) == FSDP_OK &&
-            remove_directory(io, path, &why) == FSDP_OK)
+            remove_leftover(io, path, &why) == FSDP_OK)
             verify_log_line(log, "event=checkpoint_cleaned name=%s", names.names[i]);
         else
             verify_log_line(log, "event=checkpoint_not_cleaned name=%s reason=\"%s\"", names.names[i],

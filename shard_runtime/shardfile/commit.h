@@ -72,9 +72,10 @@ enum fsdp_status commit_abort(struct fsdp_io *io, const char *directory, const c
                               struct fsdp_err *err);
 
 /**
- * Remove what earlier saves and deletions left behind: temporary and trash names. To be called when no rank
- * can be writing: at the start of a job and between generations, and before a save of the process that holds the
- * directory's lock (directory_lock.h). A missing `directory` is fine. What could not be removed is logged and left.
+ * Remove what earlier saves and deletions left behind: temporary and trash names. What a process still holds
+ * (temporary_lock.h), or what could not be removed, is logged and left. A missing `directory` is fine.
+ * The caller holds the directory's lock or shares it (directory_lock.h). Only for the agent in its run's directory, between
+ * generations, a file system without locks makes no difference.
  */
 enum fsdp_status commit_clean(struct fsdp_io *io, const char *directory, const struct verify_log *log,
                               struct fsdp_err *err);

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 
 #include "shard_runtime/core/holder.h"
 
@@ -63,18 +65,35 @@ static enum fsdp_status say_who(struct fsdp_io *io, int fd, const char *director
                      words[0] != '\0' ? " (" : "", words, words[0] != '\0' ? ")" : "", directory);
 }
 
-static enum fsdp_status lock_file(struct fsdp_io *io, int fd, const char *directory, bool *held,
+/*
+ * Lock it for ourselves. Where it can be shared, those that have it only clean, and are waited for. flock(2) cannot do this:
+ * it would wait for a process that saves as well.
+ */
+static int lock_alone(struct fsdp_io *io, int fd)
+{
+    const struct timespec pause = { .tv_nsec = 5000000 };
+
+    while (io->lock(io, fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK || io->lock(io, fd, LOCK_SH | LOCK_NB) < 0)
+            return -1;
+        (void)io->lock(io, fd, LOCK_UN); /* or two that wait would wait for each other */
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+static enum fsdp_status lock_file(struct fsdp_io *io, int fd, const char *directory, bool shared, bool *held,
                                   struct fsdp_err *err)
 {
-    if (io->lock(io, fd) == 0) {
+    if ((shared ? io->lock(io, fd, LOCK_SH | LOCK_NB) : lock_alone(io, fd)) == 0) {
         *held = true;
-        sign(io, fd);
+        if (!shared)
+            sign(io, fd);
         return FSDP_OK;
     }
     if (errno == EWOULDBLOCK)
         return say_who(io, fd, directory, err);
-    /* As on some network file systems, or (EBADF) on NFS for a file that we may not write: a save is worth more. */
-    if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK || errno == EBADF)
+    if (io_has_no_locks(errno)) /* a save is worth more */
         return FSDP_OK;
     return fsdp_fail(err, FSDP_ERR_IO, "lock %s/.lock: %s", directory, strerror(errno));
 }
@@ -86,8 +105,8 @@ static bool is_held(const struct directory_lock *lock, const struct io_stat *sta
     return lock != NULL;
 }
 
-enum fsdp_status directory_lock_take(struct directory_lock **locks, struct fsdp_io *io, const char *directory,
-                                     bool *held, struct fsdp_err *err)
+static enum fsdp_status add_lock(struct directory_lock **locks, struct fsdp_io *io, const char *directory,
+                                 bool shared, bool *held, struct fsdp_err *err)
 {
     struct directory_lock *lock = NULL;
     char path[IO_PATH_BYTES];
@@ -111,7 +130,7 @@ enum fsdp_status directory_lock_take(struct directory_lock **locks, struct fsdp_
         status = fsdp_fail(err, FSDP_ERR_NOMEM, "locking %s: out of memory", directory);
         goto done;
     }
-    status = lock_file(io, fd, directory, held, err);
+    status = lock_file(io, fd, directory, shared, held, err);
     if (*held) {
         *lock =
             (struct directory_lock){ .next = *locks, .fd = fd, .device = stat.device, .inode = stat.inode };
@@ -123,6 +142,18 @@ done:
     if (fd >= 0)
         (void)io->close(io, fd);
     return status;
+}
+
+enum fsdp_status directory_lock_take(struct directory_lock **locks, struct fsdp_io *io, const char *directory,
+                                     bool *held, struct fsdp_err *err)
+{
+    return add_lock(locks, io, directory, false, held, err);
+}
+
+enum fsdp_status directory_lock_share(struct directory_lock **locks, struct fsdp_io *io, const char *directory,
+                                      bool *held, struct fsdp_err *err)
+{
+    return add_lock(locks, io, directory, true, held, err);
 }
 
 void directory_lock_release(struct directory_lock **locks, struct fsdp_io *io)

@@ -28,6 +28,13 @@ struct directory_lock;
 enum fsdp_status directory_lock_take(struct directory_lock **locks, struct fsdp_io *io, const char *directory,
                                      bool *held, struct fsdp_err *err);
 
+/**
+ * Share `directory` with others that share it, to clean it; as directory_lock_take(), which waits until no process shares it.
+ * So a process that cleans keeps none from saving.
+ */
+enum fsdp_status directory_lock_share(struct directory_lock **locks, struct fsdp_io *io, const char *directory,
+                                      bool *held, struct fsdp_err *err);
+
 /** Let go of all of them. `io` as it was given when they were taken. */
 void directory_lock_release(struct directory_lock **locks, struct fsdp_io *io);
 

@@ -14,6 +14,11 @@ void io_names_free(struct io_names *names)
     *names = (struct io_names){ 0 };
 }
 
+bool io_has_no_locks(int error)
+{
+    return error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EBADF;
+}
+
 bool io_name_is_plain(const char *name)
 {
     const size_t length = strnlen(name, 256);

@@ -42,8 +42,8 @@ struct fsdp_io {
     int (*ftruncate)(struct fsdp_io *io, int fd, uint64_t size_bytes);
     int (*fsync)(struct fsdp_io *io, int fd); /* of a file or of a directory opened with O_DIRECTORY */
     int (*fstat)(struct fsdp_io *io, int fd, struct io_stat *out);
-    /** flock(2), exclusive, until `fd` is closed; never waits. EWOULDBLOCK: another open file has the lock. */
-    int (*lock)(struct fsdp_io *io, int fd);
+    /** flock(2), of a file or a directory; held until `fd` is closed. io_has_no_locks() knows the errors that are no failure. */
+    int (*lock)(struct fsdp_io *io, int fd, int operation);
     int (*stat)(struct fsdp_io *io, const char *path, struct io_stat *out);
     int (*mkdir)(struct fsdp_io *io, const char *path, mode_t mode);
     int (*rmdir)(struct fsdp_io *io, const char *path);
@@ -59,6 +59,9 @@ struct fsdp_io {
 extern struct fsdp_io io_posix; /* without state: sharing it is harmless */
 
 void io_names_free(struct io_names *names);
+
+/** True for an errno of lock() that means: this file system has no locks, or none for a file that may only be read (NFS). */
+bool io_has_no_locks(int error);
 
 enum { IO_PATH_BYTES = 4096 };
 

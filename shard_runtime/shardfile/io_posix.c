@@ -75,10 +75,10 @@ static int posix_fstat(struct fsdp_io *io, int fd, struct io_stat *out)
     return 0;
 }
 
-static int posix_lock(struct fsdp_io *io, int fd)
+static int posix_lock(struct fsdp_io *io, int fd, int operation)
 {
     (void)io;
-    return flock(fd, LOCK_EX | LOCK_NB);
+    return flock(fd, operation);
 }
 
 static int posix_stat(struct fsdp_io *io, const char *path, struct io_stat *out)

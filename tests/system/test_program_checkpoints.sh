@@ -95,4 +95,32 @@ fi
 run "a rank is killed in the middle, and the world starts again" 0 2 --max-restarts 1 -- \
   sh -c 'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then exec "$0" steps=3 save="$1" steps=5 kill=0; fi; exec "$0" load="$1":-1 steps=6 save="$1"' "$prog" "$WORK/again"
 check_eq "in its own directory it goes on as well" "$(sort -u "$WORK/whole" | xargs)" "$(grep step "$WORK/out" | sort -u | xargs)"
+
+# --- two runs that begin to save to one directory at the same moment -------------------------------------------------------
+# stopped WORDS: the process that is stopped, of those with WORDS in their command line
+stopped() { local p; for p in $(pgrep -f -- "$1"); do grep -qs '^State:.T' "/proc/$p/status" && echo "$p" && return; done; return 1; }
+# begin_late DIR WORDS...: a run in the background whose rank 1 stops in its first save to DIR, before it writes its file
+begin_late() {
+  local dir=$1; shift
+  STOP_AT=save:1:0 LD_PRELOAD=$TOY/stop_at timeout -k 5 600 "$BIN/fsdprun" --nproc-per-node 2 -- "$prog" "$@" touch="$dir.ended" > /dev/null 2> "$WORK/late.err" & late=$!
+  wait_until 60 stopped "touch=$dir.ended" || not_ok "a rank is stopped in its first save" "$(cat "$WORK/late.err")"
+}
+# end_late DIR: let it go on, and wait for its end; the status
+end_late() { kill -CONT "$(stopped "touch=$1.ended")"; wait "$late"; }
+S=$WORK/both
+begin_late "$S" steps=1 save="$S"
+mkdir "$S/.step-00000008.g0.00000001"
+run "a run saves where another one is in the middle of its first save" 0 2 -- "$prog" steps=2 save="$S"
+check_match "it removes what no process writes, not what the other does" '^\.step-00000001\.[^ ]+ step-00000002$' "$(names "$S")"
+end_late "$S"; check_eq "the other goes on and ends well" "0 " "$? $(cat "$WORK/late.err")"
+check_eq "both are published, and nothing is left" "step-00000001 step-00000002" "$(names "$S")"
+check_status "and both load" 0 "$prog" load="$S":1 load="$S":2
+S=$WORK/late
+begin_late "$S" steps=1 "!save=$S"
+timeout -k 5 600 "$BIN/fsdprun" --nproc-per-node 2 -- "$prog" steps=2 save="$S" touch="$WORK/published" await="$WORK/end" > /dev/null 2>&1 & holder=$!
+wait_until 60 test -e "$WORK/published" || not_ok "the second run publishes"
+end_late "$S"; check_eq "one that comes too late goes on without its save" 0 $?
+check_match "which is refused, and it is told who holds the directory" "another process \\(pid [0-9]+ on .*\\) saves to $S" "$(cat "$WORK/late.err")"
+: > "$WORK/end"; wait $holder; check_eq "that one ends well" 0 $?
+check_eq "only its step is there" "step-00000002" "$(names "$S")"
 exit $((n_failed > 0))

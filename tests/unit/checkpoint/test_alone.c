@@ -60,9 +60,11 @@ static int n_made;
 
 static int note_mkdir(struct fsdp_io *io, const char *path, mode_t mode)
 {
-    if (strstr(path, "/.step-") != NULL)
+    const int result = io_posix.mkdir(io, path, mode);
+
+    if (result == 0 && strstr(path, "/.step-") != NULL)
         snprintf(made[n_made++ % 16], IO_PATH_BYTES, "%s", path);
-    return io_posix.mkdir(io, path, mode);
+    return result;
 }
 
 Test(alone, two_saves_of_one_step_have_different_temporary_names)
@@ -135,13 +137,13 @@ static int open_for_reading_only(struct fsdp_io *io, const char *path, int flags
     return io_posix.open(io, path, flags, mode);
 }
 
-static int no_lock_on_what_is_read(struct fsdp_io *io, int fd)
+static int no_lock_on_what_is_read(struct fsdp_io *io, int fd, int operation)
 {
     if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
         errno = EBADF; /* as on NFS */
         return -1;
     }
-    return io_posix.lock(io, fd);
+    return io_posix.lock(io, fd, operation);
 }
 
 /* The words of an owner that has ended without letting go. */
@@ -193,9 +195,9 @@ Test(alone, a_lock_file_of_another_user_is_locked_and_names_no_wrong_holder)
     files_end();
 }
 
-static int no_locks(struct fsdp_io *io, int fd)
+static int no_locks(struct fsdp_io *io, int fd, int operation)
 {
-    (void)io, (void)fd;
+    (void)io, (void)fd, (void)operation;
     errno = EOPNOTSUPP;
     return -1;
 }

@@ -352,9 +352,9 @@ static int memory_fstat(struct fsdp_io *base, int fd, struct io_stat *out)
 }
 
 /* A memory_io is one process's; what two processes do is a real file system's to say. */
-static int memory_lock(struct fsdp_io *base, int fd)
+static int memory_lock(struct fsdp_io *base, int fd, int operation)
 {
-    (void)fd;
+    (void)fd, (void)operation;
     return begin(base, "lock") ? 0 : -1;
 }
 
