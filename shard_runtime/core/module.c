@@ -23,6 +23,23 @@ void module_fail(struct fsdp_module *module, enum fsdp_status status, const char
     fsdp_fail(&module->root->err, status, "%s", words);
 }
 
+enum fsdp_status module_refuse(struct fsdp_module *module, const struct fsdp_module *at,
+                               const struct fsdp_err *own, struct fsdp_err *err)
+{
+    struct module_refusal *kept = module != NULL ? &module->root->refusal : NULL;
+
+    if (kept != NULL && kept->err.status == FSDP_OK)
+        *kept = (struct module_refusal){ .err = *own, .at = at };
+    return fsdp_fail(err, own->status, "%s", own->message);
+}
+
+enum fsdp_status module_check_refusal(const struct fsdp_module *module, struct fsdp_err *err)
+{
+    const struct fsdp_err *kept = &module->root->refusal.err;
+
+    return kept->status == FSDP_OK ? FSDP_OK : fsdp_fail(err, kept->status, "%s", kept->message);
+}
+
 static void free_module(struct fsdp_module *module)
 {
     if (module == NULL)

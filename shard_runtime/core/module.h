@@ -81,6 +81,15 @@ struct module_tensor {
     int n_parts, part;
 };
 
+/*
+ * The first call that could not shard or split. It may have failed on this rank alone, and the model's ranks are not all told
+ * before fsdp_model_create(), which fails with it.
+ */
+struct module_refusal {
+    struct fsdp_err err;
+    const struct fsdp_module *at; /* fully_shard of this module, forgotten once that succeeds; NULL: kept */
+};
+
 struct fsdp_module {
     char *name, *path;
     struct fsdp_module *parent, *root;
@@ -99,12 +108,20 @@ struct fsdp_module {
     struct unit_policy policy;
     enum fsdp_activation_checkpoint checkpoint;
     struct module_tensor tensor;
-    struct fsdp_err err; /* of the root only */
+    struct fsdp_err err;           /* of the root only */
+    struct module_refusal refusal; /* of the root only */
 };
 
 /** Remember at the root what went wrong first; module may be NULL (nothing is remembered then). */
 void module_fail(struct fsdp_module *module, enum fsdp_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/** Keep at the root of `module` that a call failed as `own` says, unless another did before; give `own` to the caller. `at` is
+ * as in module_refusal. A NULL module keeps nothing. */
+enum fsdp_status module_refuse(struct fsdp_module *module, const struct fsdp_module *at,
+                               const struct fsdp_err *own, struct fsdp_err *err);
+/** FSDP_OK, or what module_refuse() keeps in the tree. */
+enum fsdp_status module_check_refusal(const struct fsdp_module *module, struct fsdp_err *err);
 
 /** The module's parameter called `name` (the part behind the path), or NULL. */
 const struct fsdp_parameter *module_parameter(const struct fsdp_module *module, const char *name);

@@ -24,6 +24,7 @@ struct context_io {
 struct fsdp_context {
     struct link *link;
     struct fsdp_comm *comm;
+    struct fsdp_model *models; /* that were made and not destroyed */
     struct fsdp_model
         *gathering; /* its second thread unshards by hand: it has the groups until it is waited for */
     struct device device;
@@ -44,9 +45,10 @@ struct fsdp_context {
     void *on_phase_user;
     struct fsdp_opening opening;
     struct context_io io;
-    struct directory_lock *saves_to; /* alone: directories it saved to, locked until the context is destroyed */
+    struct directory_lock
+        *saves_to;                /* alone: directories it saved to, locked until the context is destroyed */
     const char *checkpoint_extra; /* borrowed; NULL: none */
-    bool resume_is_stale; /* saved or loaded since the agent verified the step to resume from */
+    bool resume_is_stale;         /* saved or loaded since the agent verified the step to resume from */
 };
 
 /** A context on a link and a process group that are there already; it owns both from now on, also after a

@@ -246,6 +246,28 @@ enum fsdp_status model_check_options(const struct fsdp_model_options *options, s
     return FSDP_OK;
 }
 
+/* Setters, hooks and gathers by hand are kept in the tree: two models of it would take them from each other. */
+static enum fsdp_status check_unused(const struct fsdp_context *context, const struct fsdp_module *root,
+                                     struct fsdp_err *err)
+{
+    for (const struct fsdp_model *m = context->models; m != NULL; m = m->next)
+        if (m->root == root)
+            return fsdp_fail(
+                err, FSDP_ERR_ARG,
+                "a model is made of this tree already: destroy that one first, or build another tree");
+    return FSDP_OK;
+}
+
+static void leave_context(const struct fsdp_model *model)
+{
+    struct fsdp_model **link = &model->context->models;
+
+    while (*link != NULL && *link != model)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = model->next;
+}
+
 /* A model with its layout, before any collective; *out is also set after a failure, if there was memory for it. */
 static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context *context,
                                     struct fsdp_module *root, const struct fsdp_model_options *options,
@@ -261,6 +283,8 @@ static enum fsdp_status begin_model(struct fsdp_model **out, struct fsdp_context
         return fsdp_fail(err, FSDP_ERR_ARG, "a model is made of the root of a tree, not of \"%s\"",
                          root->path);
     status = model_check_options(options, err);
+    if (status == FSDP_OK)
+        status = check_unused(context, root, err);
     if (status != FSDP_OK)
         return status;
     *out = model = alloc_array(1, sizeof *model);
@@ -324,6 +348,8 @@ enum fsdp_status fsdp_model_create(struct fsdp_model **out, struct fsdp_context 
         fsdp_model_destroy(model);
         return status;
     }
+    model->next = context->models;
+    context->models = model;
     *out = model;
     return FSDP_OK;
 }
@@ -332,6 +358,7 @@ void fsdp_model_destroy(struct fsdp_model *model)
 {
     if (model == NULL)
         return;
+    leave_context(model);
     unshard_destroy(model); /* before the thread that may be at it */
     program_destroy(&model->training);
     program_destroy(&model->evaluation);

@@ -85,6 +85,7 @@ struct model_group_state {
 
 struct fsdp_model {
     struct fsdp_context *context;
+    struct fsdp_model *next; /* of the context's models */
     struct fsdp_module *root;
     struct fsdp_model_options options;
     struct model_mesh *meshes; /* the root's first; of the same ranks all of them */

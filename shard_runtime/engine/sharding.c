@@ -179,8 +179,10 @@ static enum fsdp_status join_tensor_group(struct fsdp_model *model, struct fsdp_
 
 enum fsdp_status model_join_mesh(struct fsdp_model *model, struct fsdp_err *err)
 {
-    enum fsdp_status status = join_meshes(model, err);
+    enum fsdp_status status = module_check_refusal(model->root, err);
 
+    if (status == FSDP_OK)
+        status = join_meshes(model, err);
     if (status == FSDP_OK)
         status = join_tensor_group(model, err);
     if (status == FSDP_OK)

@@ -174,16 +174,26 @@ static enum fsdp_status parallelize(struct fsdp_module *linear, struct fsdp_devi
     return FSDP_OK;
 }
 
+/* The same, kept in the tree if it fails. */
+static enum fsdp_status parallelize_one(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
+                                        enum fsdp_parallel_style style, struct fsdp_err *err)
+{
+    struct fsdp_err own = { 0 };
+
+    return parallelize(linear, mesh, style, &own) == FSDP_OK ? FSDP_OK
+                                                             : module_refuse(linear, NULL, &own, err);
+}
+
 enum fsdp_status fsdp_colwise_parallel(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                        struct fsdp_err *err)
 {
-    return parallelize(linear, mesh, FSDP_COLWISE_PARALLEL, err);
+    return parallelize_one(linear, mesh, FSDP_COLWISE_PARALLEL, err);
 }
 
 enum fsdp_status fsdp_rowwise_parallel(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                        struct fsdp_err *err)
 {
-    return parallelize(linear, mesh, FSDP_ROWWISE_PARALLEL, err);
+    return parallelize_one(linear, mesh, FSDP_ROWWISE_PARALLEL, err);
 }
 
 /* The path of `module` from `top` on. */
@@ -194,9 +204,9 @@ static const char *path_below(const struct fsdp_module *top, const struct fsdp_m
     return module == top ? "" : module->path + skip;
 }
 
-enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp_device_mesh *mesh,
-                                         const struct fsdp_parallel_rule *rules, size_t n_rules,
-                                         struct fsdp_err *err)
+static enum fsdp_status apply_rules(struct fsdp_module *module, struct fsdp_device_mesh *mesh,
+                                    const struct fsdp_parallel_rule *rules, size_t n_rules,
+                                    struct fsdp_err *err)
 {
     enum fsdp_status status = fsdp_module_check(module, err);
 
@@ -219,4 +229,15 @@ enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp
                                module->path, rules[r].pattern);
     }
     return status;
+}
+
+enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp_device_mesh *mesh,
+                                         const struct fsdp_parallel_rule *rules, size_t n_rules,
+                                         struct fsdp_err *err)
+{
+    struct fsdp_err own = { 0 };
+
+    return apply_rules(module, mesh, rules, n_rules, &own) == FSDP_OK
+               ? FSDP_OK
+               : module_refuse(module, NULL, &own, err);
 }

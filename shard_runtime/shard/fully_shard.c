@@ -108,20 +108,15 @@ static enum fsdp_status mark_parameters(const struct fsdp_module *unit,
     return status;
 }
 
-enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, size_t n_modules,
-                                          const struct fsdp_fully_shard_options *options,
-                                          struct fsdp_err *err)
+static enum fsdp_status shard(struct fsdp_module *const *modules, size_t n_modules,
+                              const struct fsdp_fully_shard_options *options, struct fsdp_err *err)
 {
-    REQUIRE(modules, err);
-
     struct unit_policy policy = { .precision = fsdp_mixed_precision_defaults() };
     enum fsdp_status status = FSDP_OK;
     size_t n_ignored = 0;
 
-    if (n_modules == 0)
-        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: an empty list");
-    if (options != NULL && options->n_ignored_params > 0)
-        REQUIRE(options->ignored_params, err);
+    if (options != NULL && options->n_ignored_params > 0 && options->ignored_params == NULL)
+        return fsdp_fail(err, FSDP_ERR_ARG, "fsdp_fully_shard_modules: options->ignored_params is NULL");
     if (options != NULL) {
         policy.reshard_after_forward = options->reshard_after_forward;
         policy.reshard_size = options->reshard_size;
@@ -162,6 +157,28 @@ enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, si
         status = fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: of %zu ignored parameters %zu are in \"%s\"",
                            options->n_ignored_params, n_ignored, modules[0]->path);
     return status;
+}
+
+enum fsdp_status fsdp_fully_shard_modules(struct fsdp_module *const *modules, size_t n_modules,
+                                          const struct fsdp_fully_shard_options *options,
+                                          struct fsdp_err *err)
+{
+    REQUIRE(modules, err);
+
+    struct fsdp_module *first = n_modules > 0 ? modules[0] : NULL;
+    struct fsdp_err own = { 0 };
+
+    if (n_modules == 0)
+        return fsdp_fail(err, FSDP_ERR_ARG, "fully_shard: an empty list");
+    if (shard(modules, n_modules, options, &own) == FSDP_OK) {
+        if (first->root->refusal.at == first)
+            first->root->refusal = (struct module_refusal){ 0 };
+        return FSDP_OK;
+    }
+    /* Of the root the mesh is kept all the same: its ranks are those that fsdp_model_create() tells (tree_agree()). */
+    if (first != NULL && first->parent == NULL && !first->sharded && options != NULL)
+        first->policy.mesh = options->mesh;
+    return module_refuse(first, first, &own, err);
 }
 
 enum fsdp_status fsdp_fully_shard(struct fsdp_module *module, const struct fsdp_fully_shard_options *options,

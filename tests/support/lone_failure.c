@@ -7,7 +7,8 @@
  *                                   it called any, or its rank failed before: the others' end at once, with the number and words
  *                                   of the rank that did
  *
- *   lone_failure outside W NODES    the last rank fails outside a step: where the context is created, or in a gather
+ *   lone_failure outside W NODES    the last rank fails outside a step: where the context is created, in a gather, or where it
+ *                                   shards or splits the tree, after which it creates the model, or destroys its context
  *
  * After fsdp_module_reset_iteration() losses, norms and weights have the bits of a run in which nothing failed. A rank that
  * hangs is the script's to kill. Exit 0 if all is as it must be; else 1, with words on stderr.
@@ -494,6 +495,80 @@ static int gather_rank(int r, void *arg)
     return sound ? 0 : failed("outside a step");
 }
 
+/* --- before the model --------------------------------------------------------------------------------------- */
+
+enum before { SHARDS_TWICE, SPLITS_BADLY, BEFORES };
+
+static int left[2]; /* a pipe: a byte of each rank that was told of one that closed its context */
+
+/* On the last rank this call fails; on the others it succeeds. */
+static enum fsdp_status fail_before(struct fsdp_module *root, enum before what)
+{
+    static const struct fsdp_parallel_rule rule = { "nowhere", FSDP_COLWISE_PARALLEL };
+
+    if (what == SPLITS_BADLY)
+        return fsdp_parallelize_module(root, NULL, &rule, rank == want.W - 1, &err);
+    return rank == want.W - 1 ? fsdp_fully_shard(root, NULL, &err) : FSDP_OK;
+}
+
+static struct fsdp_context *open_context(int r)
+{
+    const struct fsdp_context_options options = { .device = "cpu", .numerics = "ref", .threads = 1 };
+    struct fsdp_context *context = NULL;
+
+    if (join_all(r, 0) != FSDP_OK || context_create_on(&context, &options, link_, comm, &err) != FSDP_OK)
+        failed("opening");
+    return context;
+}
+
+static int before_rank(int r, void *arg)
+{
+    static const char *const words[BEFORES] = { "is a unit of sharding already", "is called nowhere" };
+    static const struct way way = { .name = "before", .n_micro = 1 };
+    const struct fsdp_model_options sizes = { .batch = BATCH, .seq = SEQ, .seed = 3 };
+    struct fsdp_context *context = open_context(r);
+    bool sound = context != NULL;
+
+    (void)arg;
+    for (int what = 0; what < BEFORES && sound; what++) {
+        struct fsdp_module *root = build(&way, NULL);
+        struct fsdp_model *model = NULL;
+
+        sound = root != NULL && (fail_before(root, (enum before)what) == FSDP_OK) == (rank != want.W - 1) &&
+                all_are_told("before the model", fsdp_model_create(&model, context, root, &sizes, &err),
+                             FSDP_ERR_ARG, words[what]);
+        fsdp_module_destroy(root);
+    }
+    fsdp_context_destroy(context);
+    return !sound;
+}
+
+/* The last rank fails and destroys its context; its process lives until all others were told. */
+static int leaving_rank(int r, void *arg)
+{
+    const struct fsdp_model_options sizes = { .batch = BATCH, .seq = SEQ, .seed = 3 };
+    static const struct way way = { .name = "leaving", .n_micro = 1 };
+    struct fsdp_context *context = open_context(r);
+    struct fsdp_module *root = build(&way, NULL);
+    struct fsdp_model *model = NULL;
+    char byte = 0;
+
+    (void)arg;
+    if (context == NULL || root == NULL ||
+        (fail_before(root, SPLITS_BADLY) == FSDP_OK) != (rank != want.W - 1))
+        return failed("leaving");
+    if (rank == want.W - 1) {
+        fsdp_context_destroy(context);
+        for (int i = 1; i < want.W; i++)
+            if (read(left[0], &byte, 1) != 1)
+                return failed("waiting for the others");
+        return 0;
+    }
+    if (fsdp_model_create(&model, context, root, &sizes, &err) != FSDP_ERR_PEER)
+        return failed("no rank left");
+    return write(left[1], &byte, 1) != 1;
+}
+
 /* --- */
 
 static int run(int (*rank_main)(int rank, void *arg), const struct custom_case *how)
@@ -518,7 +593,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "unused") == 0)
         return run(unused_rank, NULL);
     if (strcmp(argv[1], "outside") == 0)
-        return run(device_rank, NULL) != 0 ? 1 : run(gather_rank, NULL);
+        return run(device_rank, NULL) != 0 || run(gather_rank, NULL) != 0 || run(before_rank, NULL) != 0 ||
+               pipe(left) != 0 || run(leaving_rank, NULL) != 0;
     if (strcmp(argv[1], "custom") != 0)
         return 2;
     for (size_t i = 0; i < sizeof customs / sizeof *customs && bad == 0; i++)

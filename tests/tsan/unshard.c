@@ -88,7 +88,7 @@ static void train(struct fsdp_context *context, void *user)
     const struct fsdp_optimizer_options updates = fsdp_optimizer_defaults();
     const int rank = fsdp_context_rank(context);
     struct fsdp_err err = { 0 };
-    struct fsdp_module *root = tiny_build(&tiny_defaults, &err);
+    struct fsdp_module *root = tiny_build(&tiny_defaults, &err), *other = tiny_build(&tiny_defaults, &err);
     struct fsdp_module *unit = fsdp_module_child_at(fsdp_module_child(root, "layers"), 1);
     struct counts counts = { 0 };
     struct fsdp_optimizer *optimizer;
@@ -100,7 +100,7 @@ static void train(struct fsdp_context *context, void *user)
     fsdp_module_set_separate_reduce_scatter_group(root, true, true);
     check(fsdp_model_create(&model, context, root, &options, &err), &err);
     check(fsdp_optimizer_create(&optimizer, model, &updates, &err), &err);
-    check(fsdp_model_create(&second, context, root, &options, &err), &err);
+    check(fsdp_model_create(&second, context, other, &options, &err), &err);
     check(fsdp_model_prepare_evaluation(second, BATCH, tiny_defaults.seq, &err), &err);
     for (int i = 0; i < STEPS; i++) {
         sum += unshard(model, unit, i);
@@ -116,6 +116,7 @@ static void train(struct fsdp_context *context, void *user)
     fsdp_optimizer_destroy(optimizer);
     fsdp_model_destroy(second);
     fsdp_model_destroy(model);
+    fsdp_module_destroy(other);
     fsdp_module_destroy(root);
 }
 

@@ -97,6 +97,12 @@ struct fsdp_fully_shard_options {
  *   FSDP_ERR_ARG  the module was given before, or is a container without a forward; a policy that names a dtype
  *                 other than float32 and bfloat16, or stochastic rounding without bfloat16 or with
  *                 float8; or building the tree failed earlier: the message says how
+ *
+ * This call needs no other rank. If it fails on one rank alone, the others learn of it in fsdp_model_create():
+ *   - The tree remembers the failure, unless the same call succeeds later. fsdp_model_create() on this rank then fails with
+ *     it, and so it does on all ranks.
+ *   - A rank that will not call fsdp_model_create() must destroy its context or exit. Only then does the call of the others
+ *     end, with FSDP_ERR_PEER; until then they wait.
  */
 FSDP_API enum fsdp_status fsdp_fully_shard(struct fsdp_module *module,
                                            const struct fsdp_fully_shard_options *options,

@@ -9,7 +9,8 @@
  * fsdp_model_create() costs no random numbers. Parameters that none of them filled are drawn. A value depends on the seed, the
  * parameter's name and the element's index alone. All threads of the context draw.
  *
- * The tree, once sharded with fsdp_fully_shard() up to its root, is borrowed and must outlive the model.
+ * The tree, once sharded with fsdp_fully_shard() up to its root, is borrowed and must outlive the model. A context makes one
+ * model of it at a time: another is FSDP_ERR_ARG until the first was destroyed.
  */
 #ifndef FSDP_MODEL_H
 #define FSDP_MODEL_H

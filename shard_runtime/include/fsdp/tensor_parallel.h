@@ -45,7 +45,9 @@ struct fsdp_parallel_rule {
     enum fsdp_parallel_style style;
 };
 
-/** parallelize_module(): every rule on every module below that it names. A rule that names none is an error. */
+/** parallelize_module(): every rule on every module below that it names. A rule that names none is an error. A failure on one
+ * rank alone reaches the others as one of fsdp_fully_shard() does; that of these three functions is never forgotten, because
+ * some modules may be split by then. */
 FSDP_API enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp_device_mesh *mesh,
                                                   const struct fsdp_parallel_rule *rules, size_t n_rules,
                                                   struct fsdp_err *err);

@@ -41,6 +41,8 @@ void misuse_model_create(void)
     HOLD(create(NULL) == FSDP_ERR_NOMEM);
     ARG("a model is made of the root of a tree, not of \"middle\"",
         create(fsdp_module_child(root, "middle")));
+    ARG("a model is made of this tree already: destroy that one first, or build another tree",
+        fsdp_model_create(&model, context, good_tree, &model_options, &err));
     ARG("fsdp_model_create: out is NULL", fsdp_model_create(NULL, context, good_tree, &model_options, &err));
     ARG("fsdp_model_create: context is NULL",
         fsdp_model_create(&model, NULL, good_tree, &model_options, &err));

@@ -25,6 +25,7 @@ struct scene {
     int first_rank;                /* of the model */
     struct tiny tiny;
     struct fsdp_module *root;
+    struct fsdp_module *unused; /* a tree that no model is made of */
     struct fsdp_model *model;
     struct fsdp_optimizer *optimizer;
     int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
@@ -227,12 +228,49 @@ static enum fsdp_status flatten(struct scene *s, bool bad, struct fsdp_err *err)
 static enum fsdp_status make_model(struct scene *s, bool bad, struct fsdp_err *err)
 {
     const struct fsdp_model_options options = { .batch = BATCH, .seq = bad ? 0 : SEQ, .seed = 3 };
-    struct fsdp_module *root = s->root;
     struct fsdp_model *model;
-    const enum fsdp_status status = fsdp_model_create(&model, s->context, root, &options, err);
+    const enum fsdp_status status = fsdp_model_create(&model, s->context, s->unused, &options, err);
 
     if (status == FSDP_OK)
         fsdp_model_destroy(model);
+    return status;
+}
+
+static enum fsdp_status make_second_model(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 3 };
+    struct fsdp_model *model;
+    const enum fsdp_status status =
+        fsdp_model_create(&model, s->context, bad ? s->root : s->unused, &options, err);
+
+    if (status == FSDP_OK)
+        fsdp_model_destroy(model);
+    return status;
+}
+
+static struct fsdp_value *call_linear(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    return fsdp_call(fsdp_module_child(self, "linear"), x);
+}
+
+/* The root fails to be sharded over the model's ranks, and the model is created all the same. */
+static enum fsdp_status make_model_unsharded(struct scene *s, bool bad, struct fsdp_err *err)
+{
+    const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .input_features = 4 };
+    const struct fsdp_fully_shard_options sharding = { .mesh = s->mesh,
+                                                       .reshard_after_forward =
+                                                           bad ? FSDP_RESHARD_TO : FSDP_RESHARD_AUTO };
+    struct fsdp_module *root = fsdp_module_create(call_linear, NULL);
+    struct fsdp_model *model;
+    enum fsdp_status status;
+
+    fsdp_linear(root, "linear", 4, 5, true);
+    (void)fsdp_fully_shard(root, &sharding, NULL);
+    status = fsdp_model_create(&model, s->context, root, &options, err);
+    if (status == FSDP_OK)
+        fsdp_model_destroy(model);
+    fsdp_module_destroy(root);
     return status;
 }
 
@@ -317,7 +355,7 @@ static enum fsdp_status make_model_of_nothing(struct scene *s, bool bad, struct 
     const struct fsdp_model_options options = { .batch = BATCH, .seq = SEQ, .seed = 3 };
     struct fsdp_model *model;
     const enum fsdp_status status =
-        fsdp_model_create(&model, s->context, s->root, bad ? NULL : &options, err);
+        fsdp_model_create(&model, s->context, s->unused, bad ? NULL : &options, err);
 
     if (status == FSDP_OK)
         fsdp_model_destroy(model);
@@ -398,6 +436,8 @@ static const struct entry entries[] = {
     { "fsdp_checkpoint_save of NULL", save_nothing, FSDP_ERR_ARG, "state is NULL", 0 },
     { "fsdp_model_forward_backward of NULL", step_on_nothing, FSDP_ERR_ARG, "no batch", 0 },
     { "fsdp_init_device_mesh of NULL", make_mesh_of_nothing, FSDP_ERR_ARG, "sizes is NULL", 0 },
+    { "fsdp_model_create again", make_second_model, FSDP_ERR_ARG, "made of this tree already", 0 },
+    { "fsdp_fully_shard", make_model_unsharded, FSDP_ERR_ARG, "resharded to 0 ranks", 0 },
     { "fsdp_model_create of NULL", make_model_of_nothing, FSDP_ERR_ARG, "options is NULL", 0 },
     { "fsdp_optimizer_step with a file", step_on_disk, FSDP_ERR_IO, "", 0 },
     { "fsdp_optimizer_set_lr_lambda", step_at_no_rate, FSDP_ERR_ARG, "", 0 },
@@ -434,6 +474,7 @@ static void open_model(struct scene *s, bool overlaps)
     s->batch = (struct fsdp_batch){ .input = s->tokens, .targets = s->targets };
     tiny_samples(&tiny_defaults, (uint64_t)s->context->rank * BATCH, BATCH, s->tokens, s->targets);
     s->root = tiny_build(&s->tiny, NULL);
+    s->unused = tiny_build(&s->tiny, NULL);
     must(fsdp_model_create(&s->model, s->context, s->root, &options, &err), &err, "a model");
     must(fsdp_optimizer_create(&s->optimizer, s->model, &updates, &err), &err, "an optimizer");
     must(fsdp_model_prepare_evaluation(s->model, BATCH, SEQ, &err), &err, "an evaluation");
@@ -445,6 +486,7 @@ static void close_model(struct scene *s)
     fsdp_optimizer_destroy(s->optimizer);
     fsdp_model_destroy(s->model);
     fsdp_module_destroy(s->root);
+    fsdp_module_destroy(s->unused);
 }
 
 static void close_meshes(struct scene *s)

@@ -355,9 +355,16 @@ static void refuse_marks(struct fsdp_context *context, void *user)
     cr_expect(fsdp_rowwise_parallel(a, meshes.tp, &err) == FSDP_ERR_ARG &&
               strstr(err.message, "split already"));
     cr_assert(fsdp_rowwise_parallel(b, meshes.tp, &err) == FSDP_OK);
-    cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK); /* over all ranks: those that split too */
+    cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK);
     cr_expect(fsdp_colwise_parallel(odd, meshes.tp, &err) == FSDP_ERR_ARG &&
               strstr(err.message, "sharded already"));
+    cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.message, "\"norm\" is no linear"), "the tree keeps the first: %s",
+                       err.message);
+    fsdp_module_destroy(root);
+    root = fsdp_module_create(pass_on, NULL);
+    cr_assert(fsdp_colwise_parallel(fsdp_linear(root, "a", 8, 8, true), meshes.tp, &err) == FSDP_OK);
+    cr_assert(fsdp_fully_shard(root, NULL, &err) == FSDP_OK); /* over all ranks: those that split too */
     cr_expect(fsdp_model_create(&model, context, root, &options, &err) == FSDP_ERR_ARG);
     cr_expect_not_null(strstr(err.message, "ranks that the model is sharded over"), "%s", err.message);
     fsdp_module_destroy(root);
