@@ -4,13 +4,13 @@
 #   scripts/gpu-check.sh [--keep DIR] [--part 1|2|3]...     those parts; all of them without
 #   scripts/gpu-check.sh [--keep DIR] PIECE...              those pieces, in the order of the plan; --list prints them
 # Part 1: libraries, build, each group of checks, attention, three steps of 124M. Part 2: the bench, PyTorch last. Part 3: parity, checkpoints,
-# restart, compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a bound of its own: one that fails, or is killed at its
+# restart, memory, compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a bound of its own: one that fails, or is killed at its
 # bound, ends alone, and the next one runs.
 # DIR (build/gpu) has, as soon as a piece prints it: part-N.txt (or pieces.txt), the output of all pieces; the same with .summary, a line a
 # piece; and, after each bench, bench.jsonl. At most 7 files, whatever runs.
 # Exit status: 0 all is well; 1 a piece failed or did not run; 2 no such part or piece; 69 there is no GPU, or no nvcc where something is to be
 # built, or the programs of the archive do not start, and nothing was done.
-# FSDP_GPU_LIMIT_S: seconds, in place of each piece's own bound and without one for the part. FSDP_GPU_SMALL, FSDP_GPU_LARGE: the sizes of the
+# FSDP_GPU_LIMIT_S: seconds, in place of each piece's own bound and without one for the part; FSDP_GPU_PART_S: seconds for each part. FSDP_GPU_SMALL, FSDP_GPU_LARGE: the sizes of the
 # bench ("124m:32", "1558m:4"). FSDP_TEST_EMULATED_GPU=1 takes the emulated device of the tests in a GPU's place, to try the script itself; its
 # numbers mean nothing.
 set -u
@@ -38,14 +38,16 @@ plan="
 2 bench-small-bias  60 env FSDP_BENCH_SIDES=ours FSDP_BENCH_SIZES=$small FSDP_CUDA_EPILOGUES=bias $bench
 2 bench-small-cudnn 60 env FSDP_BENCH_SIDES=ours FSDP_BENCH_SIZES=$small FSDP_CUDA_ATTENTION=cudnn $bench
 2 bench-large      140 env FSDP_BENCH_SIDES=ours FSDP_BENCH_SIZES=$large $bench
-2 pytorch-small    120 env FSDP_BENCH_SIDES=peer FSDP_BENCH_SIZES=$small $bench
-2 pytorch-large    140 env FSDP_BENCH_SIDES=peer FSDP_BENCH_SIZES=$large $bench
-3 parity           150 bash tests/gpu/test_parity.sh
-3 parity-bias      150 env FSDP_CUDA_EPILOGUES=bias bash tests/gpu/test_parity.sh
-3 checkpoints      105 bash tests/gpu/test_checkpoints.sh
-3 restart          100 tests/bench/gpu/restart.sh
-3 memcheck          95 env FSDP_GPU_TOOLS=memcheck bash tests/gpu/test_sanitizer.sh
-3 racecheck         95 env FSDP_GPU_TOOLS=racecheck bash tests/gpu/test_sanitizer.sh
+2 pytorch-small    300 env FSDP_BENCH_SIDES=peer FSDP_BENCH_SIZES=$small $bench
+2 pytorch-large    300 env FSDP_BENCH_SIDES=peer FSDP_BENCH_SIZES=$large $bench
+3 parity           110 bash tests/gpu/test_parity.sh
+3 parity-bias       45 env FSDP_CUDA_EPILOGUES=bias FSDP_GPU_RANKS=1 bash tests/gpu/test_parity.sh
+3 nccl-one-gpu      40 bash tests/gpu/test_nccl.sh
+3 checkpoints       70 bash tests/gpu/test_checkpoints.sh
+3 restart           75 tests/bench/gpu/restart.sh
+3 memory            55 env FSDP_GPU_SMALL=$small bash tests/gpu/test_memory.sh
+3 memcheck          62 env FSDP_GPU_TOOLS=memcheck bash tests/gpu/test_sanitizer.sh
+3 racecheck         62 env FSDP_GPU_TOOLS=racecheck bash tests/gpu/test_sanitizer.sh
 "
 usage() { echo "gpu-check: $1" >&2; exit 2; }
 unavailable() { echo "gpu-check: $1" >&2; exit 69; }
@@ -98,15 +100,17 @@ run_piece() {
 say() { echo "$1" | tee -a "$report.txt"; }
 # run_part PART SECONDS: its pieces within that time
 run_part() {
-  local part=$1 end=$((SECONDS + $2)) number name limit command
+  local part=$1 end=$((SECONDS + ${FSDP_GPU_PART_S:-$2})) number name limit command
   report=$keep/part-$part
   [ "$part" != pieces ] || report=$keep/pieces
   : > "$report.txt"; : > "$report.summary"
   say "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
   while read -r number name limit command <&4; do
     [ -n "$number" ] && is_of "$part" "$number" "$name" || continue
-    if [ -n "${FSDP_GPU_LIMIT_S:-}" ]; then limit=$FSDP_GPU_LIMIT_S
-    elif [ "$limit" -gt $((end - SECONDS)) ]; then limit=$((end - SECONDS)); fi
+    limit=${FSDP_GPU_LIMIT_S:-$limit}
+    if [ -z "${FSDP_GPU_LIMIT_S:-}" ] || [ -n "${FSDP_GPU_PART_S:-}" ]; then
+      [ "$limit" -le $((end - SECONDS)) ] || limit=$((end - SECONDS))
+    fi
     run_piece "$name" "$limit" $command
   done 4<<< "$plan"
 }

@@ -72,6 +72,14 @@ where_gpu_libraries() {
 # has_nccl: a world of one needs none
 has_nccl() { [ -n "${FSDP_NCCL_LIBRARY:-}" ] || loader_has libnccl.so.2 > /dev/null; }
 
+# nccl_shares: does NCCL take two ranks on one GPU, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set? From 2.30 on. Prints why not.
+nccl_shares() {
+  local library
+  library=${FSDP_NCCL_LIBRARY:-$(loader_has libnccl.so.2)}
+  [ -n "$library" ] || { echo "no NCCL here"; return 1; }
+  grep -q NCCL_MULTI_RANK_GPU_ENABLE "$library" || { echo "$library does not know NCCL_MULTI_RANK_GPU_ENABLE: it is older than 2.30"; return 1; }
+}
+
 # at_most SECONDS COMMAND...: within the bound, else 124 or 137. FSDP_GPU_LIMIT_S is a bound for all in its place: a machine that is much
 # slower than a GPU needs it, the emulated device. The command stays in the process group of its caller, which may have a bound too.
 at_most() {

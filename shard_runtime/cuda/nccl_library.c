@@ -1,6 +1,6 @@
 /*
  * NCCL, opened by name: FSDP_NCCL_LIBRARY, else libnccl.so.2, so that a site chooses its build. Its NCCL_* variables are its
- * own business: nothing here reads or sets one.
+ * own business: no line here reads or sets one. (NCCL_MULTI_RANK_GPU_ENABLE is read where collectives are chosen.)
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -64,7 +64,15 @@ static enum fsdp_status choose_device(struct fsdp_context *context, const char *
     return status == FSDP_OK && !same ? take_cpu(context, "there are fewer GPUs than ranks", err) : status;
 }
 
-/* NCCL serves one rank a GPU; ranks that share one go by way of the host. */
+/* Did the user tell NCCL that ranks may share a GPU? From 2.30 on it can be told; an older one then refuses by itself. */
+static bool nccl_may_share(void)
+{
+    const char *value = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+/* NCCL serves one rank a GPU, unless it is told otherwise; ranks that share one go by way of the host. */
 static enum fsdp_status choose_collectives(struct fsdp_context *context, const char *name,
                                            struct fsdp_err *err)
 {
@@ -89,10 +97,10 @@ static enum fsdp_status choose_collectives(struct fsdp_context *context, const c
     status = device_comms_are_alone(context->comm, context->link, &context->device, &alone, err);
     if (status != FSDP_OK)
         return status;
-    if (!alone && !automatic)
+    if (!alone && !automatic && !nccl_may_share())
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,
                          "collectives nccl: two ranks of a host share a GPU, which NCCL refuses: take cpu");
-    if (alone)
+    if (alone || !automatic)
         context->comms.collectives = context->plugin->collectives;
     return FSDP_OK;
 }

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How many roundings that is: tests/gpu/reference.sh. */
 static const double exact_loss = 2e-6, exact_norm = 5e-6, gradient_limit = 5e-6;
 
 /* Of bfloat16: how much worse than PyTorch's own error a gradient may be. */

@@ -74,4 +74,8 @@ check_match "out of memory, with the call, rank and device" 'cudaMalloc.*out of 
 # Ranks that share a GPU are NCCL's to refuse, and ours to say.
 COLLECTIVES=nccl train shared cuda 2
 check_match "nccl on a shared GPU is refused" 'share a GPU.*take cpu' "$(cat shared.out)"
+on_one_gpu() { FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so NCCL_STANDIN_DIR=$WORK NCCL_STANDIN_LOG=$WORK/$1.calls COLLECTIVES=nccl train "$1" cuda 2; }
+NCCL_MULTI_RANK_GPU_ENABLE=1 on_one_gpu told
+check_match "unless NCCL is told that ranks may share one" '^CommInitRankConfig 0 of 2' "$(cat told.calls.0)"
+same "and the run is the same" told cuda2-late
 [ "$n_failed" -eq 0 ]

@@ -41,7 +41,24 @@ cat > "$WORK/toolkit/bin/nvcc" <<'NVCC'
 # A compiler and a linker that leave the file they are asked for.
 while [ $# -gt 0 ]; do [ "$1" != -o ] || { echo made > "$2"; exit; }; shift; done
 NVCC
-cp "$WORK/toolkit/bin/nvcc" "$WORK/toolkit/bin/gcc"; printf '#!/bin/bash\n' > "$WORK/toolkit/bin/ldconfig"; chmod +x "$WORK"/toolkit/bin/*
+cp "$WORK/toolkit/bin/nvcc" "$WORK/toolkit/bin/gcc"; printf '#!/bin/bash\n' > "$WORK/toolkit/bin/ldconfig"
+cat > "$WORK/toolkit/bin/compute-sanitizer" <<'SANITIZER'
+#!/bin/bash
+# Takes the options that compute-sanitizer 2026.4 has, and runs the program. A filter of kernels, which only this one counts, is a line.
+if [ "$1" = --help ]; then echo "  --kernel-name arg                     key1=val1,key2=val2,..."; exit; fi
+while [ $# -gt 0 ]; do
+  case $1 in
+  --tool) case $2 in memcheck | racecheck | synccheck) ;; *) exit 8 ;; esac; tool=$2 ;;
+  --report-api-errors) [ "$2" = no ] || exit 8; quiet=1 ;;
+  --error-exitcode) ;;
+  --kernel-name) echo "${2#kns=}" >> "$SANITIZER_LOG.$tool" ;;
+  -*) echo "no option $1" >&2; exit 8 ;;
+  *) [ -n "${quiet:-}" ] && exec "$@"; exit 8 ;;
+  esac
+  shift 2
+done
+SANITIZER
+chmod +x "$WORK"/toolkit/bin/*
 found=$(env -u LD_LIBRARY_PATH -u FSDP_BENCH_PYTHON PATH="$WORK/toolkit/bin:$PATH" PYTHONPATH="$WORK/site" bash -c '. scripts/gpu-env.sh; find_gpu_libraries; where_gpu_libraries')
 check_match "cuBLASLt is found in the toolkit" "^libcublasLt.so $WORK/toolkit/lib64/libcublasLt.so.13$" "$found"
 check_match "NCCL next to PyTorch" "^libnccl.so.2 $WORK/site/nvidia/nccl/lib/libnccl.so.2$" "$found"
@@ -75,17 +92,26 @@ case \$0 in *steps*) trap '' TERM ;; esac
 FSDP_GPU_LIMIT_S=$hang at_most 1 sleep $hang
 STANDIN
 for program in scripts/gpu-libraries.sh scripts/gpu-build.sh build/test/cuda_numerics build/test/attention_time tests/gpu/steps.sh tests/bench/gpu/bench.sh \
-  tests/gpu/test_parity.sh tests/gpu/test_checkpoints.sh tests/bench/gpu/restart.sh tests/gpu/test_sanitizer.sh; do
+  tests/gpu/test_parity.sh tests/gpu/test_nccl.sh tests/gpu/test_checkpoints.sh tests/gpu/test_memory.sh tests/bench/gpu/restart.sh tests/gpu/test_sanitizer.sh; do
   install -m 755 "$WORK/stand-in" "$WORK/bad/$program"
 done
-bad() { # fail|hang SECONDS: all parts, with that bound of each piece
-  (cd "$WORK/bad" && env -i PATH="$NVCC_PATH" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 STAND_IN="$1" FSDP_GPU_LIMIT_S="$2" scripts/gpu-check.sh --keep "$WORK/keep-$1" > "$WORK/bad.$1" 2>&1)
-  echo $? > "$WORK/bad.$1.status"
+bad() { # NAME fail|hang SECONDS [VARIABLE...]: all parts, with that bound of each piece
+  local name=$1 how=$2 limit=$3; shift 3
+  (cd "$WORK/bad" && env -i PATH="$NVCC_PATH" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 STAND_IN="$how" FSDP_GPU_LIMIT_S="$limit" "$@" \
+    scripts/gpu-check.sh --keep "$WORK/keep-$name" > "$WORK/bad.$name" 2>&1)
+  echo $? > "$WORK/bad.$name.status"
 }
-{ bad fail 6000; bad hang "$(pace)"; } &
+# cut_off: a rehearsal that is killed in its first piece, as where the machine is taken away
+cut_off() {
+  (cd "$WORK/bad" && exec env -i PATH="$NVCC_PATH" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 STAND_IN=hang FSDP_GPU_LIMIT_S=$hang scripts/gpu-check.sh --keep "$WORK/keep-cut" --part 1 > /dev/null 2>&1) &
+  local pid=$!
+  wait_until 60 grep -q ' is run$' "$WORK/keep-cut/part-1.txt"
+  kill -KILL $pid; wait $pid 2> /dev/null
+}
+{ bad fail fail 6000; bad hang hang "$(pace)"; bad late hang 6000 FSDP_GPU_PART_S="$(pace)"; cut_off; } &
 good() { # PART...: as on a machine that has nothing of ours
-  (cd "$tree" && env -i PATH="$NVCC_PATH" HOME="$WORK" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 FSDP_GPU_SMALL=tiny:1 FSDP_GPU_LARGE=tiny:1 FSDP_GPU_CASES=short.adamw FSDP_GPU_LIMIT_S=6000 \
-    FSDP_BENCH_STEPS=5 FSDP_BENCH_PYTHON="${FSDP_TEST_PYTHON:-/nowhere/python}" LAYERS=1 DIM=32 SEQ=16 STEPS=100000 scripts/gpu-check.sh --keep "$WORK/keep" "$@")
+  (cd "$tree" && env -i PATH="$NVCC_PATH" HOME="$WORK" TMPDIR="$WORK" FSDP_TEST_EMULATED_GPU=1 FSDP_GPU_SMALL=tiny:1 FSDP_GPU_LARGE=tiny:1 FSDP_GPU_CASES=gpt2.adamw FSDP_GPU_LIMIT_S=6000 \
+    SANITIZER_LOG="$WORK/filtered" FSDP_BENCH_STEPS=5 FSDP_BENCH_PYTHON="${FSDP_TEST_PYTHON:-/nowhere/python}" LAYERS=1 DIM=32 SEQ=16 STEPS=100000 scripts/gpu-check.sh --keep "$WORK/keep" "$@")
 }
 for part in 1 2 3; do
   check_status "part $part" 0 good --part $part
@@ -103,9 +129,15 @@ for part in 1 2 3; do
     check_eq "part $part, $how: the lines of each piece are kept" "$(names $part | wc -l)" "$(grep -c ' is run$' "$WORK/keep-$how/part-$part.txt")"
   done
 done
-check_eq "both end with 1" "1 1" "$(cat "$WORK/bad.fail.status" "$WORK/bad.hang.status" | paste -sd ' ')"
-check_eq "no process of a piece is left" "" "$(pgrep -f "sleep $hang")"
-for keep in keep keep-fail keep-hang; do check "$keep has at most 8 files" test "$(find "$WORK/$keep" -type f | wc -l)" -le 8; done
+for part in 1 2 3; do
+  check_eq "part $part, whose first piece takes all its time: each other piece is told not to have run" "$(names $part | sed 1d)" \
+    "$(sed -n 's/: not run, no time is left$//p' "$WORK/keep-late/part-$part.summary")"
+done
+check_eq "all end with 1" "1 1 1" "$(cat "$WORK"/bad.{fail,hang,late}.status | paste -sd ' ')"
+check_match "what was printed before a part was killed is kept" ' is run$' "$(cat "$WORK/keep-cut/part-1.txt")"
+for pid in $(pgrep -f "sleep $hang"); do grep -qz "^STAND_IN=hang" "/proc/$pid/environ" && grep -qz "^FSDP_GPU_LIMIT_S=$hang$" "/proc/$pid/environ" && kill -KILL "$pid"; done # of the one that was killed
+check_eq "no process of any other piece is left" "" "$(pgrep -f "sleep $hang")"
+for keep in keep keep-fail keep-hang keep-late keep-cut; do check "$keep has at most 8 files" test "$(find "$WORK/$keep" -type f | wc -l)" -le 8; done
 
 report=$WORK/report.1
 check_match "kernels were tested" '^ok - cuda row: product$' "$(cat "$report")"
@@ -128,9 +160,19 @@ else
   skip "PyTorch's side of the bench" "FSDP_TEST_PYTHON is not set"
 fi
 report=$WORK/report.3
-check_eq "parity in both ways, of 1, 2 and 4 ranks" 10 "$(grep -cE '^ok - (short.adamw, |the same again|has the same bits)' "$report")"
+# piece NAME: its lines in the report
+piece() { sed -n "/^== $1, at most/,/^== $1: /p" "$report"; }
+check_eq "parity at 1, 2 and 4 ranks, in float32, bfloat16 and TF32, the same bits twice" 7 "$(piece parity | grep -cE '^ok - (gpt2.adamw|has the same bits)')"
+check_eq "and at 1 rank with the bias alone as epilogue" 5 "$(piece parity-bias | grep -cE '^ok - (gpt2.adamw|has the same bits)')"
+check_eq "NCCL between two ranks on one GPU" 3 "$(piece nccl-one-gpu | grep -c '^ok - ')"
+check_eq "memory against the plan, at 1 and 2 ranks" 3 "$(piece memory | grep -c '^ok - memory of ')"
+kernels=$(grep -hA1 __global__ shard_runtime/cuda/kernels/*.cu | grep -oE '[a-z_0-9]+\(' | grep -v launch_bounds | tr -d '(' | sort -u)
+for tool in memcheck racecheck; do
+  check_eq "$tool: the three groups of kernels" 3 "$(piece $tool | grep -c "^ok - [a-z]* under $tool$")"
+  check_eq "$tool instruments our kernels by name, and no other" "$kernels" "$(sort -u "$WORK/filtered.$tool")"
+done
 check_eq "checkpoints go from the cpu to cuda and back" 2 "$(grep -c '^ok - a checkpoint of ' "$report")"
-for run in '1 rank(s), FSDP_COLLECTIVES=nccl' '2 rank(s), FSDP_COLLECTIVES=cpu'; do
+for run in '1 rank(s), FSDP_COLLECTIVES=nccl' '2 rank(s), FSDP_COLLECTIVES=cpu' '2 rank(s), FSDP_COLLECTIVES=nccl'; do
   parts=$(awk -v run="restart at $run" '/^restart at / { on = $0 == run } on && / ms$/' "$report")
   for what in 'teardown: killed -> known' 'teardown: known -> new ones spawned' 'process start, joining, model' 'context' 'collectives init' 'load' 'first step' 'whole: killed -> first step done'; do
     check_match "a restart at $run is broken down: $what, not negative" "^$what +[0-9.]+ ms" "$parts"

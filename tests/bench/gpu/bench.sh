@@ -4,6 +4,7 @@
 #   FSDP_BENCH_SIZES="124m:32 355m:16 1558m:4"   sizes and sequences a step; "tiny" is for trying the bench
 #   FSDP_BENCH_SIDES="ours peer"                 what runs: ours first, at every size, then PyTorch
 #   FSDP_BENCH_PYTHON                            a Python with PyTorch
+# Each run has 300 s at most.
 # The table goes to stdout, and to build/bench/gpu.json; what the runs print to stderr, as they print it.
 # FSDP_TEST_EMULATED_GPU=1 tries the script itself where there is no GPU: ours on the emulated one, PyTorch on the CPU; its numbers mean nothing.
 set -u
@@ -37,14 +38,14 @@ ours() { # SIZE BATCH: "tokens/s GiB ms GiB-of-the-plan within|beyond": the plan
   printf 'run: {name: %s, dir: %s, log_every: 1}\ndata: {path: %s}\nmodel: %s\ntrain: {steps: %s, batch: %s, clip_norm: 1.0}\noptimizer: {lr: 6.0e-4}\nparallel: {param_dtype: bfloat16}\ncheckpoint: {every: 0}\n' \
     "$1" "$work" "$work/data" "$(model "$1")" "$steps" "$2" > "$work/$1.yaml"
   # A world of one: no NCCL.
-  FSDP_DEVICE=cuda at_most 140 "$BUILD/bin/fsdprun" "$work/$1.yaml" >&2 || { echo "bench-gpu: $1, status $?" >&2; return 1; }
+  FSDP_DEVICE=cuda at_most 300 "$BUILD/bin/fsdprun" "$work/$1.yaml" >&2 || { echo "bench-gpu: $1, status $?" >&2; return 1; }
   local plan; plan=$(tests/bench/gpu/memory.sh "$work/$1.yaml" "$work/$1/metrics.jsonl" 2> "$work/plan.log")
   [ -n "$plan" ] || tail -n 1 "$work/plan.log" >&2
   read -r _ plan _ verdict <<< "$plan"
   echo "$(figures "$work/$1/metrics.jsonl") ${plan:-0} ${verdict:-unknown}"
 }
 theirs() { # SIZE BATCH: "tokens/s GiB ms version"; its libraries are its own
-  at_most 140 env LD_LIBRARY_PATH="$FSDP_GPU_CALLER_LIBRARY_PATH" "$python" tests/bench/gpu/pytorch_fsdp2.py $peer_options --data "$work/data" --size "$1" --batch "$2" --steps "$steps"
+  at_most 300 env LD_LIBRARY_PATH="$FSDP_GPU_CALLER_LIBRARY_PATH" "$python" tests/bench/gpu/pytorch_fsdp2.py $peer_options --data "$work/data" --size "$1" --batch "$2" --steps "$steps"
 }
 # row WHAT UNIT BETTER OURS PEER LIMIT LIMIT-NAME: a line of the table, and of the JSON; 0 is what is not there
 rows=""

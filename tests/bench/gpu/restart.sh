@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the death of a rank on the GPU costs, from the run's own events: teardown (until the failure is known, until the others are stopped and
 # new ones spawned), the processes' own start, the device's context, NCCL, the load, the first step. At 1 rank, with NCCL
-# where it is found, and at 2 ranks on one GPU with staged collectives. Milliseconds, rank 0's where ranks differ. NCCL makes its connections when they are first used: in the first step.
+# where it is found, and at 2 ranks on one GPU with staged collectives, and with NCCL where it takes two ranks on one (2.30). Milliseconds, rank 0's where ranks differ. NCCL makes its connections when they are first used: in the first step.
 set -u
 cd "$(dirname "$0")/../../.." || exit 1
 BUILD=${BUILD:-$PWD/build}
@@ -57,4 +57,10 @@ JOB
 status=0
 restart 1 "$alone" || status=1
 restart 2 cpu || status=1
+if why=$(nccl_shares); then
+  export NCCL_MULTI_RANK_GPU_ENABLE=1
+  restart 2 nccl || status=1
+else
+  echo "skip - restart at 2 ranks of NCCL on one GPU: $why"
+fi
 exit $status

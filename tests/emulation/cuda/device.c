@@ -65,11 +65,19 @@ cudaError_t cudaGetDeviceCount(int *count)
     return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
+static int current_device;
+
+int emulated_device(void)
+{
+    return current_device;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
     EMULATED_CALL();
     if (device < 0 || device >= (int)emulated_setting("FSDP_EMULATED_DEVICES", 1))
         return cudaErrorInvalidDevice;
+    current_device = device;
     return cudaSuccess;
 }
 

@@ -37,6 +37,9 @@ uint64_t emulated_tally_of(const char *what);
 cudaError_t emulated_alloc(void **out, size_t size_bytes);
 cudaError_t emulated_free(void *memory);
 
+/** The device that this process has set, among FSDP_EMULATED_DEVICES. */
+int emulated_device(void);
+
 /** Is it the device's memory? */
 bool emulated_is_device(const void *memory);
 

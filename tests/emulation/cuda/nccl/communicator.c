@@ -106,7 +106,7 @@ enum nccl_result ncclGetVersion(int *version)
 #ifdef NCCL_STANDIN_OLD
     *version = 21800;
 #else
-    *version = 22800;
+    *version = 23000;
 #endif
     return NCCL_SUCCESS;
 }
@@ -135,7 +135,7 @@ enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ra
 {
     static int n_opened;
     const char *folder = getenv("NCCL_STANDIN_DIR");
-    const struct head none = { 0 };
+    const struct head joined = { .root = emulated_device() };
     struct nccl_communicator *comm;
     char words[64];
 
@@ -155,7 +155,7 @@ enum nccl_result ncclCommInitRankConfig(struct nccl_communicator **out, int n_ra
     snprintf(words, sizeof words, "%d of %d", rank, n_ranks);
     standin_record(comm, "CommInitRankConfig", words);
     record_environment(comm);
-    standin_publish(comm, 0, &none, NULL, 0);
+    standin_publish(comm, 0, &joined, NULL, 0);
     *out = comm;
     return NCCL_IN_PROGRESS;
 }
@@ -168,13 +168,28 @@ static bool all_joined(const struct nccl_communicator *comm)
     return true;
 }
 
+/* As NCCL, which takes two ranks on one GPU for a mistake: from 2.30 on unless it is told that they are wanted. */
+static bool may_share(const struct nccl_communicator *comm)
+{
+    const struct head mine = { .root = emulated_device() };
+    const char *wanted = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    bool shared = false;
+
+    for (int r = 0; r < comm->size; r++)
+        shared = shared || (r != comm->rank && standin_fetch(comm, 0, r, &mine, 0, NULL, 0));
+    return !shared || (wanted != NULL && strcmp(wanted, "1") == 0);
+}
+
 enum nccl_result ncclCommGetAsyncError(struct nccl_communicator *comm, enum nccl_result *result)
 {
     TOLD();
     if (is_lazy() || getenv("NCCL_STANDIN_NEVER") != NULL)
         count_question(comm);
-    if (!comm->ready)
-        comm->ready = getenv("NCCL_STANDIN_NEVER") == NULL && all_joined(comm);
+    if (!comm->ready && getenv("NCCL_STANDIN_NEVER") == NULL && all_joined(comm)) {
+        comm->ready = true;
+        if (!may_share(comm))
+            comm->failed = NCCL_INVALID_USAGE;
+    }
     *result = !comm->ready ? NCCL_IN_PROGRESS : comm->failed;
     if (comm->ready && comm->in_progress > 0) {
         comm->in_progress--;
