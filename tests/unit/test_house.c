@@ -248,7 +248,10 @@ Test(house, every_include_follows_an_arrow_and_every_arrow_is_used)
     cr_assert(n_files > 10, "only %d files were read", n_files);
     for (int i = 0; i < N_ROOMS; i++)
         for (int k = 0; k < MOST_ARROWS && rooms[i].to[k] != NULL; k++)
-            cr_expect(used[i][k], "no file uses the arrow from %s to %s", rooms[i].name, rooms[i].to[k]);
+            if (!used[i][k]) {
+                n_violations++;
+                fprintf(stderr, "no file uses the arrow from %s to %s\n", rooms[i].name, rooms[i].to[k]);
+            }
     cr_assert(n_violations == 0, "%d violations", n_violations);
 }
 
