@@ -57,14 +57,14 @@ FSDP_SRC    := $(filter-out $(if $(filter 1,$(ONEDNN)),,shard_runtime/numerics/o
 TRAINER_SRC := $(call src,shard_runtime/trainer)
 # What launcher and agent share with the workers: no numerics library is ever loaded by them.
 SHARED_SRC  := $(call src,shard_runtime/core) $(call src,shard_runtime/shardfile)
-AGENT_SRC   := $(filter-out agent/main.c,$(call src,agent))
+AGENT_SRC   := $(filter-out agent/daemon/main.c,$(wildcard agent/*.c agent/*/*.c))
 LAUNCH_SRC  := $(call src,launcher)
 EXAMPLES    := $(patsubst shard_runtime/examples/%.c,$(BUILD)/examples/%,$(call src,shard_runtime/examples))
 
 FSDP_OBJ := $(call obj,$(FSDP_SRC)) $(ISA_OBJ)
 NODE_OBJ := $(call obj,$(AGENT_SRC) $(SHARED_SRC))
 
-BINS := $(if $(wildcard launcher/main.c),$(BUILD)/bin/fsdprun) $(if $(wildcard agent/main.c),$(BUILD)/bin/fsdp-agent) \
+BINS := $(if $(wildcard launcher/main.c),$(BUILD)/bin/fsdprun) $(if $(wildcard agent/daemon/main.c),$(BUILD)/bin/fsdp-agent) \
         $(if $(wildcard shard_runtime/trainer/main.c),$(BUILD)/bin/fsdp-train)
 LIBS := $(BUILD)/lib/libfsdp.a $(BUILD)/lib/libfsdp.so $(BUILD)/lib/fsdp.pc
 
@@ -143,7 +143,7 @@ $(BUILD)/obj/shard_runtime/device/cpu_float8.o: CFLAGS += -fno-trapping-math
 $(BUILD)/bin/fsdprun: $(call obj,$(LAUNCH_SRC) $(JOB_SRC)) $(NODE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(LIBS_JOB) -lxxhash -lm
-$(BUILD)/bin/fsdp-agent: $(call obj,agent/main.c) $(NODE_OBJ)
+$(BUILD)/bin/fsdp-agent: $(call obj,agent/daemon/main.c) $(NODE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ -o $@ $(LIBS_UV) $(shell pkg-config --libs libcjson) -lxxhash -lm
 $(BUILD)/bin/fsdp-train: $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a
@@ -193,7 +193,7 @@ $(BUILD)/test/fsdp_train_mutant: tests/support/fsdp_train_mutant.c $(call obj,$(
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) -Wl,--wrap=numerics_open $(filter %.c %.o %.a,$^) -o $@ \
 	  $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
-# NVIDIA's management library, as far as agent/nvml.c asks it, for machines without one.
+# NVIDIA's management library, as far as agent/placement/nvml.c asks it, for machines without one.
 # And to be preloaded: a resolver that never answers, and a rank that stops where it is told to.
 $(BUILD)/test/fake_nvml $(BUILD)/test/blocked_lookup $(BUILD)/test/stop_at: $(BUILD)/test/%: tests/support/%.c
 	@mkdir -p $(@D)
@@ -350,7 +350,7 @@ bench-launch: $(BUILD)/bench/bench_launch $(BUILD)/bench/launch_worker $(BUILD)/
 # or oneDNN's own threads the sanitizer sees races that are none).
 TSAN_CC  ?= clang-14
 TSAN_BIN := $(patsubst tests/tsan/%.c,$(BUILD)/test/tsan/%,$(call src,tests/tsan))
-$(BUILD)/test/tsan/loop_save: $(call obj,agent/save.c agent/save_own.c agent/search_watch.c)
+$(BUILD)/test/tsan/loop_save: $(call obj,agent/record/save.c agent/record/save_own.c agent/record/search_watch.c)
 $(BUILD)/test/tsan/%: tests/tsan/%.c $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $< -o $@ $(LDFLAGS) $(filter %.o,$^) $(BUILD)/lib/libfsdp.a \

@@ -19,10 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/clock.h"
-#include "agent/control_proto.h"
-#include "agent/frame.h"
-#include "agent/os.h"
+#include "agent/daemon/control_proto.h"
+#include "agent/os/clock.h"
+#include "agent/os/os.h"
+#include "agent/wire/frame.h"
 #include "shard_runtime/core/exit_status.h"
 
 extern char **environ;

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "agent/agent.h"
+#include "agent/config.h"
 
 /**
  * Run `config` under the agent at `socket_path`. `detach`: return once its workers run, with the job's id alone on

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/run/agent.h"
 #include "launcher/client.h"
 #include "launcher/job_input.h"
 #include "launcher/print_launch.h"

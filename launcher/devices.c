@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/gpu.h"
+#include "agent/placement/gpu.h"
 
 static const char *get_env(void *arg, const char *name)
 {

@@ -1,5 +1,5 @@
 /*
- * --nproc-per-node gpu, xpu and auto: how many devices the workers of this node would see (agent/gpu.h).
+ * --nproc-per-node gpu, xpu and auto: how many devices the workers of this node would see (agent/placement/gpu.h).
  */
 #ifndef LAUNCHER_DEVICES_H
 #define LAUNCHER_DEVICES_H

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-#include "agent/agent.h"
-#include "agent/rundir.h"
+#include "agent/config.h"
+#include "agent/record/rundir.h"
 #include "launcher/options.h"
 #include "launcher/secret.h"
 #include "launcher/what.h"
@@ -55,7 +55,7 @@ struct launch {
 
 /**
  * Fill `launch` for a job or a program. Returns 0, or the status fsdprun ends with, its line in `err`.
- * launch_program() creates the program's directory (agent/rundir.h) unless --dry-run was said, launch_job() nothing.
+ * launch_program() creates the program's directory (agent/record/rundir.h) unless --dry-run was said, launch_job() nothing.
  */
 int launch_job(struct launch *launch, const struct options *options, const struct job *job,
                const struct surroundings *around, struct fsdp_err *err);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "agent/endpoint.h"
+#include "agent/wire/endpoint.h"
 #include "launcher/launch_impl.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/scheduler.h"

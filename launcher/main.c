@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/cpus.h"
-#include "agent/nvml_process.h"
+#include "agent/placement/cpus.h"
+#include "agent/placement/nvml_process.h"
 #include "launcher/cmd_docs.h"
 #include "launcher/cmd_plan.h"
 #include "launcher/cmd_run.h"

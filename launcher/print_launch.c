@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "agent/json_text.h"
+#include "agent/os/json_text.h"
 
 struct page {
     FILE *out;

@@ -1,14 +1,14 @@
 /*
  * What a client may send to fsdp-agent, under libFuzzer. The first byte chooses: the bytes as they are, the bytes
  * behind the version that every request begins with, or a whole request with the bytes laid over it. What is taken
- * keeps the promises of agent/control_proto.h and is written to the same request again.
+ * keeps the promises of agent/daemon/control_proto.h and is written to the same request again.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/control_proto.h"
-#include "agent/frame.h"
+#include "agent/daemon/control_proto.h"
+#include "agent/wire/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

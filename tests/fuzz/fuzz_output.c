@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/events.h"
-#include "agent/json_text.h"
-#include "agent/line_cut.h"
-#include "agent/log_filter.h"
+#include "agent/os/json_text.h"
+#include "agent/output/line_cut.h"
+#include "agent/output/log_filter.h"
+#include "agent/record/events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

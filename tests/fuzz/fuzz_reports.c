@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/detail_proto.h"
-#include "agent/error_file.h"
-#include "agent/oom.h"
-#include "agent/timers.h"
+#include "agent/cluster/detail_proto.h"
+#include "agent/os/oom.h"
+#include "agent/record/error_file.h"
+#include "agent/world/timers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

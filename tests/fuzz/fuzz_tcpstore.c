@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/tcpstore_session.h"
+#include "agent/tcpstore/tcpstore_session.h"
 
 enum { N_CLIENTS = 3, MAX_KEPT = 8 << 20 };
 

@@ -18,7 +18,7 @@
 
 enum { HEAD_BYTES = 24 };
 
-/* agent/frame.h: magic u32, version u16, type u16, generation u32, size u32, job u64, little-endian */
+/* agent/wire/frame.h: magic u32, version u16, type u16, generation u32, size u32, job u64, little-endian */
 static void make_head(unsigned char *head, unsigned type, uint32_t size)
 {
     static const unsigned char start[6] = { 0x46, 0x53, 0x50, 0x52, 1, 0 };

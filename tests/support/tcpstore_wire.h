@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/tcpstore_proto.h"
+#include "agent/tcpstore/tcpstore_proto.h"
 
 struct wire {
     unsigned char *bytes;

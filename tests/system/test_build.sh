@@ -46,7 +46,7 @@ check_status "a secret where OpenSSL is another one is refused" 78 env LD_LIBRAR
 check_match "in one line that names what it lacks" 'libssl.so.3 has no [A-Za-z_]+' "$(cat "$WORK/err")"
 check_eq "nothing needs CUDA" "" "$(for f in "$BIN"/* "$BUILD/lib/libfsdp.so"; do needed "$f"; done | grep -iE 'cuda|nccl|cublas|cudnn')"
 check_eq "the trainer has one OpenMP" libgomp.so.1 "$(needed "$BIN/fsdp-train" | grep -E 'gomp|omp')"
-for header in shard_runtime/include/fsdp/status.h agent/agent.h; do
+for header in shard_runtime/include/fsdp/status.h agent/config.h; do
   check_match "$header is a known dependency" '\.o' "$(make -n BUILD="$BUILD" -W $header all 2> /dev/null | grep -o -- '-o [^ ]*\.o' | head -n 1)"
 done
 check "compile_commands.json is JSON" sh -c "make -s -B compile_commands.json && $BUILD/test/json_check compile_commands.json"

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "agent/save.h"
+#include "agent/record/save.h"
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/shardfile/commit.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define A "agent/"
 #define R "shard_runtime/"
 
 /* What each folder may include besides itself and shard_runtime/include (as <fsdp/...>). */
@@ -16,8 +17,19 @@ enum { MOST_ARROWS = 10 };
 static const struct room {
     const char *name, *to[MOST_ARROWS];
 } rooms[] = {
-    { "launcher", { "agent", R "job", R "core" } },
-    { "agent", { R "shardfile", R "core" } },
+    { "launcher",
+      { A "daemon", A "run", A "record", A "placement", A "wire", A "os", "agent", R "job", R "core" } },
+    { A "daemon", { A "run", A "wire", A "placement", A "os", "agent", R "core" } },
+    { A "run",
+      { A "cluster", A "world", A "output", A "record", A "placement", A "os", "agent", R "shardfile",
+        R "core" } },
+    { A "cluster",
+      { A "world", A "output", A "wire", A "record", A "tcpstore", A "os", "agent", R "shardfile",
+        R "core" } },
+    { A "world", { A "output", A "record", A "placement", A "link", A "os", "agent", R "shardfile" } },
+    { A "output", { A "record", A "os", "agent", R "shardfile" } },
+    { A "record", { A "os", R "shardfile", R "core" } },
+    { A "placement", { A "os", "agent" } },
     { R "trainer", { R "engine", R "checkpoint", R "shardfile", R "job", R "comm", R "data", R "core" } },
     { R "engine",
       { R "checkpoint", R "shardfile", R "nn", R "optim", R "shard", R "plan", R "numerics", R "device",
@@ -97,11 +109,12 @@ static int n_files, n_violations, n_tables;
 
 static const char *folder_of(const char *path, char out[256])
 {
-    /* launcher and agent are one folder each; below shard_runtime the first two components count. */
-    const char *end = strchr(path, '/');
+    /* launcher is one folder, agent and shard_runtime have rooms; config.h stands in agent itself. */
+    const char *end = strchr(path, '/'),
+               *below = end != NULL && strncmp(path, "launcher/", 9) != 0 ? strchr(end + 1, '/') : NULL;
 
-    if (end != NULL && strncmp(path, R, strlen(R)) == 0)
-        end = strchr(end + 1, '/');
+    if (below != NULL || strncmp(path, R, strlen(R)) == 0)
+        end = below;
     snprintf(out, 256, "%.*s", end == NULL ? 0 : (int)(end - path), path);
     return out;
 }
@@ -284,11 +297,11 @@ Test(house, a_planted_violation_is_seen)
 {
     n_violations = 0;
 
-    check_include("shard_runtime/core/tensor.c", 1, "agent/world.h", true);
+    check_include("shard_runtime/core/tensor.c", 1, "agent/world/world.h", true);
     check_include("shard_runtime/plan/memory.c", 1, "uv.h", false);
-    check_include("agent/world.c", 1, "cuda_runtime.h", false);
-    check_include("agent/world.c", 1, "shard_runtime/comm/shm.h", true);
-    check_include("agent/world.c", 1, "frame.h", true);
+    check_include("agent/world/world.c", 1, "cuda_runtime.h", false);
+    check_include("agent/world/world.c", 1, "shard_runtime/comm/shm.h", true);
+    check_include("agent/world/world.c", 1, "frame.h", true);
 
     cr_assert(n_violations == 5, "%d of 5 seen", n_violations);
 }

@@ -1,0 +1,175 @@
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/cluster/coordinator_impl.h"
+#include "shard_runtime/core/exit_status.h"
+#include "shard_runtime/shardfile/commit.h"
+
+/* The trainer gives an export its name when it is whole. */
+static bool lacks_export(const struct agent_config *config, int64_t step)
+{
+    char name[COMMIT_NAME_BYTES], path[RUNDIR_PATH_BYTES];
+    int n;
+
+    if (!config->exports)
+        return false;
+    commit_step_name(step, name);
+    n = snprintf(path, sizeof path, "%s/export/%s", config->run_dir, name);
+    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) < 0;
+}
+
+/* What the step that was found, or not, means for the job; says the end where it is one. */
+static enum coordinator_event weigh_resume(struct coordinator *coordinator, int64_t step,
+                                           const struct fsdp_err *err)
+{
+    const struct agent_config *config = coordinator->config;
+    const bool job = config->job_json != NULL;
+    char words[COORDINATOR_LINE_BYTES];
+
+    if (coordinator->state == CS_ENDED)
+        return CE_PREPARED;
+    if (err->status == FSDP_ERR_CONFIG) {
+        coordinator_end_with(coordinator, FSDP_EXIT_CONFIG, ERRORS_CONFIG, err->message);
+        return CE_REFUSED;
+    }
+    if (err->status != FSDP_OK) {
+        snprintf(words, sizeof words, "no checkpoint to go on from: %s", err->message);
+        coordinator_end_with(coordinator, exit_status_of(err->status), ERRORS_IO, words);
+        return CE_REFUSED;
+    }
+    if (!job || coordinator->generation > 0 || step < 0)
+        return CE_PREPARED;
+    if (config->resume_never) {
+        snprintf(words, sizeof words, "%s has a checkpoint of step %lld, and checkpoint.resume is never",
+                 config->run_dir, (long long)step);
+        coordinator_end_with(coordinator, FSDP_EXIT_CONFIG, ERRORS_CONFIG, words);
+        return CE_REFUSED;
+    }
+    if ((uint64_t)step >= config->total_steps && !lacks_export(config, step)) {
+        if (!config->quiet)
+            console_say(coordinator->services.console, "fsdprun: %s is complete: it has its %llu steps",
+                        config->run_dir, (unsigned long long)config->total_steps);
+        coordinator_end_with(coordinator, 0, 0, "");
+        return CE_REFUSED;
+    }
+    return CE_PREPARED;
+}
+
+static void on_named(struct coordinator *coordinator, const struct fsdp_err *err)
+{
+    enum coordinator_event event = CE_PREPARED;
+    struct fsdp_err why = *err;
+
+    /* Nodes may have gone while the disk was read, and a name looked up. */
+    if (coordinator->state == CS_PREPARING && !roster_enough(&coordinator->roster)) {
+        event = CE_FAILED;
+    } else if (coordinator->state == CS_PREPARING &&
+               (why.status != FSDP_OK || coordinator_open_store(coordinator, &why) != FSDP_OK)) {
+        coordinator_end_with(coordinator, FSDP_EXIT_PEER, ERRORS_WORLD, why.message);
+        event = CE_REFUSED;
+    }
+    coordinator_post(coordinator, event);
+    coordinator_run(coordinator);
+}
+
+static void on_prepared(void *arg, int64_t step, const struct fsdp_err *err)
+{
+    struct coordinator *coordinator = arg;
+    enum coordinator_event event = weigh_resume(coordinator, step, err);
+
+    coordinator->resume_step = step;
+    if (event == CE_PREPARED && coordinator->state == CS_PREPARING) {
+        coordinator_find_names(coordinator, on_named);
+        return;
+    }
+    coordinator_post(coordinator, event);
+    coordinator_run(coordinator);
+}
+
+void coordinator_prepare(struct coordinator *coordinator)
+{
+    save_prepare(coordinator->save, on_prepared, coordinator);
+}
+
+/* Where the agent has no store: a port that is free now. Another process may take it before rank 0 does. */
+static int free_port(void)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 0;
+
+    if (fd < 0)
+        return 0;
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+        getsockname(fd, (struct sockaddr *)&address, &length) == 0)
+        port = ntohs(address.sin_port);
+    close(fd);
+    return port;
+}
+
+static void fill_random(unsigned char *bytes, size_t size)
+{
+    size_t filled = 0;
+
+    while (filled < size) {
+        ssize_t n = getrandom(bytes + filled, size - filled, 0);
+
+        if (n > 0)
+            filled += (size_t)n;
+        else if (errno != EINTR)
+            abort(); /* a key that is not random is worse than none */
+    }
+}
+
+static void form_node(struct coordinator *coordinator, int number, struct world_plan *plan)
+{
+    const struct roster_node *node = &coordinator->roster.nodes[number];
+
+    plan->node_rank = node->node_rank;
+    plan->first_rank = node->first_rank;
+    plan->role_rank = node->role_rank;
+    plan->role_world_size = node->role_world_size;
+    snprintf(plan->node_address, sizeof plan->node_address, "%s", node->address);
+    coordinator->nodes[number].ops->form(coordinator->nodes[number].member, plan);
+}
+
+void coordinator_form(struct coordinator *coordinator)
+{
+    struct roster *roster = &coordinator->roster;
+    struct world_plan plan = { .generation = coordinator->generation,
+                               .restart_count = coordinator->n_restarts,
+                               .resume_step = coordinator->resume_step };
+    const struct rundir *rundir = coordinator->services.rundir;
+
+    plan.first_attempt = rundir == NULL ? 0 : rundir_first_attempt(rundir);
+    roster_seat(roster);
+    plan.n_nodes = roster->n_nodes;
+    plan.world_size = coordinator->world_size = roster->world_size;
+    coordinator_expect(coordinator);
+    coordinator->n_deaths = 0;
+    coordinator->cause = -1;
+    snprintf(plan.master_address, sizeof plan.master_address, "%s", coordinator_master_address(coordinator));
+    plan.master_port = coordinator->store != NULL              ? tcpstore_port(coordinator->store)
+                       : coordinator->config->master_port != 0 ? coordinator->config->master_port
+                                                               : free_port();
+    fill_random(plan.token, sizeof plan.token);
+    save_begin(coordinator->save, (uint32_t)plan.generation, plan.world_size, plan.resume_step);
+    for (int i = 0; i < roster->capacity; i++)
+        coordinator->nodes[i].stopped = false;
+    for (int i = 0; i < roster->capacity; i++)
+        if (coordinator_in_play(coordinator, i))
+            form_node(coordinator, i, &plan);
+}
+
+void coordinator_clear(struct coordinator *coordinator)
+{
+    for (int i = 0; i < coordinator->roster.capacity; i++)
+        if (coordinator_in_play(coordinator, i))
+            coordinator->nodes[i].ops->stop(coordinator->nodes[i].member, coordinator->stop_signal,
+                                            coordinator->stop_now);
+}

@@ -1,0 +1,81 @@
+#include "agent/cluster/identity.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "agent/os/environment.h"
+#include "shard_runtime/core/version.h"
+
+extern char **environ;
+
+/* Paths are each node's own affair: they may lie on local disks. */
+static void drop(cJSON *job, const char *section, const char *key)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(job, section), key);
+}
+
+static uint64_t hash_job(const char *text)
+{
+    cJSON *job = cJSON_Parse(text);
+    char *kept;
+    uint64_t hash;
+
+    drop(job, "data", "path");
+    drop(job, "run", "dir");
+    kept = cJSON_PrintUnformatted(job);
+    hash = kept == NULL ? 0 : XXH3_64bits(kept, strlen(kept));
+    free(kept);
+    cJSON_Delete(job);
+    return hash;
+}
+
+/*
+ * The number that the cluster's scheduler gave to this task, where it tells one: SLURM, Open MPI, PMIx and MPICH,
+ * indexed jobs of Kubernetes. With one agent a node the number of the task is that of the node.
+ */
+static int find_order(char *const *environment)
+{
+    static const char *const names[] = { "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                         "JOB_COMPLETION_INDEX" };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = environment_find(environment, names[i]);
+        char *end;
+        long number;
+
+        if (text == NULL || *text == '\0')
+            continue;
+        number = strtol(text, &end, 10);
+        if (*end == '\0' && number >= 0 && number < INT_MAX)
+            return (int)number;
+    }
+    return -1;
+}
+
+void identity_fill(struct proto_join *self, const struct agent_config *config)
+{
+    *self =
+        (struct proto_join){ .node_rank = config->node_rank,
+                             .order = find_order(config->environment != NULL ? config->environment : environ),
+                             .min_nodes = config->min_nodes,
+                             .n_nodes = config->n_nodes,
+                             .n_workers = config->n_workers };
+    snprintf(self->version, sizeof self->version, "%s (%s)", version_number(), version_commit());
+    snprintf(self->role, sizeof self->role, "%s", config->role);
+    if (config->local_address != NULL)
+        snprintf(self->address, sizeof self->address, "%s", config->local_address);
+    if (gethostname(self->host, sizeof self->host - 1) != 0)
+        snprintf(self->host, sizeof self->host, "unknown");
+    /* A program's arguments may differ from node to node, as under torchrun. */
+    self->what = config->job_json != NULL ? hash_job(config->job_json) : 0;
+}
+
+uint64_t identity_job(const struct agent_config *config)
+{
+    return XXH3_64bits(config->run_id, strlen(config->run_id));
+}

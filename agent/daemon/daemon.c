@@ -1,0 +1,183 @@
+#include "agent/daemon/daemon.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fsdp/link.h>
+
+#include "agent/config.h"
+#include "agent/daemon/daemon_impl.h"
+#include "shard_runtime/core/exit_status.h"
+
+enum { ACCEPT_AT_ONCE = 16, ACCEPT_AGAIN_MS = 200 };
+
+void daemon_log(const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fprintf(stderr, "fsdp-agent: %s\n", line);
+}
+
+/* --- accepting ---------------------------------------------------------------------------------------------------- */
+
+static bool is_allowed(int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events);
+
+static void on_accept_again(uv_timer_t *timer)
+{
+    struct service *service = timer->data;
+
+    if (!service->stopping)
+        uv_poll_start(&service->listener, UV_READABLE, on_connection);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct service *service = poll->data;
+
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+        const int fd = accept4(service->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                uv_poll_stop(poll); /* it would be reported at once again */
+                uv_timer_start(&service->again, on_accept_again, ACCEPT_AGAIN_MS, 0);
+            }
+            return;
+        }
+        if (!is_allowed(fd) || service->n_clients >= DAEMON_MAX_CONNECTIONS)
+            close(fd);
+        else
+            daemon_welcome(service, fd);
+    }
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+/* The loop runs dry then. */
+void daemon_settle(struct service *service)
+{
+    if (!service->stopping)
+        return;
+    for (const struct client *client = service->clients; client != NULL; client = client->next)
+        if (client->child.pidfd >= 0)
+            return;
+    for (struct client *client = service->clients; client != NULL; client = client->next)
+        daemon_hang_up(client);
+    for (int i = 0; i < DAEMON_N_SIGNALS; i++)
+        if (!uv_is_closing((uv_handle_t *)&service->signals[i]))
+            uv_close((uv_handle_t *)&service->signals[i], NULL);
+}
+
+/* HUP asks a daemon to read its configuration again: there is none yet, and no job should pay for that. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    (void)handle;
+    (void)number;
+    daemon_log("HUP is ignored: there is no configuration to read again");
+}
+
+static void on_stop(uv_signal_t *handle, int number)
+{
+    struct service *service = handle->data;
+
+    (void)number;
+    if (service->stopping) {
+        for (const struct client *client = service->clients; client != NULL; client = client->next)
+            daemon_signal_job(client, SIGKILL); /* told twice: the guards go, and take everything along */
+        return;
+    }
+    service->stopping = true;
+    daemon_notify("STOPPING=1");
+    uv_close((uv_handle_t *)&service->listener, NULL);
+    uv_close((uv_handle_t *)&service->again, NULL);
+    unlink(service->config->socket_path); /* we hold the lock: it is still ours */
+    for (const struct client *client = service->clients; client != NULL; client = client->next)
+        daemon_signal_job(client, client->saves ? agent_daemon_stops() : SIGTERM);
+    daemon_settle(service);
+}
+
+/* The pidfile after the socket: one that is refused leaves that of the agent that serves as it is. */
+static enum fsdp_status listen_alone(struct service *service, struct fsdp_err *err)
+{
+    const struct daemon_config *config = service->config;
+    enum fsdp_status status = daemon_listen(config->socket_path, &service->listen_fd, &service->lock_fd, err);
+
+    if (status != FSDP_OK || config->pidfile == NULL)
+        return status;
+    status = daemon_pidfile_take(config->pidfile, &service->pidfile_fd, err);
+    if (status != FSDP_OK)
+        unlink(config->socket_path); /* we hold the lock: it is ours */
+    return status;
+}
+
+static enum fsdp_status start_service(struct service *service, struct fsdp_err *err)
+{
+    static const struct {
+        int number;
+        uv_signal_cb taken;
+    } signals[DAEMON_N_SIGNALS] = { { SIGTERM, on_stop }, { SIGINT, on_stop }, { SIGHUP, on_hangup } };
+    enum fsdp_status status = listen_alone(service, err);
+    int error;
+
+    if (status != FSDP_OK)
+        return status;
+    error = uv_loop_init(&service->loop);
+    if (error == 0)
+        error = uv_poll_init(&service->loop, &service->listener, service->listen_fd);
+    if (error == 0)
+        error = uv_timer_init(&service->loop, &service->again);
+    for (int i = 0; i < DAEMON_N_SIGNALS && error == 0; i++) {
+        error = uv_signal_init(&service->loop, &service->signals[i]);
+        service->signals[i].data = service;
+        if (error == 0)
+            error = uv_signal_start(&service->signals[i], signals[i].taken, signals[i].number);
+    }
+    service->listener.data = service->again.data = service;
+    if (error == 0)
+        error = uv_poll_start(&service->listener, UV_READABLE, on_connection);
+    return error == 0 ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "the event loop: %s", uv_strerror(error));
+}
+
+int daemon_run(const struct daemon_config *config)
+{
+    struct service service = { .config = config, .listen_fd = -1, .lock_fd = -1, .pidfile_fd = -1 };
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
+
+    signal(SIGPIPE, SIG_IGN);
+    os_raise_nofile();
+    status = os_check_kernel(&err);
+    if (status == FSDP_OK)
+        status = start_service(&service, &err);
+    if (status != FSDP_OK) {
+        daemon_log("%s", err.message);
+        return status == FSDP_ERR_BUSY ? FSDP_EXIT_PEER : exit_status_of(status);
+    }
+    daemon_log("serves %s (pid %d)", config->socket_path, (int)getpid());
+    daemon_notify("READY=1");
+    uv_run(&service.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&service.loop);
+    close(service.listen_fd);
+    daemon_pidfile_drop(config->pidfile, service.pidfile_fd);
+    close(service.lock_fd);
+    return 0;
+}

@@ -1,0 +1,64 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/daemon/daemon_impl.h"
+
+/* Its holder may remove the file between our open and our lock: then we hold a file that no path names any more. */
+static bool is_at(int fd, const char *path)
+{
+    struct stat held, there;
+
+    return fstat(fd, &held) == 0 && stat(path, &there) == 0 && held.st_dev == there.st_dev &&
+           held.st_ino == there.st_ino;
+}
+
+static enum fsdp_status lock(const char *path, int *fd, struct fsdp_err *err)
+{
+    char holder[32] = "";
+    ssize_t n;
+
+    for (;;) {
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+        if (*fd < 0)
+            return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", path, strerror(errno));
+        if (flock(*fd, LOCK_EX | LOCK_NB) < 0)
+            break;
+        if (is_at(*fd, path))
+            return FSDP_OK;
+        close(*fd);
+    }
+    if (errno != EWOULDBLOCK)
+        return fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", path, strerror(errno));
+    n = read(*fd, holder, sizeof holder - 1);
+    holder[n < 0 ? 0 : n] = '\0';
+    holder[strcspn(holder, "\n")] = '\0';
+    return fsdp_fail(err, FSDP_ERR_BUSY, "%s is another agent's (pid %s)", path, holder);
+}
+
+enum fsdp_status daemon_pidfile_take(const char *path, int *fd, struct fsdp_err *err)
+{
+    char text[32];
+    const int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    enum fsdp_status status = lock(path, fd, err);
+
+    if (status == FSDP_OK && (ftruncate(*fd, 0) < 0 || write(*fd, text, (size_t)n) != n))
+        status = fsdp_fail(err, FSDP_ERR_IO, "write %s: %s", path, strerror(errno));
+    if (status != FSDP_OK && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
+void daemon_pidfile_drop(const char *path, int fd)
+{
+    if (fd < 0)
+        return;
+    unlink(path); /* before the lock goes: it is still ours */
+    close(fd);
+}

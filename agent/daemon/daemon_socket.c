@@ -1,0 +1,130 @@
+#include "agent/daemon/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* May nobody but us (and root) put something else where the socket stands? */
+static enum fsdp_status check_folder(const char *path, struct fsdp_err *err)
+{
+    char copy[sizeof((struct sockaddr_un *)0)->sun_path];
+    const char *folder;
+    struct stat stat;
+
+    snprintf(copy, sizeof copy, "%s", path);
+    folder = dirname(copy);
+    if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+        return fsdp_fail(err, FSDP_ERR_IO, "create %s: %s", folder, strerror(errno));
+    if (lstat(folder, &stat) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "%s: %s", folder, strerror(errno));
+    if (!S_ISDIR(stat.st_mode))
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is no directory", folder);
+    if ((stat.st_uid != geteuid() && stat.st_uid != 0) ||
+        ((stat.st_mode & 022) != 0 && (stat.st_mode & S_ISVTX) == 0))
+        return fsdp_fail(err, FSDP_ERR_CONFIG,
+                         "others may write %s: an agent's socket needs a folder of its user's own", folder);
+    return FSDP_OK;
+}
+
+static enum fsdp_status take_lock(const char *path, int *lock_fd, struct fsdp_err *err)
+{
+    char name[sizeof((struct sockaddr_un *)0)->sun_path + 8];
+
+    snprintf(name, sizeof name, "%s.lock", path);
+    *lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*lock_fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "open %s: %s", name, strerror(errno));
+    if (flock(*lock_fd, LOCK_EX | LOCK_NB) == 0)
+        return FSDP_OK;
+    if (errno == EWOULDBLOCK)
+        return fsdp_fail(err, FSDP_ERR_BUSY, "another agent serves %s", path);
+    return fsdp_fail(err, FSDP_ERR_IO, "lock %s: %s", name, strerror(errno));
+}
+
+/* We hold the lock: a socket of ours that stands there is one that nobody serves. */
+static enum fsdp_status remove_stale(const char *path, struct fsdp_err *err)
+{
+    struct stat stat;
+
+    if (lstat(path, &stat) < 0)
+        return errno == ENOENT ? FSDP_OK : fsdp_fail(err, FSDP_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISSOCK(stat.st_mode) || stat.st_uid != geteuid())
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "%s is there and is no socket of ours", path);
+    if (unlink(path) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "remove %s: %s", path, strerror(errno));
+    return FSDP_OK;
+}
+
+static enum fsdp_status bind_socket(const char *path, int *listen_fd, struct fsdp_err *err)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    mode_t before;
+    int bound;
+
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    *listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*listen_fd < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "socket: %s", strerror(errno));
+    before = umask(0177); /* never, not even for an instant, anything but 0600 */
+    bound = bind(*listen_fd, (struct sockaddr *)&address, sizeof address);
+    umask(before);
+    if (bound < 0 || listen(*listen_fd, 64) < 0)
+        return fsdp_fail(err, FSDP_ERR_IO, "listen on %s: %s", path, strerror(errno));
+    return FSDP_OK;
+}
+
+enum fsdp_status daemon_listen(const char *path, int *listen_fd, int *lock_fd, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+
+    *listen_fd = *lock_fd = -1;
+    if (path[0] == '\0' || strlen(path) >= sizeof((struct sockaddr_un *)0)->sun_path)
+        return fsdp_fail(err, FSDP_ERR_CONFIG, "a socket's path has 1 to %zu bytes: %s",
+                         sizeof((struct sockaddr_un *)0)->sun_path - 1, path);
+    status = check_folder(path, err);
+    if (status == FSDP_OK)
+        status = take_lock(path, lock_fd, err);
+    if (status == FSDP_OK)
+        status = remove_stale(path, err);
+    if (status == FSDP_OK)
+        status = bind_socket(path, listen_fd, err);
+    if (status != FSDP_OK) {
+        if (*listen_fd >= 0)
+            close(*listen_fd);
+        if (*lock_fd >= 0)
+            close(*lock_fd);
+        *listen_fd = *lock_fd = -1;
+    }
+    return status;
+}
+
+/* sd_notify(3): one datagram to the socket that systemd names; "@" stands for the abstract namespace. */
+void daemon_notify(const char *state)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    const char *path = getenv("NOTIFY_SOCKET");
+    size_t n = path == NULL ? 0 : strlen(path);
+    int fd;
+
+    if (n < 2 || n >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@'))
+        return;
+    memcpy(address.sun_path, path, n);
+    if (path[0] == '@')
+        address.sun_path[0] = '\0';
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+               (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+        fprintf(stderr, "fsdp-agent: systemd was not told %s: %s\n", state, strerror(errno));
+    close(fd);
+}

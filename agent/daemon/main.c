@@ -1,0 +1,129 @@
+/*
+ * fsdp-agent: the node's agent as a service. It stays in the foreground; what supervises services (systemd, a
+ * shell) puts it where it belongs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <fsdp/link.h>
+
+#include "agent/daemon/control_proto.h"
+#include "agent/daemon/daemon.h"
+#include "agent/placement/nvml_process.h"
+#include "shard_runtime/core/version.h"
+
+static const char usage[] =
+    "usage: fsdp-agent [--socket PATH] [--pidfile PATH]\n"
+    "\n"
+    "Runs the jobs that `fsdprun --agent PATH ...` hands over, as fsdprun itself "
+    "would, until it is told to stop\n"
+    "by TERM or INT: then the jobs of job files save and end.\n"
+    "\n"
+    "  --socket PATH   where to listen; default: $XDG_RUNTIME_DIR/fsdp/agent.sock, "
+    "else /tmp/fsdp-<uid>/agent.sock\n"
+    "  --pidfile PATH  write the process id there once it listens; one agent holds it at a time\n"
+    "  --help          this text\n"
+    "  --version       version, commit and compiler\n";
+
+struct arguments {
+    char socket[108];
+    const char *pidfile;
+    int job_fd;   /* -1: serve */
+    int start_fd; /* of a job, where it tells that its workers run; -1: nowhere */
+};
+
+/* -1 for what is no descriptor's number. */
+static int descriptor_of(const char *text)
+{
+    char *end;
+    const long number = strtol(text, &end, 10);
+
+    return end == text || *end != '\0' || number < 0 || number > INT_MAX ? -1 : (int)number;
+}
+
+/* -1: go on; else exit with it. */
+static int parse(struct arguments *arguments, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "socket", required_argument, NULL, 's' },
+        { "pidfile", required_argument, NULL, 'p' },
+        { "run-job", required_argument, NULL, 'j' },
+        { "started", required_argument, NULL, 'r' },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, 'v' },
+        { NULL, 0, NULL, 0 },
+    };
+    int option;
+
+    arguments->job_fd = arguments->start_fd = -1;
+    arguments->pidfile = NULL;
+    arguments->socket[0] = '\0';
+    while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+        switch (option) {
+        case 's':
+            if (optarg[0] == '\0' || strlen(optarg) >= sizeof arguments->socket) {
+                fprintf(stderr, "fsdp-agent: --socket: a path of 1 to %zu bytes\n",
+                        sizeof arguments->socket - 1);
+                return FSDP_EXIT_USAGE;
+            }
+            snprintf(arguments->socket, sizeof arguments->socket, "%s", optarg);
+            break;
+        case 'p':
+            arguments->pidfile = optarg;
+            break;
+        case 'j':
+        case 'r':
+            *(option == 'j' ? &arguments->job_fd : &arguments->start_fd) = descriptor_of(optarg);
+            if (descriptor_of(optarg) < 0) {
+                fprintf(stderr, "fsdp-agent: --%s: \"%s\" is no descriptor\n",
+                        option == 'j' ? "run-job" : "started", optarg);
+                return FSDP_EXIT_USAGE;
+            }
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'v':
+            printf("fsdp-agent %s (%s), %s\n", version_number(), version_commit(), version_compiler());
+            return 0;
+        default:
+            return FSDP_EXIT_USAGE; /* getopt has said why */
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "fsdp-agent: unexpected argument: %s\n", argv[optind]);
+        return FSDP_EXIT_USAGE;
+    }
+    if (arguments->socket[0] == '\0' && !control_default_socket(arguments->socket, sizeof arguments->socket,
+                                                                getenv("XDG_RUNTIME_DIR"), getuid())) {
+        fprintf(stderr, "fsdp-agent: XDG_RUNTIME_DIR is too long for a socket: give --socket\n");
+        return FSDP_EXIT_USAGE;
+    }
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct os_baseline baseline;
+    struct arguments arguments;
+    struct daemon_config config = { .program = "/proc/self/exe", .baseline = &baseline };
+    int status;
+
+    nvml_process_main(argc, argv);
+    os_baseline_capture(&baseline);
+    status = parse(&arguments, argc, argv);
+    if (status >= 0)
+        return status;
+    if (arguments.job_fd >= 0)
+        return daemon_run_job(arguments.job_fd, arguments.start_fd);
+    config.socket_path = arguments.socket;
+    config.pidfile = arguments.pidfile;
+    return daemon_run(&config);
+}

@@ -1,0 +1,353 @@
+#include "agent/os/descendants.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/os/clock.h"
+#include "agent/os/small_file.h"
+
+struct pids {
+    pid_t *items;
+    size_t n, capacity;
+};
+
+struct process {
+    pid_t parent;
+    char state;
+    unsigned long long started; /* in ticks since boot: with the pid it names one process for ever */
+};
+
+static bool add(struct pids *pids, pid_t pid)
+{
+    if (pids->n == pids->capacity) {
+        size_t capacity = pids->capacity == 0 ? 64 : pids->capacity * 2;
+        pid_t *items = realloc(pids->items, capacity * sizeof *items);
+
+        if (items == NULL)
+            return false;
+        pids->items = items;
+        pids->capacity = capacity;
+    }
+    pids->items[pids->n++] = pid;
+    return true;
+}
+
+static void drop(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < pids->n; i++) {
+        bool dropped = false;
+
+        for (size_t j = 0; j < n_except; j++)
+            dropped = dropped || pids->items[i] == except[j];
+        if (!dropped)
+            pids->items[kept++] = pids->items[i];
+    }
+    pids->n = kept;
+}
+
+/* 0 for what is no process's number. */
+static pid_t pid_of(const char *text)
+{
+    char *end;
+    const long pid = strtol(text, &end, 10);
+
+    return end == text || pid <= 0 || pid > INT_MAX ? 0 : (pid_t)pid;
+}
+
+/* " STATE PPID ... STARTTIME ...": fields 3 to 22 of /proc/PID/stat, proc(5). */
+static bool parse_stat(const char *text, struct process *out)
+{
+    if (text[0] != ' ' || text[1] == '\0')
+        return false;
+    out->state = text[1];
+    text += 2;
+    for (int field = 4; field <= 22; field++) {
+        char *end;
+        const unsigned long long value = strtoull(text, &end, 10); /* some are -1 */
+
+        if (end == text)
+            return false;
+        if (field == 4)
+            out->parent = (pid_t)value;
+        else if (field == 22)
+            out->started = value;
+        text = end;
+    }
+    return true;
+}
+
+static bool read_process(pid_t pid, struct process *out)
+{
+    char text[1024], *end;
+
+    if (!small_file_read(text, sizeof text, "/proc/%d/stat", (int)pid))
+        return false;
+    end = strrchr(text, ')'); /* the name may hold anything, parentheses too */
+    return end != NULL && parse_stat(end + 1, out);
+}
+
+/* The kernel keeps a list of children per thread; one file for each. False where it offers none. */
+static bool add_children(pid_t pid, struct pids *pids)
+{
+    char path[400], text[4096], *number = NULL;
+    struct dirent *entry;
+    size_t number_bytes = 0;
+    bool offered = false;
+    DIR *tasks;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    tasks = opendir(path);
+    if (tasks == NULL)
+        return errno == ENOENT; /* it is gone, and its children are somebody else's */
+    while ((entry = readdir(tasks)) != NULL) {
+        FILE *file;
+
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", (int)pid, entry->d_name);
+        file = fopen(path, "re");
+        if (file == NULL) {
+            offered = offered || errno == ESRCH;
+            continue;
+        }
+        setvbuf(file, text, _IOFBF, sizeof text);
+        offered = true;
+        while (getdelim(&number, &number_bytes, ' ', file) > 0)
+            if (pid_of(number) > 0)
+                add(pids, pid_of(number));
+        fclose(file);
+    }
+    free(number);
+    closedir(tasks);
+    return offered;
+}
+
+/* A kernel without those files: look at everybody's parent until nobody new is found. */
+static void add_by_parent(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    struct pids all = { 0 };
+    struct dirent *entry;
+    DIR *proc = opendir("/proc");
+    bool grown = true;
+
+    if (proc == NULL)
+        return;
+    while ((entry = readdir(proc)) != NULL)
+        if (pid_of(entry->d_name) > 0)
+            add(&all, pid_of(entry->d_name));
+    closedir(proc);
+    drop(&all, except, n_except);
+    while (grown) {
+        grown = false;
+        for (size_t i = 0; i < all.n; i++) {
+            struct process process;
+            bool ours;
+
+            if (all.items[i] == 0 || !read_process(all.items[i], &process))
+                continue;
+            ours = process.parent == getpid();
+            for (size_t j = 0; j < pids->n && !ours; j++)
+                ours = pids->items[j] == process.parent;
+            if (!ours)
+                continue;
+            add(pids, all.items[i]);
+            all.items[i] = 0;
+            grown = true;
+        }
+    }
+    free(all.items);
+}
+
+static void collect(struct pids *pids, const pid_t *except, size_t n_except)
+{
+    if (!add_children(getpid(), pids)) {
+        add_by_parent(pids, except, n_except);
+        return;
+    }
+    drop(pids, except, n_except);
+    for (size_t i = 0; i < pids->n; i++)
+        add_children(pids->items[i], pids);
+}
+
+bool descendants_can_be_found(void)
+{
+    struct process process;
+
+    return read_process(getpid(), &process);
+}
+
+/* Through a pidfd taken before the look, so that a number that was given away meanwhile is not hit. */
+static bool signal_one(pid_t pid, int signal)
+{
+    struct process process;
+    bool alive = false;
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    if (pidfd < 0)
+        return false;
+    if (read_process(pid, &process) && process.state != 'Z' && process.state != 'X') {
+        struct process again;
+
+        alive = syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
+        alive = alive && read_process(pid, &again) && again.state != 'Z' && again.state != 'X' &&
+                again.started == process.started;
+    }
+    close(pidfd);
+    return alive;
+}
+
+size_t descendants_signal(int signal, const pid_t *except, size_t n_except)
+{
+    struct pids pids = { 0 };
+    size_t n = 0;
+
+    collect(&pids, except, n_except);
+    for (size_t i = 0; i < pids.n; i++)
+        n += signal_one(pids.items[i], signal);
+    free(pids.items);
+    return n;
+}
+
+size_t descendants_living(pid_t *out, size_t capacity, const pid_t *except, size_t n_except)
+{
+    struct pids pids = { 0 };
+    size_t n = 0;
+
+    collect(&pids, except, n_except);
+    for (size_t i = 0; i < pids.n; i++) {
+        struct process process;
+
+        if (!read_process(pids.items[i], &process) || process.state == 'Z' || process.state == 'X')
+            continue;
+        if (n < capacity)
+            out[n] = pids.items[i];
+        n++;
+    }
+    free(pids.items);
+    return n;
+}
+
+pid_t descendants_top(pid_t pid)
+{
+    struct process process;
+
+    /* Numbers that are given away while we walk can only end the walk early: every step is to a living parent. */
+    for (int depth = 0; depth < 4096 && pid > 1 && pid != getpid() && read_process(pid, &process); depth++) {
+        if (process.parent == getpid())
+            return pid;
+        pid = process.parent;
+    }
+    return 0;
+}
+
+static bool holds(pid_t pid, const char *socket)
+{
+    char path[64], target[64];
+    const struct dirent *entry;
+    bool found = false;
+    DIR *fds;
+
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    fds = opendir(path);
+    if (fds == NULL)
+        return false;
+    while (!found && (entry = readdir(fds)) != NULL) {
+        const ssize_t n = readlinkat(dirfd(fds), entry->d_name, target, sizeof target - 1);
+
+        target[n < 0 ? 0 : n] = '\0';
+        found = strcmp(target, socket) == 0;
+    }
+    closedir(fds);
+    return found;
+}
+
+pid_t descendants_holder(unsigned long inode)
+{
+    struct pids pids = { 0 };
+    pid_t top = 0;
+    char socket[64];
+
+    snprintf(socket, sizeof socket, "socket:[%lu]", inode);
+    collect(&pids, NULL, 0); /* the children come first, and they are the ones as a rule */
+    for (size_t i = 0; i < pids.n && top == 0; i++)
+        if (holds(pids.items[i], socket))
+            top = descendants_top(pids.items[i]);
+    free(pids.items);
+    return top;
+}
+
+char descendants_state(pid_t pid, char *place, size_t size)
+{
+    struct process process;
+
+    if (!small_file_read(place, size, "/proc/%d/wchan", (int)pid) || strcmp(place, "0") == 0)
+        snprintf(place, size, "?"); /* it does not wait, or we may not know */
+    return read_process(pid, &process) ? process.state : '?';
+}
+
+size_t descendants_children(pid_t *out, size_t capacity)
+{
+    struct pids pids = { 0 };
+    size_t n = 0;
+
+    if (!add_children(getpid(), &pids))
+        add_by_parent(&pids, NULL, 0);
+    for (size_t i = 0; i < pids.n && n < capacity; i++)
+        out[n++] = pids.items[i];
+    free(pids.items);
+    return n;
+}
+
+/* Take the zombies away; false once there is no child at all. */
+static bool reap(void)
+{
+    siginfo_t info;
+
+    for (;;) {
+        memset(&info, 0, sizeof info);
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0) {
+            if (errno == EINTR)
+                continue;
+            return false;
+        }
+        if (info.si_pid == 0)
+            return true;
+    }
+}
+
+size_t descendants_end(int64_t limit_ms, const pid_t *except, size_t n_except)
+{
+    const int64_t deadline = clock_now_ms() + limit_ms;
+    int pause_ms = 1;
+
+    for (;;) {
+        struct pids left = { 0 };
+        size_t n;
+
+        descendants_signal(SIGKILL, except, n_except);
+        if (!reap())
+            return 0;
+        collect(&left, except, n_except);
+        n = left.n;
+        free(left.items);
+        if (n == 0 || clock_now_ms() >= deadline)
+            return n;
+        poll(NULL, 0, pause_ms);
+        pause_ms = pause_ms < 20 ? pause_ms * 2 : 20;
+    }
+}

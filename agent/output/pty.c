@@ -1,0 +1,63 @@
+#include "agent/output/pty.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* As the terminal, but that nothing is changed on the way: that is left to the terminal, or it would happen twice. */
+static void pass_everything(int slave, int terminal)
+{
+    struct termios modes;
+
+    if (tcgetattr(terminal, &modes) != 0 && tcgetattr(slave, &modes) != 0)
+        return;
+    modes.c_oflag &= ~(tcflag_t)OPOST;
+    modes.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
+    tcsetattr(slave, TCSANOW, &modes);
+}
+
+/* Without its name, which needs /dev/pts to be where this process sees it; kernels before 4.13 know it by name only. */
+static int open_slave(int master)
+{
+    char name[64];
+    const int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    if (slave >= 0 || ptsname_r(master, name, sizeof name) != 0)
+        return slave;
+    return open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+int pty_open(struct pty *pty, int terminal)
+{
+    int error;
+
+    memset(pty, 0, sizeof *pty);
+    pty->slave = -1;
+    pty->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (pty->master < 0)
+        return errno;
+    if (grantpt(pty->master) == 0 && unlockpt(pty->master) == 0)
+        pty->slave = open_slave(pty->master);
+    if (pty->slave < 0) {
+        error = errno;
+        close(pty->master);
+        pty->master = -1;
+        return error;
+    }
+    pass_everything(pty->slave, terminal);
+    pty_resize(pty, terminal);
+    return 0;
+}
+
+void pty_resize(struct pty *pty, int terminal)
+{
+    struct winsize size;
+
+    if (ioctl(terminal, TIOCGWINSZ, &size) != 0 || memcmp(&size, &pty->size, sizeof size) == 0)
+        return;
+    pty->size = size;
+    ioctl(pty->master, TIOCSWINSZ, &size);
+}

@@ -1,0 +1,234 @@
+#include "agent/placement/nvml.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/os/clock.h"
+#include "agent/placement/nvml_impl.h"
+#include "agent/placement/nvml_process.h"
+
+enum { ANSWER_WITHIN_MS = 30000, END_WITHIN_MS = 1000 };
+
+/* --- the library's side: as its documented interface says ------------------------------------------------------ */
+
+enum { NVML_MIG_ENABLED = 1 };
+
+nvml_function *nvml_look_up(void *library, const char *name)
+{
+    union {
+        void *object; /* ISO C has no cast from one to the other; dlsym(3) */
+        nvml_function *function;
+    } found = { .object = dlsym(library, name) };
+
+    return found.function;
+}
+
+enum fsdp_status nvml_open(struct nvml *nvml, const char *name, struct fsdp_err *err)
+{
+    nvml->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (nvml->library == NULL)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.160s", dlerror());
+    nvml->init = (int (*)(void))nvml_look_up(nvml->library, "nvmlInit_v2");
+    nvml->words = (const char *(*)(int))nvml_look_up(nvml->library, "nvmlErrorString");
+    nvml->count = (int (*)(unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetCount_v2");
+    nvml->handle = (int (*)(unsigned, void **))nvml_look_up(nvml->library, "nvmlDeviceGetHandleByIndex_v2");
+    nvml->uuid = (int (*)(void *, char *, unsigned))nvml_look_up(nvml->library, "nvmlDeviceGetUUID");
+    nvml->pci =
+        (int (*)(void *, struct nvml_pci_info *))nvml_look_up(nvml->library, "nvmlDeviceGetPciInfo_v3");
+    if (nvml->init == NULL || nvml->words == NULL || nvml->count == NULL || nvml->handle == NULL ||
+        nvml->uuid == NULL || nvml->pci == NULL)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "%.100s is too old", name);
+    nvml->mig_mode =
+        (int (*)(void *, unsigned *, unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetMigMode");
+    nvml->max_migs =
+        (int (*)(void *, unsigned *))nvml_look_up(nvml->library, "nvmlDeviceGetMaxMigDeviceCount");
+    nvml->mig = (int (*)(void *, unsigned, void **))nvml_look_up(nvml->library,
+                                                                 "nvmlDeviceGetMigDeviceHandleByIndex");
+    if (nvml->max_migs == NULL || nvml->mig == NULL)
+        nvml->mig_mode = NULL;
+    return FSDP_OK;
+}
+
+void nvml_kernel_name(const struct nvml_pci_info *info, char out[NVML_PCI_BYTES])
+{
+    snprintf(out, NVML_PCI_BYTES, "%04x:%02x:%02x.0", info->domain, info->bus & 0xff, info->device & 0xff);
+}
+
+static int add_gpus(const struct nvml *nvml, struct nvml_list *list, void **handles)
+{
+    unsigned count = 0;
+    int error = nvml->count(&count);
+
+    for (unsigned i = 0; error == NVML_SUCCESS && i < count && list->n < NVML_MAX; i++) {
+        struct nvml_pci_info info = { 0 };
+        struct nvml_device *device = &list->devices[list->n];
+
+        /* One that fell off the bus is skipped, as CUDA does; the others keep their order. */
+        if (nvml->handle(i, &handles[list->n]) != NVML_SUCCESS ||
+            nvml->uuid(handles[list->n], device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS ||
+            nvml->pci(handles[list->n], &info) != NVML_SUCCESS)
+            continue;
+        nvml_kernel_name(&info, device->pci);
+        device->parent = -1;
+        list->n++;
+    }
+    return error;
+}
+
+static void add_migs(const struct nvml *nvml, struct nvml_list *list, void *const *handles)
+{
+    const int n_gpus = list->n;
+
+    for (int gpu = 0; gpu < n_gpus && nvml->mig_mode != NULL; gpu++) {
+        unsigned mode = 0, pending = 0, most = 0;
+
+        if (nvml->mig_mode(handles[gpu], &mode, &pending) != NVML_SUCCESS || mode != NVML_MIG_ENABLED ||
+            nvml->max_migs(handles[gpu], &most) != NVML_SUCCESS)
+            continue;
+        for (unsigned i = 0; i < most && list->n < NVML_MAX; i++) {
+            struct nvml_device *device = &list->devices[list->n];
+            void *mig;
+
+            /* Places without an instance are refused, and there may be others behind them. */
+            if (nvml->mig(handles[gpu], i, &mig) != NVML_SUCCESS ||
+                nvml->uuid(mig, device->uuid, NVML_UUID_BYTES) != NVML_SUCCESS)
+                continue;
+            memcpy(device->pci, list->devices[gpu].pci, NVML_PCI_BYTES);
+            device->parent = gpu;
+            list->n++;
+        }
+    }
+}
+
+static enum fsdp_status ask_here(const char *library, struct nvml_list *list, struct fsdp_err *err)
+{
+    struct nvml nvml = { 0 };
+    void *handles[NVML_MAX];
+    enum fsdp_status status = nvml_open(&nvml, library, err);
+    int error;
+
+    if (status != FSDP_OK)
+        return status;
+    assert(nvml.init != NULL); /* and all the others that are needed with it */
+    error = nvml.init();
+    if (error == NVML_SUCCESS)
+        error = add_gpus(&nvml, list, handles);
+    if (error != NVML_SUCCESS)
+        return fsdp_fail(err, FSDP_ERR_IO, "NVML: %.160s", nvml.words(error));
+    add_migs(&nvml, list, handles);
+    return FSDP_OK;
+}
+
+/* --- the process, and what is heard of it ---------------------------------------------------------------------- */
+
+struct answer {
+    struct fsdp_err err;
+    struct nvml_list list;
+};
+
+static bool write_all(int fd, const void *data, size_t size)
+{
+    const char *at = data;
+
+    while (size > 0) {
+        ssize_t n = write(fd, at, size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+int nvml_ask_here(const char *library)
+{
+    struct answer *answer = calloc(1, sizeof *answer);
+    bool told;
+
+    if (answer == NULL)
+        return 1;
+    answer->err.status = ask_here(library, &answer->list, &answer->err);
+    told = write_all(STDOUT_FILENO, answer, sizeof *answer);
+    free(answer);
+    return told ? 0 : 1;
+}
+
+/* True when `size` bytes came before the deadline and the other end's close. */
+static bool read_all(int fd, void *data, size_t size, int64_t deadline_ms)
+{
+    char *at = data;
+
+    while (size > 0) {
+        struct pollfd ready = { .fd = fd, .events = POLLIN };
+        const int64_t left = deadline_ms - clock_now_ms();
+        ssize_t n;
+
+        if (left <= 0)
+            return false;
+        if (poll(&ready, 1, (int)left) <= 0)
+            continue; /* a signal, or the deadline: the clock says which */
+        n = read(fd, at, size);
+        if (n <= 0 && !(n < 0 && errno == EINTR))
+            return false;
+        at += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* A child stuck in the driver does not even die by SIGKILL: it is left behind, and the system's. */
+static void end(pid_t pid)
+{
+    struct pollfd gone = { .fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN };
+
+    kill(pid, SIGKILL);
+    if (gone.fd >= 0) {
+        poll(&gone, 1, END_WITHIN_MS);
+        close(gone.fd);
+    }
+    waitpid(pid, NULL, WNOHANG);
+}
+
+enum fsdp_status nvml_ask(const char *library, struct nvml_list *out, struct fsdp_err *err)
+{
+    struct answer *answer = calloc(1, sizeof *answer);
+    enum fsdp_status status;
+    bool heard;
+    int fd;
+    pid_t pid;
+
+    out->n = 0;
+    if (answer == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory to ask NVML");
+    status = nvml_process_start(NVML_ASK, library, &pid, &fd, err);
+    if (status != FSDP_OK)
+        goto done;
+    heard = read_all(fd, answer, sizeof *answer, clock_now_ms() + ANSWER_WITHIN_MS);
+    end(pid);
+    close(fd);
+    if (!heard)
+        status =
+            fsdp_fail(err, FSDP_ERR_IO, "NVML crashed, or gave no answer in %d s", ANSWER_WITHIN_MS / 1000);
+    else if (answer->err.status != FSDP_OK)
+        status = fsdp_fail(err, answer->err.status, "%s", answer->err.message);
+    else
+        *out = answer->list;
+done:
+    free(answer);
+    return status;
+}

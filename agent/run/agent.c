@@ -1,0 +1,210 @@
+#include "agent/run/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "agent/os/clock.h"
+#include "agent/os/descendants.h"
+#include "agent/os/guard.h"
+#include "agent/run/run.h"
+#include "shard_runtime/core/exit_status.h"
+
+enum { N_SIGNALS = 64 };
+
+enum way { WAY_NONE, WAY_GUARD, WAY_DIRECT };
+
+/* By which way a signal came, and who sent it to the guard or to us. */
+struct arrival {
+    enum way way;
+    pid_t sender;
+};
+
+struct agent {
+    const struct agent_config *config;
+    const struct guard_inside *inside;
+    uv_loop_t loop;
+    struct run *run;
+    pid_t guard_pid;
+    int signal_fd;
+    struct arrival unpaired[N_SIGNALS]; /* of signal s, the last one; WAY_NONE: it came both ways */
+    uv_poll_t signals, guard;
+    int status;
+};
+
+/* Ctrl-Z: stand still with everything below; the guard sees that we do, and does the same. Then fg. */
+static void suspend(struct agent *agent)
+{
+    const int64_t began = clock_now_ns();
+
+    /* STOP, because TERMinal stops do nothing to sessions without a terminal. Twice, for what was being forked. */
+    descendants_signal(SIGSTOP, NULL, 0);
+    descendants_signal(SIGSTOP, NULL, 0);
+    raise(SIGSTOP);
+    descendants_signal(SIGCONT, NULL, 0);
+    run_suspended(agent->run, clock_now_ns() - began);
+}
+
+static void take_signal(struct agent *agent, int signal)
+{
+    if (agent->run == NULL)
+        return; /* the end has begun already */
+    if (signal == SIGWINCH)
+        run_resized(agent->run);
+    if (signal == SIGTSTP && (agent_signals(agent->config) >> SIGTSTP & 1) == 0)
+        suspend(agent);
+    else
+        run_signal(agent->run, signal);
+}
+
+/*
+ * A scheduler or service manager may signal every process of the run. Then one signal arrives twice: from there, and
+ * from the guard that passes its own on. The second of the two is a copy: two interrupts would take the grace away,
+ * and a second stop would follow fg. Both have one sender; signals of two senders are never copies of each other.
+ */
+static bool is_copy(struct agent *agent, const struct signalfd_siginfo *info)
+{
+    const bool relayed = (pid_t)info->ssi_pid == agent->guard_pid && info->ssi_code == SI_QUEUE;
+    const struct arrival now = { relayed ? WAY_GUARD : WAY_DIRECT,
+                                 relayed ? info->ssi_int : (pid_t)info->ssi_pid };
+    struct arrival *unpaired = &agent->unpaired[info->ssi_signo];
+    const bool copy = unpaired->way != WAY_NONE && unpaired->way != now.way && unpaired->sender == now.sender;
+
+    *unpaired = copy ? (struct arrival){ WAY_NONE, 0 } : now;
+    return copy;
+}
+
+static void on_signals(uv_poll_t *poll, int status, int events)
+{
+    struct agent *agent = poll->data;
+    struct signalfd_siginfo info;
+
+    (void)status;
+    (void)events;
+    while (read(agent->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+        if (!is_copy(agent, &info))
+            take_signal(agent, (int)info.ssi_signo);
+}
+
+/* The guard was killed: nobody is left to answer to. */
+static void on_guard_gone(uv_poll_t *poll, int status, int events)
+{
+    (void)poll;
+    (void)status;
+    (void)events;
+    descendants_end(GUARD_CLEANUP_MS, NULL, 0);
+    _exit(128 + SIGKILL);
+}
+
+static void on_done(void *arg, int status, bool stuck)
+{
+    struct agent *agent = arg;
+
+    agent->run = NULL;
+    agent->status = status;
+    if (stuck)
+        guard_leave(agent->inside, status);
+    uv_close((uv_handle_t *)&agent->signals, NULL);
+    uv_close((uv_handle_t *)&agent->guard, NULL);
+}
+
+/*
+ * The signals that a run takes are read from a descriptor, which says who sent them; so they stay blocked to the end.
+ * `mask` is what to set once the run has begun.
+ */
+static bool open_signals(struct agent *agent, const struct guard_inside *inside, sigset_t *mask)
+{
+    const uint64_t taken = agent_signals(agent->config) | UINT64_C(1) << SIGTSTP | UINT64_C(1) << SIGWINCH;
+    sigset_t set;
+
+    *mask = inside->mask;
+    sigemptyset(&set);
+    for (int i = 1; i < N_SIGNALS; i++)
+        if ((taken >> i & 1) != 0 && sigismember(&inside->baseline->ignored, i) != 1 &&
+            sigaddset(&set, i) == 0)
+            sigaddset(mask, i);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    agent->guard_pid = getppid();
+    agent->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (agent->signal_fd < 0)
+        return false;
+    uv_poll_init(&agent->loop, &agent->signals, agent->signal_fd);
+    agent->signals.data = agent;
+    uv_poll_start(&agent->signals, UV_READABLE, on_signals);
+    return true;
+}
+
+static int run_agent(void *arg, const struct guard_inside *inside)
+{
+    struct agent agent = { .config = arg, .inside = inside };
+    struct fsdp_err err = { 0 };
+    enum fsdp_status status;
+    sigset_t mask;
+
+    prctl(PR_SET_NAME, "fsdprun-agent");
+    os_raise_nofile();
+    signal(SIGPIPE, SIG_IGN); /* a reader that went away is an error of a write, not the end of the job */
+    if (uv_loop_init(&agent.loop) != 0) {
+        dprintf(2, "fsdprun: no event loop can be made\n");
+        return FSDP_EXIT_IO;
+    }
+    if (!open_signals(&agent, inside, &mask)) {
+        dprintf(2, "fsdprun: signalfd: %s\n", strerror(errno));
+        return FSDP_EXIT_IO;
+    }
+    uv_poll_init(&agent.loop, &agent.guard, inside->guard_pidfd);
+    uv_poll_start(&agent.guard, UV_READABLE, on_guard_gone);
+    status = run_start(&agent.run, &agent.loop, agent.config, inside->baseline, on_done, &agent, &err);
+    if (status != FSDP_OK) {
+        dprintf(agent.config->stdio[2], "fsdprun: %s\n", err.message);
+        on_done(&agent, exit_status_of(status), false);
+    }
+    if (status == FSDP_OK)
+        sigprocmask(SIG_SETMASK, &mask, NULL); /* SIGCHLD of what has ended meanwhile arrives now */
+    uv_run(&agent.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&agent.loop);
+    close(agent.signal_fd);
+    return agent.status;
+}
+
+/* What this machine cannot give, for the user to know before and not after. */
+static void note_missing(const struct agent_config *config)
+{
+    if (config->quiet)
+        return;
+    if (!descendants_can_be_found())
+        dprintf(config->stdio[2],
+                "fsdprun: /proc is not there: processes that a worker starts and leaves cannot be found, "
+                "and may outlive the run\n");
+    if (!os_has_close_range())
+        dprintf(config->stdio[2],
+                "fsdprun: this system lacks close_range (Linux 5.11): files that were open when fsdprun "
+                "started may stay open in the workers\n");
+}
+
+int agent_run(const struct agent_config *config)
+{
+    struct fsdp_err err = { 0 };
+    const enum fsdp_status status = os_check_kernel(&err);
+    const uint64_t daemon_stops =
+        (config->save_on_signal & AGENT_SAVE_DAEMON) != 0 ? UINT64_C(1) << agent_daemon_stops() : 0;
+    const struct guard_config guard = { .grace_ms = config->grace_ms,
+                                        .relayed = agent_signals(config),
+                                        .ending = config->stop_signals | daemon_stops };
+
+    if (status != FSDP_OK) {
+        dprintf(config->stdio[2], "fsdprun: %s\n", err.message);
+        return exit_status_of(status);
+    }
+    note_missing(config);
+    return guard_run(run_agent, (void *)config, &guard);
+}

@@ -1,0 +1,293 @@
+#include "agent/wire/tls.h"
+
+#include <openssl/core_names.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/wire/tls_library.h"
+
+/* Set by tls_derive_key() or tls_context_create(), whichever is called first; who has a context has it. */
+static const struct tls_library *openssl;
+
+/* The identity says nothing: which key it is follows from the endpoint. It must be the same on both sides. */
+static const unsigned char identity[] = "fsdprun";
+static const unsigned char suite_id[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256 */
+
+struct tls_context {
+    SSL_CTX *shared;
+    bool server;
+    unsigned char key[TLS_KEY_BYTES];
+};
+
+struct tls {
+    SSL *ssl;                 /* holds a reference to the context's SSL_CTX */
+    BIO *incoming, *outgoing; /* owned by ssl */
+    unsigned char key[TLS_KEY_BYTES];
+};
+
+static enum fsdp_status fail_openssl(struct fsdp_err *err, enum fsdp_status status, const char *what)
+{
+    const unsigned long code = openssl->ERR_get_error();
+    char words[160] = "no details";
+
+    if (code != 0)
+        openssl->ERR_error_string_n(code, words, sizeof words);
+    openssl->ERR_clear_error();
+    return fsdp_fail(err, status, "%s: %s", what, words);
+}
+
+enum fsdp_status tls_derive_key(unsigned char key[TLS_KEY_BYTES], const void *secret, size_t secret_bytes,
+                                const char *job_id, struct fsdp_err *err)
+{
+    static const char salt[] = "fsdprun agent to agent, version 1";
+    const OSSL_PARAM params[] = {
+        OSSL_PARAM_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t) "SHA256", sizeof "SHA256" - 1),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)secret, secret_bytes),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)salt, sizeof salt - 1),
+        OSSL_PARAM_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)job_id, strlen(job_id)),
+        OSSL_PARAM_END,
+    };
+    enum fsdp_status status = tls_library_open(&openssl, err);
+    EVP_KDF_CTX *context;
+    EVP_KDF *kdf;
+
+    if (status != FSDP_OK)
+        return status;
+    kdf = openssl->EVP_KDF_fetch(NULL, "HKDF", NULL);
+    context = kdf == NULL ? NULL : openssl->EVP_KDF_CTX_new(kdf);
+    if (context == NULL || openssl->EVP_KDF_derive(context, key, TLS_KEY_BYTES, params) != 1)
+        status = fail_openssl(err, FSDP_ERR_UNSUPPORTED, "HKDF-SHA256");
+    openssl->EVP_KDF_CTX_free(context);
+    openssl->EVP_KDF_free(kdf);
+    return status;
+}
+
+/* The pre-shared key as OpenSSL wants it: a session that was never negotiated. */
+static SSL_SESSION *make_session(SSL *ssl)
+{
+    const struct tls *tls = openssl->SSL_get_ex_data(ssl, 0);
+    const SSL_CIPHER *cipher = openssl->SSL_CIPHER_find(ssl, suite_id);
+    SSL_SESSION *session = openssl->SSL_SESSION_new();
+
+    if (session == NULL || cipher == NULL ||
+        openssl->SSL_SESSION_set1_master_key(session, tls->key, TLS_KEY_BYTES) != 1 ||
+        openssl->SSL_SESSION_set_cipher(session, cipher) != 1 ||
+        openssl->SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+        openssl->SSL_SESSION_free(session);
+        return NULL;
+    }
+    return session;
+}
+
+static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, size_t *id_bytes,
+                   SSL_SESSION **session)
+{
+    (void)digest; /* one suite only: it is SHA-256 */
+    *session = make_session(ssl);
+    *id = identity;
+    *id_bytes = sizeof identity - 1;
+    return *session != NULL;
+}
+
+static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **session)
+{
+    *session = NULL;
+    if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
+        return 1; /* no such key: the handshake goes on without one and fails for want of a certificate */
+    *session = make_session(ssl);
+    return *session != NULL;
+}
+
+static SSL_CTX *make_shared(bool server)
+{
+    SSL_CTX *context =
+        openssl->SSL_CTX_new(server ? openssl->TLS_server_method() : openssl->TLS_client_method());
+
+    if (context == NULL)
+        return NULL;
+    if (openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        openssl->SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") != 1 ||
+        openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_GROUPS_LIST, 0, (char *)(uintptr_t) "X25519") != 1 ||
+        openssl->SSL_CTX_set_num_tickets(context, 0) != 1) {
+        openssl->SSL_CTX_free(context);
+        return NULL;
+    }
+    openssl->SSL_CTX_ctrl(context, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
+    /* psk_dhe_ke alone: never a handshake without fresh Diffie-Hellman shares. */
+    openssl->SSL_CTX_clear_options(context, SSL_OP_ALLOW_NO_DHE_KEX);
+    if (server) {
+        openssl->SSL_CTX_set_psk_find_session_callback(context,
+                                                       find_key); /* it has no certificate to fall back on */
+    } else {
+        openssl->SSL_CTX_set_psk_use_session_callback(context, use_key);
+        openssl->SSL_CTX_set_verify(context, SSL_VERIFY_PEER,
+                                    NULL); /* offered a certificate instead, it trusts none */
+    }
+    return context;
+}
+
+enum fsdp_status tls_context_create(struct tls_context **out, bool server,
+                                    const unsigned char key[TLS_KEY_BYTES], struct fsdp_err *err)
+{
+    enum fsdp_status status = tls_library_open(&openssl, err);
+    struct tls_context *context;
+
+    *out = NULL;
+    if (status != FSDP_OK)
+        return status;
+    context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for TLS");
+    openssl->ERR_clear_error();
+    context->server = server;
+    memcpy(context->key, key, TLS_KEY_BYTES);
+    context->shared = make_shared(server);
+    if (context->shared == NULL) {
+        status = fail_openssl(err, FSDP_ERR_NOMEM, "TLS");
+        tls_context_destroy(context);
+        return status;
+    }
+    *out = context;
+    return FSDP_OK;
+}
+
+void tls_context_destroy(struct tls_context *context)
+{
+    if (context == NULL)
+        return;
+    openssl->SSL_CTX_free(context->shared);
+    openssl->OPENSSL_cleanse(context->key, sizeof context->key);
+    free(context);
+}
+
+enum fsdp_status tls_create(struct tls **out, const struct tls_context *context, struct fsdp_err *err)
+{
+    enum fsdp_status status;
+    BIO *incoming = NULL, *outgoing = NULL;
+    struct tls *tls;
+
+    *out = NULL;
+    openssl->ERR_clear_error();
+    tls = calloc(1, sizeof *tls);
+    if (tls == NULL)
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for a TLS connection");
+    memcpy(tls->key, context->key, TLS_KEY_BYTES);
+    tls->ssl = openssl->SSL_new(context->shared);
+    incoming = openssl->BIO_new(openssl->BIO_s_mem());
+    outgoing = openssl->BIO_new(openssl->BIO_s_mem());
+    if (tls->ssl == NULL || incoming == NULL || outgoing == NULL) {
+        status = fail_openssl(err, FSDP_ERR_NOMEM, "TLS");
+        goto done;
+    }
+    openssl->SSL_set_ex_data(tls->ssl, 0, tls);
+    openssl->SSL_set_bio(tls->ssl, incoming, outgoing);
+    tls->incoming = incoming;
+    tls->outgoing = outgoing;
+    incoming = outgoing = NULL; /* the SSL's now */
+    if (context->server)
+        openssl->SSL_set_accept_state(tls->ssl);
+    else
+        openssl->SSL_set_connect_state(tls->ssl);
+    *out = tls;
+    tls = NULL;
+    status = FSDP_OK;
+done:
+    openssl->BIO_free(incoming);
+    openssl->BIO_free(outgoing);
+    tls_destroy(tls);
+    return status;
+}
+
+void tls_destroy(struct tls *tls)
+{
+    if (tls == NULL)
+        return;
+    openssl->SSL_free(tls->ssl);
+    openssl->OPENSSL_cleanse(tls->key, sizeof tls->key);
+    free(tls);
+}
+
+bool tls_established(const struct tls *tls)
+{
+    return openssl->SSL_is_init_finished(tls->ssl) != 0;
+}
+
+/* Judge the result of an SSL call: wanting more input is no error. */
+static enum fsdp_status judge(struct tls *tls, int result, const char *what, struct fsdp_err *err)
+{
+    switch (openssl->SSL_get_error(tls->ssl, result)) {
+    case SSL_ERROR_NONE:
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+        return FSDP_OK;
+    case SSL_ERROR_ZERO_RETURN:
+        return fsdp_fail(err, FSDP_ERR_PEER, "the other side closed the connection");
+    default:
+        return fail_openssl(err, FSDP_ERR_MISMATCH, what);
+    }
+}
+
+enum fsdp_status tls_start(struct tls *tls, struct fsdp_err *err)
+{
+    if (tls_established(tls))
+        return FSDP_OK;
+    openssl->ERR_clear_error();
+    return judge(tls, openssl->SSL_do_handshake(tls->ssl),
+                 "TLS handshake (are the secret and --rdzv-id the same on every node?)", err);
+}
+
+enum fsdp_status tls_feed(struct tls *tls, const void *ciphertext, size_t n_bytes, struct fsdp_err *err)
+{
+    size_t written;
+
+    if (n_bytes > 0 &&
+        (openssl->BIO_write_ex(tls->incoming, ciphertext, n_bytes, &written) != 1 || written != n_bytes))
+        return fsdp_fail(err, FSDP_ERR_NOMEM, "no memory for %zu received bytes", n_bytes);
+    return tls_start(tls, err);
+}
+
+enum fsdp_status tls_read(struct tls *tls, void *plaintext, size_t capacity, size_t *n_bytes,
+                          struct fsdp_err *err)
+{
+    int result;
+
+    *n_bytes = 0;
+    if (!tls_established(tls))
+        return FSDP_OK;
+    openssl->ERR_clear_error();
+    result = openssl->SSL_read_ex(tls->ssl, plaintext, capacity, n_bytes);
+    if (result == 1)
+        return FSDP_OK;
+    *n_bytes = 0;
+    return judge(tls, result, "TLS record", err);
+}
+
+enum fsdp_status tls_write(struct tls *tls, const void *plaintext, size_t n_bytes, struct fsdp_err *err)
+{
+    size_t written = 0;
+
+    if (!tls_established(tls))
+        return fsdp_fail(err, FSDP_ERR_ARG, "TLS handshake is not done");
+    if (n_bytes == 0)
+        return FSDP_OK;
+    openssl->ERR_clear_error();
+    if (openssl->SSL_write_ex(tls->ssl, plaintext, n_bytes, &written) != 1 || written != n_bytes)
+        return fail_openssl(err, FSDP_ERR_PEER, "TLS write");
+    return FSDP_OK;
+}
+
+size_t tls_outgoing(const struct tls *tls)
+{
+    return openssl->BIO_ctrl_pending(tls->outgoing);
+}
+
+size_t tls_take(struct tls *tls, void *ciphertext, size_t capacity)
+{
+    size_t taken = 0;
+
+    if (capacity == 0 || openssl->BIO_read_ex(tls->outgoing, ciphertext, capacity, &taken) != 1)
+        return 0;
+    return taken;
+}

@@ -1,0 +1,218 @@
+#include "agent/world/worker_env.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/os/environment.h"
+
+enum { N_OURS_MAX = 32, TEXT_BYTES = 16384, NUMBER_BYTES = 12 };
+
+/* Our variables, one after another in `text`; names[i] points at "NAME=value". */
+struct ours {
+    char *names[N_OURS_MAX];
+    int n;
+    char *text;
+    size_t used, size;
+    bool full;
+};
+
+static __attribute__((format(printf, 2, 3))) void set(struct ours *ours, const char *format, ...)
+{
+    char *at = ours->text + ours->used;
+    size_t left = ours->size - ours->used;
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(at, left, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= left || ours->n == N_OURS_MAX) {
+        ours->full = true;
+        return;
+    }
+    ours->names[ours->n++] = at;
+    ours->used += (size_t)n + 1;
+}
+
+/* One device for this worker: its place in the list the parent was given, else its number. */
+static void set_device(struct ours *ours, char *const *parent, int local_rank)
+{
+    const char *list = environment_find(parent, "CUDA_VISIBLE_DEVICES");
+
+    for (int i = 0; list != NULL && i < local_rank; i++) {
+        list = strchr(list, ',');
+        list = list == NULL ? NULL : list + 1;
+    }
+    if (list == NULL || *list == '\0')
+        set(ours, "CUDA_VISIBLE_DEVICES=%d", local_rank);
+    else
+        set(ours, "CUDA_VISIBLE_DEVICES=%.*s", (int)strcspn(list, ","), list);
+}
+
+/*
+ * TORCH_ELASTIC_WORKER_IDENTICAL=1 promises PyTorch's agents that every node has as many workers, all of one role, so
+ * that they need not ask each other: ranks in the role are then those in the world, whatever the role is called. Our
+ * agents have asked all the same, and the ranks in the world are right even where the promise is not kept.
+ */
+static bool is_identical(char *const *parent)
+{
+    const char *word = environment_find(parent, "TORCH_ELASTIC_WORKER_IDENTICAL");
+
+    return word != NULL && strcmp(word, "1") == 0;
+}
+
+static void set_all(struct ours *ours, char *const *parent, const struct worker_identity *id)
+{
+    set(ours, "RANK=%d", id->rank);
+    set(ours, "WORLD_SIZE=%d", id->world_size);
+    set(ours, "LOCAL_RANK=%d", id->virtual_local_rank ? 0 : id->local_rank);
+    set(ours, "LOCAL_WORLD_SIZE=%d", id->local_world_size);
+    set(ours, "GROUP_RANK=%d", id->node_rank);
+    set(ours, "GROUP_WORLD_SIZE=%d", id->n_nodes);
+    set(ours, "ROLE_NAME=%s", id->role);
+    set(ours, "ROLE_RANK=%d", is_identical(parent) ? id->rank : id->role_rank);
+    set(ours, "ROLE_WORLD_SIZE=%d", is_identical(parent) ? id->world_size : id->role_world_size);
+    set(ours, "MASTER_ADDR=%s", id->master_address);
+    set(ours, "MASTER_PORT=%d", id->master_port);
+    set(ours, "TORCHELASTIC_RUN_ID=%s", id->run_id);
+    set(ours, "TORCHELASTIC_RESTART_COUNT=%d", id->restart_count);
+    set(ours, "TORCHELASTIC_MAX_RESTARTS=%d", id->max_restarts);
+    set(ours, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", id->stop_signals);
+    set(ours, "TORCHELASTIC_USE_AGENT_STORE=%s", id->agent_store ? "True" : "False");
+    set(ours, "TORCHELASTIC_ERROR_FILE=%s", id->error_file == NULL ? "" : id->error_file);
+    if (environment_find(parent, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
+        set(ours, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+    if (environment_find(parent, "OMP_NUM_THREADS") == NULL)
+        set(ours, "OMP_NUM_THREADS=%d", id->threads < 1 ? 1 : id->threads);
+    if (id->virtual_local_rank)
+        set_device(ours, parent, id->local_rank);
+    if (id->run_dir != NULL)
+        set(ours, "FSDP_RUN_DIR=%s", id->run_dir);
+    if (id->timer_file != NULL)
+        set(ours, "TORCHELASTIC_TIMER_FILE=%s", id->timer_file);
+    if (id->link_fd >= 0)
+        set(ours, "FSDP_LINK_FD=%d", id->link_fd);
+}
+
+/*
+ * A link or run directory of the parent's own (a launcher inside a worker) is never a worker's of ours. The job secret
+ * is the agents': whoever holds it can join the job as a node.
+ */
+static bool is_inherited(const char *variable)
+{
+    static const char *const withheld[] = { "FSDP_LINK_FD=", "FSDP_RUN_DIR=", "FSDPRUN_SECRET=",
+                                            "FSDPRUN_SECRET_FILE=" };
+
+    for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
+        if (strncmp(variable, withheld[i], strlen(withheld[i])) == 0)
+            return false;
+    return true;
+}
+
+static bool is_ours(const struct ours *ours, const char *variable)
+{
+    size_t length = strcspn(variable, "=");
+
+    for (int i = 0; i < ours->n; i++)
+        if (strncmp(ours->names[i], variable, length) == 0 && ours->names[i][length] == '=')
+            return true;
+    return false;
+}
+
+char **worker_env_build(char *const *parent, const struct worker_identity *identity)
+{
+    const size_t text_bytes = TEXT_BYTES + (identity->run_dir == NULL ? 0 : strlen(identity->run_dir)) +
+                              (identity->error_file == NULL ? 0 : strlen(identity->error_file)) +
+                              (identity->timer_file == NULL ? 0 : strlen(identity->timer_file)) +
+                              strlen(identity->run_id) + strlen(identity->role) +
+                              strlen(identity->master_address) + strlen(identity->stop_signals);
+    struct ours ours = { .size = text_bytes };
+    size_t n_parent = 0, n = 0;
+    char **out;
+
+    while (parent[n_parent] != NULL)
+        n_parent++;
+    /* Pointers, then the text they point to: one block. The parent's strings stay the parent's. */
+    out = malloc((n_parent + N_OURS_MAX + 1) * sizeof *out + text_bytes);
+    if (out == NULL)
+        return NULL;
+    ours.text = (char *)(out + n_parent + N_OURS_MAX + 1);
+    set_all(&ours, parent, identity);
+    if (ours.full) {
+        free(out);
+        return NULL;
+    }
+    for (size_t i = 0; i < n_parent; i++)
+        if (!is_ours(&ours, parent[i]) && is_inherited(parent[i]))
+            out[n++] = parent[i];
+    for (int i = 0; i < ours.n; i++)
+        out[n++] = ours.names[i];
+    out[n] = NULL;
+    return out;
+}
+
+/* Length of the name at `text`: what Python calls an identifier, in ASCII. */
+static size_t name_length(const char *text)
+{
+    size_t n = 0;
+
+    while (text[n] == '_' || isalpha((unsigned char)text[n]) || (n > 0 && isdigit((unsigned char)text[n])))
+        n++;
+    return n;
+}
+
+/*
+ * What begins at the dollar of `from`, as Python's string.Template.safe_substitute() reads it: "$$" is a dollar,
+ * "$local_rank" and "${local_rank}" are the rank, anything else stays. Writes to `to`, whose new end is returned,
+ * and moves *from behind it.
+ */
+static char *substitute(char *to, const char **from, int local_rank)
+{
+    static const char name[] = "local_rank";
+    const char *at = *from + 1;
+    bool braces = *at == '{';
+    size_t n = name_length(at + braces);
+
+    if (*at == '$') {
+        *from += 2;
+        *to = '$';
+        return to + 1;
+    }
+    if (n == sizeof name - 1 && memcmp(at + braces, name, n) == 0 && (!braces || at[1 + n] == '}')) {
+        *from = at + n + (braces ? 2 : 0);
+        return to + snprintf(to, NUMBER_BYTES, "%d", local_rank);
+    }
+    *to = *(*from)++;
+    return to + 1;
+}
+
+char **worker_env_args(char *const *argv, int local_rank)
+{
+    size_t n = 0, bytes = 0;
+    char **out, *text;
+
+    for (; argv[n] != NULL; n++)
+        bytes += strlen(argv[n]) + 1; /* "$local_rank" is longer than any number of a rank */
+    /* NUMBER_BYTES more, as snprintf() may be told of so many at the very end. */
+    out = malloc((n + 1) * sizeof *out + bytes + NUMBER_BYTES);
+    if (out == NULL)
+        return NULL;
+    text = (char *)(out + n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const char *from = argv[i];
+
+        out[i] = text;
+        while (*from != '\0') {
+            if (i > 0 && *from == '$')
+                text = substitute(text, &from, local_rank);
+            else
+                *text++ = *from++;
+        }
+        *text++ = '\0';
+    }
+    out[n] = NULL;
+    return out;
+}

@@ -1,0 +1,67 @@
+/*
+ * Workers that sleep in the kernel, where no signal reaches them (state D): as PyTorch's agent does, a worker that is
+ * found so at every look for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds ends the run, restarts left or not:
+ * it holds what a new worker on this host would need, a GPU or a file system.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/os/descendants.h"
+#include "agent/os/environment.h"
+#include "agent/world/world_impl.h"
+
+extern char **environ;
+
+/* As PyTorch reads it: what is no number, or none above 0, is no limit. */
+int64_t world_stuck_limit_ns(const struct agent_config *config)
+{
+    static const double most_s = 1e9; /* as good as for ever */
+    char *const *environment = config->environment != NULL ? config->environment : environ;
+    const char *text = environment_find(environment, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
+    char *end;
+    double limit_s;
+
+    if (text == NULL || *text == '\0')
+        return 0;
+    limit_s = strtod(text, &end);
+    end += strspn(end, " \t\n");
+    return *end != '\0' || !(limit_s > 0) || limit_s > most_s ? 0 : (int64_t)(limit_s * 1e9);
+}
+
+static void report_stuck(struct world *world, const struct worker *worker, const char *place)
+{
+    struct death death = worker->death;
+
+    death.kind = DEATH_STUCK;
+    death.code = SIGKILL;
+    death.when_ns = world_now_ns(world);
+    snprintf(death.words, sizeof death.words,
+             "uninterruptible sleep (state D) for %.1f s, waits in %.100s; a restart would not help",
+             (double)(death.when_ns - worker->stuck_since_ns) / 1e9, place);
+    world->listener.exited(world->listener.arg, world->plan.generation, &death, NULL);
+    world_post(world, WE_FAILED);
+}
+
+void world_look_for_stuck(struct world *world)
+{
+    const int64_t now = world_now_ns(world);
+    char place[128];
+
+    if (world->stuck_limit_ns == 0 || (world->state != WS_RUNNING && world->state != WS_LEAVING))
+        return;
+    for (int i = 0; i < world->config->n_workers; i++) {
+        struct worker *worker = &world->workers[i];
+
+        if (!worker->live || descendants_state(worker->child.pid, place, sizeof place) != 'D') {
+            worker->stuck_since_ns = 0;
+        } else if (worker->stuck_since_ns == 0) {
+            worker->stuck_since_ns = now;
+        } else if (now - worker->stuck_since_ns >= world->stuck_limit_ns) {
+            report_stuck(world, worker, place);
+            return;
+        }
+    }
+}
