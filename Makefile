@@ -1,6 +1,7 @@
 # fsdprun: one Makefile for everything. Flavours have their own folder under build/, so they never mix.
 #   make            build/bin/{fsdprun,fsdp-agent,fsdp-train}, build/lib/libfsdp.{so,a}
-#   make test       unit and system tests          make asan, make tsan   the same under sanitizers
+#   make test       the tests of scripts/test.sh   make asan, make tsan   the same under sanitizers
+#   make nightly    the long tests
 #   make install DESTDIR= PREFIX=/usr/local        make format, make lint, make compile_commands.json
 MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
@@ -284,7 +285,7 @@ tests-build: all $(BUILD)/test/unit $(BUILD)/test/emulation $(BUILD)/test/kernel
   $(EMULATED_CUDA)/libnccl_standin.so $(EMULATED_CUDA)/libnccl_standin_old.so $(EMULATED_CUDA)/libcudnn_standin.so $(EMULATED_CUDA)/driver/libcuda.so.1 $(SUPPORT_BIN) \
   $(BENCH_BIN)
 test: tests-build
-	BUILD=$(BUILD) tests/run unit emulation system parity
+	BUILD=$(BUILD) tests/run --quick unit emulation system parity conformance
 unit: $(BUILD)/test/unit
 	BUILD=$(BUILD) tests/run unit
 emulation: $(BUILD)/test/emulation $(BUILD)/test/kernel_traffic
@@ -292,13 +293,10 @@ emulation: $(BUILD)/test/emulation $(BUILD)/test/kernel_traffic
 system: tests-build
 	BUILD=$(BUILD) tests/run system
 
-# The long campaigns, of which `make test` takes a sample, the sanitizers over the system tests, and fuzzing.
+# What is long by nature: scripts/nightly.sh names its parts. PARTS="tsan fuzz" runs these alone.
 .PHONY: nightly
-nightly: tests-build
-	FSDP_NIGHTLY=1 FSDP_TEST_TIMEOUT_S=7200 BUILD=$(BUILD) tests/run unit emulation system parity
-	FSDP_TEST_TIMEOUT_S=3600 $(MAKE) asan
-	$(MAKE) tsan
-	$(MAKE) fuzz FUZZ_RUNS=2000000
+nightly:
+	scripts/nightly.sh $(PARTS)
 
 # A bench: one program, one table on stdout, the same as build/bench/NAME.json.
 $(BUILD)/bench/bench_%: tests/bench/bench_%.c $(BUILD)/lib/libfsdp.a

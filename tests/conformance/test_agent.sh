@@ -7,7 +7,7 @@ unset $(env | sed -n 's/^\(PET_[A-Z_]*\)=.*/\1/p') OMP_NUM_THREADS
 at_exit() { for file in "$WORK"/*.pid; do [ -e "${file%.pid}.rc" ] || kill -TERM "$(cat "$file")"; done 2> /dev/null; :; }
 
 # The port of the endpoint: a new one for each world, which nobody on this host listens on.
-port=$((21000 + $$ % 9000))
+port=$(port_block)
 next_port() { until port=$((port + 1)); ! ss -Hltn | grep -q ":$port "; do :; done; }
 # agent NAME OPTIONS... WORKER: one of the world's agents, in the background; NAME.out, NAME.err and, when it ends, NAME.rc
 agent() {

@@ -1,5 +1,6 @@
 # make bench-launch: every row is there, as a table and as JSON; what does not depend on a quiet machine holds, and times do
 # where it is quiet. Few runs: the figures of docs/benchmarks.md come from the bench itself.
+# Alone
 . tests/support/harness.sh
 case $(basename "$BUILD") in build) ;; *) skip "bench-launch" "what a sanitizer's build needs is not measured"; exit 0 ;; esac
 command -v python3 > /dev/null || { skip "bench-launch" "no python3 to read its JSON"; exit 0; }

@@ -143,7 +143,7 @@ else
 fi
 
 # Two nodes: what one knows is told by both, word for word, and the first to have raised is found across them.
-port=$((20000 + $$ % 20000))
+port=$(port_block)
 two() { # NAME PROGRAM...: its output in NAME.0 and NAME.1, the statuses in $rcs
   local name=$1 node pids=(); shift
   port=$((port + 1))

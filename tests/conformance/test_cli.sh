@@ -128,7 +128,7 @@ export WORK_FILES=$WORK/touched
 check_status "four workers touch files named by their rank" 0 "$FSDPRUN" --nproc-per-node=4 --monitor-interval=1 --start-method=spawn --no-python sh -c 'touch "$WORK_FILES.$RANK"'
 check_eq "... all four" "touched.0 touched.1 touched.2 touched.3" "$(echo touched.*)"
 check_eq "an environment of the parent's reaches the children" "sentinel" "$(SENTINEL=sentinel "$FSDPRUN" --no-python sh -c 'echo $SENTINEL')"
-port=$((20000 + RANDOM % 10000))
+port=$(port_block)
 check_eq "static with address, port and rank of the node" "127.0.0.2:$port" \
   "$("$FSDPRUN" --nnodes 1 --node-rank 0 --master-addr 127.0.0.2 --master-port $port --no-python sh -c 'echo $MASTER_ADDR:$MASTER_PORT')"
 check_eq "\$local_rank, \${local_rank} and \$\$ in arguments" '0 0 $ $HOME 0.log' \

@@ -1,4 +1,5 @@
 # Under a real Slurm: a cluster of two nodes on loopback, made here and taken down at the end.
+# Shares: Slurm
 source tests/support/harness.sh
 source tests/support/slurm.sh
 FSDPRUN=$BIN/fsdprun

@@ -4,8 +4,9 @@
 # launcher/test_run.py (elastic launches). Every agent says that it lives at an address of its own (127.0.0.x).
 . tests/support/harness.sh
 RUN=$BIN/fsdprun
-TOYW=$TOY/toy
-port=$((20000 + $$ % 8000))
+ln -s "$TOY/toy" "$WORK/toy"
+TOYW=$WORK/toy # by this name its processes are known
+port=$(port_block)
 cd "$WORK" || exit 1
 at_exit() { kill -9 $(cat "$WORK"/*.pid 2> /dev/null) 2> /dev/null; }
 
@@ -164,7 +165,7 @@ wait_until 30 lines m.started 2
 signal m1 KILL
 check_ends "the coordinator's node is killed: the other ends with 76" "76" m2
 check_match "and says so" "link to the coordinator.*was lost" "$(tail -n 1 m2.out)"
-check "nothing is left of it" wait_until 10 none_alive "m.started"
+check "nothing is left of it" wait_until 10 none_alive "$TOYW touch=m.started"
 
 # A signal is a goodbye: the others go on where enough are left; on the coordinator's node it stops all.
 next

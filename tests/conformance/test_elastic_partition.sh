@@ -6,8 +6,9 @@ at_exit() { netns_down; }
 netns_up || { skip "partitions" "needs root, ip and nft for network namespaces"; exit 0; }
 
 RUN=$BIN/fsdprun
-TOYW=$TOY/toy
-port=29400
+ln -s "$TOY/toy" "$WORK/toy"
+TOYW=$WORK/toy # by this name its processes are known
+port=$(port_block)
 cd "$WORK" || exit 1
 
 # start NODE NAME OPTIONS...
@@ -59,7 +60,7 @@ wait_until 30 lines c.started 2 || not_ok "the world forms" "$(cat c0.out c1.out
 ip -n "$NETNS_TAG-1" link set "v1-$$" down
 check_ends "a cable is pulled between two that need each other: 76 on both" "76 76" c0 c1
 ip -n "$NETNS_TAG-1" link set "v1-$$" up
-check "no worker is left on either" wait_until 5 none_alive "c.never"
+check "no worker is left on either" wait_until 5 none_alive "$TOYW touch=c.started"
 
 # With a restart left the node may come back in time, and only once.
 port=$((port + 1))

@@ -4,7 +4,7 @@
 . tests/support/train.sh
 at_exit() { kill -9 $(cat "$WORK"/*.pid 2> /dev/null) 2> /dev/null; }
 tiny_job "$WORK/job.yaml"
-port=$((20000 + $$ % 8000))
+port=$(port_block)
 cd "$WORK" || exit 1
 
 start() { # NAME OPTIONS...

@@ -32,4 +32,10 @@ for page in README.md SECURITY.md docs/operations.md; do
   check_eq "every link of $page leads to a file" "" \
     "$(cd "../$(dirname "$page")" && grep -oE '\]\([^)#:]+' "$(basename "$page")" | cut -c 3- | sort -u | while read -r file; do [ -e "$file" ] || echo "$file"; done)"
 done
+# The parts of scripts/nightly.sh are functions of it, or the scripts that name them.
+parts=$(../scripts/nightly.sh --list | awk '{ print $1 }')
+in_scripts=$(sed -n 's/^# Nightly: //p' */test_*.sh | sort -u)
+check_eq "every part that a script names is one of scripts/nightly.sh" "" "$(comm -23 <(echo "$in_scripts") <(sort <<< "$parts"))"
+check_eq "every nightly part has something to run" "" \
+  "$(for part in $parts; do grep -qx "$part" <<< "$in_scripts" || grep -q "^part_${part//-/_}() {" ../scripts/nightly.sh || echo "$part"; done)"
 [ "$n_failed" = 0 ]

@@ -101,7 +101,7 @@ for signal in INT:130 TERM:143; do
 done
 
 # Of two nodes, the other hears from the one that is not fit, and neither waits for the join timeout.
-port=$((20000 + $$ % 10000))
+port=$(port_block)
 node() { env "$1" timeout -k 5 1200 "$FSDPRUN" --nnodes 2 --node-rank "$2" --rdzv-endpoint "127.0.0.1:$port" --insecure --numa-binding node --no-python true \
   < /dev/null > "$WORK/node$2" 2>&1; echo $? > "$WORK/node$2.rc"; }
 node "FAKE_NVML=$FAKE_NVML" 0 & node0=$!

@@ -3,6 +3,7 @@
 # (tests/support/volume.c). Every line is whole and in order, the files are what was written, the agent stays small, and
 # is at least half as fast as one thread that only reads and writes the same (tests/support/plain_copy.c), fed by the same
 # workers, read by the same reader, run in turns with ours. FSDP_TEST_OUTPUT_MB makes it less.
+# Alone
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh
 F=$BIN/fsdprun

@@ -48,7 +48,7 @@ TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 phase "where the agent has no store" "while
 check_match "a program that is not there was in none" '"phase": null' "$("$FSDPRUN" --log-dir "$WORK/none" --no-python "$WORK/nothing" 2> /dev/null; cat "$WORK"/none/*/errors.json)"
 
 # Two nodes: the coordinator's store knows of the other's workers by how many have come.
-port=$((20000 + $$ % 20000))
+port=$(port_block)
 for plan in "start:before rendezvous" "run:while running"; do
   port=$((port + 1)); pids=()
   for node in 0 1; do

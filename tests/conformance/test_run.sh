@@ -4,8 +4,8 @@ FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 SH=$SOURCE/tests/conformance/programs/touch_rank.sh
 PY=$SOURCE/tests/conformance/programs/touch_rank.py
 export PARENTS_WORD=foobar
+port=$(port_block)
 unset $(env | sed -n 's/^\(PET_[A-Z_]*\)=.*/\1/p') OMP_NUM_THREADS
-free_port() { local port; until port=$((20000 + RANDOM % 12000)); ! ss -Hltn | grep -q ":$port "; do :; done; echo $port; } # below those the kernel gives out
 run() { timeout -k 5 600 "$FSDPRUN" "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; }
 touched() { ls "$WORK/touched" | sort -n | tr '\n' ' ' | sed 's/ $//'; }
 fresh() { rm -rf "$WORK/touched"; mkdir "$WORK/touched"; }
@@ -30,7 +30,7 @@ if [ -n "${FSDP_TEST_PYTHON:-}" ]; then export PYTHON_EXEC=$FSDP_TEST_PYTHON; fi
 if [ -n "${FSDP_TEST_PYTHON:-}" ] || command -v python3 > /dev/null; then
   touches "four workers run a Python script" "$four" --nnodes=1 --nproc-per-node=4 --rdzv-id=17 "${common[@]}" "$PY"
   touches "a given master and node rank" "$four" --nnodes=1 --nproc-per-node=4 "${common[@]}" --master-addr=127.0.0.1 \
-    --master-port="$(free_port)" --node-rank=0 "$PY"
+    --master-port="$port" --node-rank=0 "$PY"
   touches "--run-path runs it in an interpreter" "$four" --run-path --nnodes=1 --nproc-per-node=4 "${common[@]}" "$PY"
 else
   skip "four workers run a Python script" "no python3"
@@ -64,9 +64,9 @@ touches "--standalone" "$four" --nnodes=1 --nproc-per-node=4 --standalone "${com
 
 conf=join_timeout=5,last_call_timeout=1,timeout=5
 touches "one of one or two nodes" "$four" --nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d \
-  --rdzv-endpoint="127.0.0.1:$(free_port)" --rdzv-conf="$conf" --rdzv-id=18 --insecure "${common[@]}" "$SH"
+  --rdzv-endpoint="127.0.0.1:$((port + 1))" --rdzv-conf="$conf" --rdzv-id=18 --insecure "${common[@]}" "$SH"
 
-port=$(free_port)
+port=$((port + 2))
 both=(--nnodes=1:2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint="127.0.0.1:$port" --rdzv_conf=timeout=5,last_call_timeout=30
   --rdzv-id=19 --insecure "${common[@]}" "$SH" "$WORK/touched")
 fresh

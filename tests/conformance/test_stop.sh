@@ -104,7 +104,7 @@ for grace in 2 0; do
 done
 
 # A node is lost: those of the other have the grace, whichever node it was.
-port=$((20000 + $$ % 20000))
+port=$(port_block)
 for lost in 1 0; do
   other=$((1 - lost)) port=$((port + 1))
   rm -f "$WORK/pids"

@@ -89,11 +89,12 @@ if ! netns_up; then
   skip "addresses outside the job" "needs root, ip and nft for network namespaces"
   exit $((n_failed > 0))
 fi
+port=$(port_block)
 ip -n "$NETNS_TAG-1" addr add 10.77.77.3/24 dev "v1-$$"
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 start() { # NODE NAME COMMAND...
   local node=$1 name=$2; shift 2
-  { on_node "$node" timeout -k 5 1200 "$RUN" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:29471 --secret-file secret \
+  { on_node "$node" timeout -k 5 1200 "$RUN" --nnodes 2 --node-rank "$node" --rdzv-endpoint 10.77.77.1:$port --secret-file secret \
       -- "$@" > "$name.out" 2>&1 < /dev/null; echo $? > "$name.rc"; } &
 }
 start 0 n0 sh -c "'$CLIENT' connect && echo \$MASTER_ADDR \$MASTER_PORT > at && '$TOYW' wait=never"
@@ -111,9 +112,9 @@ if command -v setpriv > /dev/null; then
 fi
 # Where the name that the workers are told is loopback on its own host, the others reach the store all the same.
 if getent hosts localhost > /dev/null; then
-  { on_node 0 timeout -k 5 600 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+  { on_node 0 timeout -k 5 600 "$RUN" --nnodes 2 --node-rank 0 --rdzv-endpoint 10.77.77.1:$((port + 1)) --master-addr localhost --secret-file secret \
       -- sh -c 'echo $MASTER_PORT > named-at' > n2.out 2>&1 < /dev/null; echo $? > n2.rc; } &
-  { on_node 1 timeout -k 5 600 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:29472 --master-addr localhost --secret-file secret \
+  { on_node 1 timeout -k 5 600 "$RUN" --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:$((port + 1)) --master-addr localhost --secret-file secret \
       -- env MASTER_ADDR=10.77.77.1 "$CLIENT" connect > n3.out 2>&1 < /dev/null; echo $? > n3.rc; } &
   check "a name that is loopback on its own host" wait_until 60 sh -c 'test -s n2.rc && test -s n3.rc'
   check_eq "is reached by the address of node 0 too" "0 0" "$(cat n2.rc) $(cat n3.rc)" || cat n2.out n3.out >&2

@@ -1,6 +1,7 @@
 # Unmodified PyTorch programs under fsdprun: worlds of 1 to 64 ranks, env:// and tcp://, groups, meshes, DDP, FSDP2, DCP,
 # and the same losses, bit for bit, as under torchrun. FSDP_TEST_WORLDS="1 2 8 64" forms larger worlds as well.
 # Two minutes where nothing else runs.
+# Nightly: torch
 source tests/support/harness.sh
 source tests/conformance/torch.sh
 

@@ -1,9 +1,10 @@
 # PyTorch programs over several agents, all on this host: the store of the one that hosts serves the workers of all, and
 # losses are those of one agent with as many workers.
+# Nightly: torch
 source tests/support/harness.sh
 source tests/conformance/torch.sh
 
-port=$((22000 + $$ % 8000))
+port=$(port_block)
 # world TITLE "WORKERS ..." PROGRAM ARGUMENTS...: an agent for each number; output of agent I in $WORK/out.I
 world() {
   local title=$1 i=0 pids=() statuses= each numbers; read -ra numbers <<< "$2"; shift 2

@@ -3,6 +3,8 @@
 # stands what the same program takes when it is started by hand, from nothing and from that checkpoint, in turns.
 # FSDP_TEST_RECOVERY_LOG keeps a line a run.
 # Limit: 72000 s, for a hundred of them; ten take a minute where nothing else runs.
+# Nightly: torch
+# Alone
 source tests/support/harness.sh
 source tests/conformance/torch.sh
 n_runs=${FSDP_TEST_RECOVERIES:-10}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # PyTorch's own FSDP2, run here and now, is as near to the stored references as ours must be, and in the stored order.
+# Nightly: torch-parity
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/harness.sh
 PARITY=$SOURCE/tests/parity

@@ -14,7 +14,7 @@ slurm_missing() {
 slurm_up() {
   local bound
   unset "${!SLURM_@}" "${!PET_@}" 2> /dev/null
-  slurm_dir=$WORK/slurm-$2 slurm_prefix=$1 slurm_base=$((22000 + RANDOM % 8000))
+  slurm_dir=$WORK/slurm-$2 slurm_prefix=$1 slurm_base=$(port_block)
   mkdir -p "$slurm_dir"/{state,log,"$1"1,"$1"2}
   # On loopback alone where that can be: it then looks its host's name up.
   getent hosts "$(uname -n)" > /dev/null && bound=CommunicationParameters=NoInAddrAny,NoCtldInAddrAny || bound=

@@ -1,5 +1,6 @@
 # The C library as an outsider meets it: every public header alone, in C and C++, fsdp.pc of a tree that was moved, and what
 # becomes of calls that are wrong.
+# Shares: build/lib/fsdp.pc, which make install writes
 . tests/support/harness.sh
 
 include=shard_runtime/include

@@ -1,5 +1,6 @@
 # Attention by cuDNN. Its numbers: graphs run by a stand-in that computes what they say, against the reference; every call failing once;
 # whole training runs. The graphs themselves: before cuDNN, where it is found, which compiles them for GPUs that are not here.
+# Nightly: cuda
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 export FSDP_CUDNN_LIBRARY=$BUILD/test/emulated/libcudnn_standin.so CUDNN_STANDIN_LOG=$WORK/cudnn.log

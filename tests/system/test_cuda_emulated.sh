@@ -1,6 +1,7 @@
 # Training on "cuda" without a GPU: the plug-in's own sources over an emulated device, whose memory the host cannot touch and
 # whose streams run late, early or in a seeded order. Ranks share a device, their collectives go by way of host memory. The run must be the
 # cpu's, up to the rounding of sums that another order makes.
+# Nightly: cuda
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 # Every operation against the reference: these lines are the program's own.

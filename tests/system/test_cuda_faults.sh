@@ -2,6 +2,7 @@
 # last of each name, and every so-manieth of all; every single one with FSDP_NIGHTLY=1. And faults of the device, after which every call
 # fails. Each time the process ends with its status and one line that names call, file, rank and device, the last checkpoint stands, and the same
 # command goes on from it to the losses of a run that nothing disturbed. Calls of which nobody is told are those of shard_runtime/cuda/ignored.h.
+# Nightly: cuda-faults
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so

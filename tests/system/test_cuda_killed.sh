@@ -1,6 +1,7 @@
 # A rank is killed on the emulated device in the middle of a call: in what a forward queues, in backward, between reductions, in the optimizer, while
 # a checkpoint is read from the device, at random points (FSDP_KILLED_SEED; FSDP_NIGHTLY=1 for more). The other one, in a collective of the stand-in for NCCL or
 # on its way there, is told and ends; both start again, and losses and norms are those of a run that nothing disturbed, digit for digit.
+# Nightly: cuda
 . tests/support/harness.sh
 export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so FSDP_EMULATED_DEVICES=2
 . tests/support/cuda_emulated.sh

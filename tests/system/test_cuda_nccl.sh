@@ -1,5 +1,6 @@
 # The nccl back end, over a library with NCCL's API between processes (tests/emulation/cuda/nccl) and the emulated device: what it
 # calls, in which order and with which sizes; calls that are in progress; errors that come later; a rank that dies.
+# Nightly: cuda
 . tests/support/harness.sh
 export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
 export FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so

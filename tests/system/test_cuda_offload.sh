@@ -1,6 +1,7 @@
 # parallel.offload on the emulated device: shards, gradients and optimizer state in host memory. The losses are those of a run without it, digit for
 # digit (the norm too: sums in double, in another order, of which nine digits are written). What is copied goes on streams of its own, from
 # page-locked memory, and no step waits for it before its end.
+# Nightly: cuda
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 # train NAME RANKS OPTIONS...: a run of its own

@@ -1,4 +1,5 @@
 # fsdprun plan for cuda, held against the emulated device.
+# Nightly: cuda
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 # Memory is what the plan says, which is made without a device: each class is one allocation of its bytes, and the most that was

@@ -1,5 +1,6 @@
 # FSDP_CUDA_PROFILE on the emulated device, whose times mean nothing: names, calls, bytes and operations are held against the plan, against
 # what the device itself counted, and against shapes. Without the variable no timer is made.
+# Nightly: cuda
 . tests/support/harness.sh
 . tests/support/cuda_emulated.sh
 sed -i 's/^model:.*/model: {kind: gpt2, layers: 2, dim: 128, heads: 2, vocab: 256, seq: 40}/; s/^train:.*/train: {steps: 4, batch: 1, clip_norm: 1.0}/; s/^checkpoint:.*/checkpoint: {every: 0}/' job.yaml

@@ -127,7 +127,7 @@ check "of both streams" wait_until 20 grep -q too "$kept/attempt_0/0/stderr.log"
 "$F" --agent "$S" --detach --log-dir "$WORK/det" "$WORK/absent" > "$WORK/out" 2> "$WORK/err"
 check_eq "a detached program that is not there: its status, no id" "127 0" "$? $(wc -c < "$WORK/out")"
 check_match "and its line" "absent: No such file" "$(cat "$WORK/err")"
-port=$((20000 + $$ % 10000))
+port=$(port_block)
 "$F" --agent "$S" --detach --log-dir "$WORK/det" --nnodes 2 --insecure --rdzv-endpoint "127.0.0.1:$port" "$TOY/toy" > "$WORK/out" 2> "$WORK/err" & client=$!
 wait_until 20 grep -q "waiting for the others" "$WORK/err"
 kill -TERM $client; wait $client

@@ -1,5 +1,6 @@
 # The example as an outsider has it: installed, built by pkg-config from the installed tree, killed and started again. It goes
 # on from its newest checkpoint, in the run directory or in a directory of its own, to the bit.
+# Shares: build/lib/fsdp.pc, which make install writes
 . tests/support/harness.sh
 
 command -v pkg-config > /dev/null || { skip "the example resumes" "needs pkg-config"; exit 0; }

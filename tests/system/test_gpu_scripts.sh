@@ -1,5 +1,6 @@
 # The scripts for a machine with a GPU, where there is none: what they say then, what the archive for one without our packages holds, and each of
 # their lines over the emulated device.
+# Nightly: cuda
 . tests/support/harness.sh
 . scripts/gpu-env.sh
 if gpu_here; then skip "scripts for a machine with a GPU" "there is one here: scripts/gpu-check.sh"; exit 0; fi

@@ -2,7 +2,7 @@
 . tests/support/harness.sh
 RUN=$BIN/fsdprun
 TOYW=$TOY/toy
-port=$((28000 + $$ % 1000))
+port=$(port_block)
 cd "$WORK" || exit 1
 at_exit() { kill -9 $(jobs -p) 2> /dev/null; }
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret

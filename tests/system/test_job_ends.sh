@@ -95,7 +95,7 @@ cp "$WORK/runs/held/job.json" "$WORK/before.json"
 check_status "a second live job in one directory: 78" 78 run "$WORK/job.yaml" --set run.name=held --set train.steps=5
 check "it changed nothing" cmp "$WORK/before.json" "$WORK/runs/held/job.json"
 kill -KILL "$launcher"; wait "$launcher" 2> /dev/null
-gone() { ! pgrep -f "run.name=held" > /dev/null; }
+gone() { ! pgrep -f "$WORK/job.yaml --set run.name=held" > /dev/null; }
 wait_until 10 gone
 check_status "after a crash the lock is free" 0 run "$WORK/job.yaml" --set run.name=held --set train.steps=1 --set checkpoint.every=0
 [ "$n_failed" -eq 0 ]

@@ -1,5 +1,6 @@
 # What goes wrong inside NCCL, over the stand-in (tests/emulation/cuda/nccl): a rank that is killed while all are in a collective, a
 # collective that never ends, a communicator that never opens.
+# Nightly: cuda
 . tests/support/harness.sh
 export FSDP_DEVICE=cuda FSDP_COLLECTIVES=nccl
 export FSDP_NCCL_LIBRARY=$BUILD/test/emulated/libnccl_standin.so FSDP_EMULATED_DEVICES=2 NCCL_STANDIN_CLOCK=1

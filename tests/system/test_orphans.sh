@@ -1,4 +1,5 @@
 # Nothing is left: SIGKILL of either process of the launcher, at any time, and every other way a run ends.
+# Alone
 source tests/support/harness.sh
 FSDPRUN=${FSDPRUN:-$BIN/fsdprun}
 interruptible="env --default-signal=INT,QUIT" # a script's background jobs are started with these ignored

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Between hosts a second thread gathers and reduces while the first computes: the same bits, and no slower a step.
+# Alone
 . tests/support/harness.sh
 . tests/support/netns.sh
 . tests/support/train.sh
@@ -15,7 +16,7 @@ train:      {steps: 12, batch: 8}
 checkpoint: {every: 0}
 EOF
 head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
-port=29600
+port=$(port_block)
 
 # run NAME OVERLAP: one rank on each of two nodes, to its end
 run() {

@@ -8,7 +8,7 @@ netns_up || { skip "an endpoint by the host's own name" "needs root, ip and nft 
 
 RUN=$BIN/fsdprun
 TOYW=$TOY/toy
-port=29600
+port=$(port_block)
 tiny_job "$WORK/job.yaml"
 cd "$WORK" || exit 1
 

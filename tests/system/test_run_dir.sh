@@ -61,7 +61,7 @@ check_eq "with the same losses" "$(sort -u "$WORK/whole" | xargs)" "$(grep step 
 at_exit() { netns_down; }
 netns_up || { skip "--run-dir on two nodes" "needs root, ip and nft for network namespaces"; exit $((n_failed > 0)); }
 head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
-port=29700
+port=$(port_block)
 both() { # NAME WORDS...: one rank on each of two nodes; node 1 by way of $APART
   local name=$WORK/$1 i; shift
   port=$((port + 1))

@@ -1,5 +1,6 @@
 # --save-on-signal under a real Slurm: whichever processes of the step it signals, the job saves its step and ends with 77.
 # proctrack/linuxproc signals all of them, proctrack/cgroup the main one of each task.
+# Shares: Slurm
 source tests/support/harness.sh
 source tests/support/train.sh
 source tests/support/slurm.sh
@@ -23,7 +24,7 @@ start_job() {
 }
 job_id() { squeue -h -n "$1" -o %i; }
 saves() { ls "$WORK/runs/$1/checkpoints" 2> /dev/null | grep -c '^step-'; }
-gone() { [ -z "$(job_id "$1")" ] && none_alive "run.name=$1 "; }
+gone() { [ -z "$(job_id "$1")" ] && none_alive "$WORK/job.yaml --set run.name=$1 "; }
 
 # saved_by SIGNAL NAME NODES
 saved_by() {

@@ -5,8 +5,9 @@ at_exit() { netns_down; }
 netns_up || { skip "two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
 
 RUN=$BIN/fsdprun
-TOYW=$TOY/toy
-port=29400
+ln -s "$TOY/toy" "$WORK/toy"
+TOYW=$WORK/toy # by this name its processes are known
+port=$(port_block)
 cd "$WORK" || exit 1
 head -c 32 /dev/urandom | base64 > secret; chmod 600 secret
 head -c 32 /dev/urandom | base64 > other; chmod 600 other
@@ -119,7 +120,7 @@ check_eq "a cut link ends both nodes with 76" "76 76" "$(rc f0) $(rc f1)"
 check "within 10 s ($took ms)" in_good_time 10000 "$took"
 check_match "node 0 says which node" "node 1" "$(tail -n 1 f0.out)"
 check_match "node 1 says that it lost its coordinator" "link to the coordinator" "$(tail -n 1 f1.out)"
-check "no worker is left on either" wait_until 5 none_alive "f.never"
+check "no worker is left on either" wait_until 5 none_alive "$TOYW touch=f.started"
 
 # A node's agent is killed.
 next_port
@@ -129,7 +130,7 @@ wait_until 30 sh -c '[ "$(wc -l < g.started)" = 2 ]'
 kill -9 $(pgrep -f -- "^$RUN --nnodes 2 --node-rank 1 --rdzv-endpoint 10.77.77.1:$port" | head -n 1)
 ended g0 30
 check_eq "a killed agent is a lost node" 76 "$(rc g0)"
-check "and leaves nothing on its node" wait_until 5 none_alive "g.never"
+check "and leaves nothing on its node" wait_until 5 none_alive "$TOYW touch=g.started"
 
 # Ctrl-C on one node stops both.
 next_port

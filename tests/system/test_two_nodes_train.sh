@@ -6,7 +6,7 @@ at_exit() { netns_down; }
 netns_up || { skip "training on two nodes" "needs root, ip and nft for network namespaces"; exit 0; }
 head -c 32 /dev/urandom | base64 > "$WORK/secret"; chmod 600 "$WORK/secret"
 tiny_job "$WORK/job.yaml"
-port=29500
+port=$(port_block)
 
 # start NODE NAME OPTIONS...: fsdprun on a node in the background; output in NAME.out, exit status in NAME.rc
 start() {

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# The long tests, in parts:
+#   scripts/nightly.sh                 the test command and every part, whole; `make nightly` is the same
+#   scripts/nightly.sh PART...         these parts, whole
+#   scripts/nightly.sh --list          the parts, with the seconds that CI allows each
+#   scripts/nightly.sh --until TIME    for CI: a sample of one part after another, first the one whose turn it is. No part is
+#                                      begun that may not end before TIME (seconds since 1970); those left out are listed.
+# FSDP_TEST_PYTHON names a Python with PyTorch; without it what needs PyTorch is skipped.
+# Last line: N passed, N failed, N skipped.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. scripts/packages.sh
+. scripts/tally.sh
+
+# The parts. A part is the function part_NAME below, or else the scripts that say "# Nightly: NAME" (tests/run).
+# The seconds are what its sample takes in CI at most: on 2 cores, with what it builds, and half as long again.
+parts() {
+  cat << 'TABLE'
+torch         500  PyTorch programs under fsdprun: worlds of many sizes, several agents, recovery
+torch-parity  420  PyTorch's FSDP2, run live on every case of tests/parity
+cuda          400  the CUDA plug-in on an emulated device, with stand-ins for NCCL, cuDNN and NVML
+cuda-faults   300  every call of CUDA, cuBLASLt and NCCL fails once
+asan          600  unit tests and emulated GPU kernels under ASan and UBSan
+asan-faults   400  failing calls of CUDA under ASan and UBSan
+asan-scripts 2400  the scripts of the test command under ASan and UBSan
+tsan          200  the programs of tests/tsan under TSan
+fuzz          400  every target of tests/fuzz
+TABLE
+}
+names() { parts | awk '{ print $1 }'; }
+seconds_of() { parts | awk -v part="$1" '$1 == part { print $2 }'; }
+
+build() { make -s -j"$(nproc)" "$@"; }
+asan_build() { build BUILD=build/asan SAN=address,undefined "$@"; }
+
+part_asan() {
+  asan_build build/asan/test/unit build/asan/test/emulation build/asan/test/kernel_traffic && BUILD=build/asan tests/run unit emulation
+}
+# What is left behind after each failing call, and who still uses it.
+part_asan_faults() {
+  local emulated=build/asan/test/emulated
+  asan_build NVCC= build/asan/bin/fsdprun build/asan/bin/fsdp-train $emulated/libfsdp_cuda.so $emulated/libnccl_standin.so &&
+    BUILD=build/asan FSDP_NIGHTLY= FSDP_FAULTS_BRIEF=1 tests/run --part cuda-faults system
+}
+part_asan_scripts() {
+  asan_build NVCC= tests-build && BUILD=build/asan FSDP_NIGHTLY= tests/run --quick system parity conformance
+}
+part_tsan() { build tsan; }
+# The store's protocol for a minute, as everyone who reaches the store may send to it; the other targets for 10 seconds each.
+part_fuzz() {
+  if [ -n "${FSDP_NIGHTLY:-}" ]; then one_result build fuzz FUZZ_RUNS=2000000
+  else one_result eval 'build fuzz FUZZ_ONLY=tcpstore FUZZ_SECONDS=60 && build fuzz FUZZ_SECONDS=10'; fi
+}
+part() { # NAME
+  local function=part_${1//-/_}
+  if declare -F "$function" > /dev/null; then "$function"
+  else build tests-build && tests/run --part "$1" system parity conformance; fi
+}
+
+# left_out NAME REASON: a part that is not begun counts as skipped.
+left_out() { echo "skip - $1: $2"; echo "0 passed, 0 failed, 1 skipped"; }
+
+# in_turn TIME: the parts in the order of this commit's turn. One that takes longer than it may is ended four minutes after TIME.
+in_turn() {
+  local until=$1 all turn i name left
+  mapfile -t all < <(names)
+  turn=$(($(git log -1 --format=%ct 2> /dev/null || echo 0) / 3600 % ${#all[@]}))
+  for ((i = 0; i < ${#all[@]}; i++)); do
+    name=${all[(turn + i) % ${#all[@]}]} left=$((until - $(date +%s)))
+    if [ "$(seconds_of "$name")" -gt "$left" ]; then
+      suite "nightly: $name" left_out "$name" "it may take $(seconds_of "$name") s, and $left are left"
+    else
+      suite "nightly: $name" timeout -k 10 $((left + 240)) "$0" --sample "$name"
+    fi
+  done
+  tally
+}
+
+case ${1:-} in
+--list) parts; exit ;;
+--sample) part "$2"; exit ;;
+esac
+install_packages $packages_build $packages_data $packages_test || exit 1
+case ${1:-} in
+--until) in_turn "$2"; exit ;;
+-*) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+esac
+export FSDP_NIGHTLY=1
+[ $# -gt 0 ] || suite "the test command" ./scripts/test.sh
+for name in ${*:-$(names)}; do
+  if [ -n "$(seconds_of "$name")" ]; then suite "nightly: $name" part "$name"
+  else echo "there is no part $name; scripts/nightly.sh --list" >&2; exit 2; fi
+done
+tally
