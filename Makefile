@@ -48,7 +48,7 @@ endif
 endif
 
 # --- sources: a new file in one of these folders is built without a word here --------------------------------
-RUNTIME := core plan shard numerics device comm optim nn data shardfile checkpoint engine
+RUNTIME := core plan shard numerics device comm optim nn data shardfile checkpoint engine state
 src      = $(wildcard $(1)/*.c)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 

@@ -7,9 +7,9 @@
 #include <fsdp/context.h>
 
 #include "shard_runtime/comm/comm.h"
+#include "shard_runtime/comm/device_comm.h"
 #include "shard_runtime/comm/link_client.h"
 #include "shard_runtime/device/device.h"
-#include "shard_runtime/engine/device_comm.h"
 #include "shard_runtime/numerics/numerics.h"
 #include "shard_runtime/plan/plan.h"
 #include "shard_runtime/shardfile/directory_lock.h"

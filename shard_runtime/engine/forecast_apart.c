@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shard_runtime/engine/staging.h"
+#include "shard_runtime/comm/staging.h"
 #include "shard_runtime/numerics/cuda_plan.h"
 #include "shard_runtime/optim/optim.h"
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/comm/device_memory.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/checked.h"
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/device_memory.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shard/layout.h"
 

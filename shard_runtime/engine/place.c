@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "shard_runtime/engine/device_memory.h"
+#include "shard_runtime/comm/device_memory.h"
 
 struct device *place_host_device(struct fsdp_context *context)
 {

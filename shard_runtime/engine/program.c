@@ -1,7 +1,7 @@
 #include <stdlib.h>
 
+#include "shard_runtime/comm/device_memory.h"
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/engine/device_memory.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 

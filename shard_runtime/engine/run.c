@@ -10,7 +10,7 @@
  */
 #include <stdatomic.h>
 
-#include "shard_runtime/engine/device_pending.h"
+#include "shard_runtime/comm/device_pending.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/overlap.h"
 #include "shard_runtime/engine/timing.h"

@@ -1,14 +1,14 @@
-#include "shard_runtime/engine/device_comm.h"
+#include "shard_runtime/comm/device_comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/comm/comm_impl.h"
+#include "shard_runtime/comm/device_memory.h"
+#include "shard_runtime/comm/device_pending.h"
+#include "shard_runtime/comm/staging.h"
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/engine/device_memory.h"
-#include "shard_runtime/engine/device_pending.h"
-#include "shard_runtime/engine/staging.h"
 
 struct device_comm {
     struct device_comms *comms;

@@ -6,9 +6,9 @@
 #include "shard_runtime/checkpoint/weights.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/unshard.h"
+#include "shard_runtime/state/device_rows.h"
 
 /* --- weights from files ---------------------------------------------------------------------------------- */
 

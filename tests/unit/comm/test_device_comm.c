@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "shard_runtime/comm/comm_impl.h"
-#include "shard_runtime/engine/device_comm.h"
+#include "shard_runtime/comm/device_comm.h"
 
 static int n_told;
 

@@ -1,13 +1,13 @@
 /*
  * Memory that collectives move: told once to each group that uses it, and taken back from each before either is gone.
  */
-#include "shard_runtime/engine/device_memory.h"
+#include "shard_runtime/comm/device_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
+#include "shard_runtime/comm/device_comm.h"
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/engine/device_comm.h"
 
 enum { MAX_HANDLES = 64 };
 

@@ -2,8 +2,8 @@
  * The directory that fsdp_checkpoint_save() writes to. Another user may own it, or the folders above it: its files are
  * reached by the rule of core/beneath.h.
  */
-#ifndef ENGINE_SAVE_FILES_H
-#define ENGINE_SAVE_FILES_H
+#ifndef STATE_SAVE_FILES_H
+#define STATE_SAVE_FILES_H
 
 #include "shard_runtime/engine/context.h"
 

@@ -12,13 +12,13 @@
 #include "shard_runtime/checkpoint/save.h"
 #include "shard_runtime/core/alloc.h"
 #include "shard_runtime/core/require.h"
-#include "shard_runtime/engine/checkpoint_choose.h"
-#include "shard_runtime/engine/device_rows.h"
 #include "shard_runtime/engine/model.h"
 #include "shard_runtime/engine/optimizer.h"
-#include "shard_runtime/engine/save_files.h"
 #include "shard_runtime/engine/unshard.h"
 #include "shard_runtime/shardfile/json.h"
+#include "shard_runtime/state/checkpoint_choose.h"
+#include "shard_runtime/state/device_rows.h"
+#include "shard_runtime/state/save_files.h"
 
 void model_checkpoint_tensor(const struct fsdp_tensor_shard *shard, struct checkpoint_tensor *tensor)
 {

@@ -1,4 +1,4 @@
-#include "shard_runtime/engine/device_pending.h"
+#include "shard_runtime/comm/device_pending.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -3,8 +3,8 @@
  * each group once, at the first call of it that uses it. So only groups that move a buffer know it, and nobody has to say which.
  * With staging, or on the cpu, it is the device's memory and nothing more.
  */
-#ifndef ENGINE_DEVICE_MEMORY_H
-#define ENGINE_DEVICE_MEMORY_H
+#ifndef COMM_DEVICE_MEMORY_H
+#define COMM_DEVICE_MEMORY_H
 
 #include <stddef.h>
 

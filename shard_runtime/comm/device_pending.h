@@ -4,8 +4,8 @@
  * event behind it. That is looked for when the next is queued and while somebody waits for the device; ends are so late by
  * milliseconds at most.
  */
-#ifndef ENGINE_DEVICE_PENDING_H
-#define ENGINE_DEVICE_PENDING_H
+#ifndef COMM_DEVICE_PENDING_H
+#define COMM_DEVICE_PENDING_H
 
 #include <fsdp/link.h>
 

@@ -1,4 +1,4 @@
-#include "shard_runtime/engine/device_rows.h"
+#include "shard_runtime/state/device_rows.h"
 
 #include <stdlib.h>
 

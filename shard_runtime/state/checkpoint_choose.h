@@ -2,8 +2,8 @@
  * Which checkpoint the ranks load. They choose it together, so that all of them load the same step, and they share
  * the work of verifying it: each rank reads the structure of the whole and the checksums of every W-th file.
  */
-#ifndef ENGINE_CHECKPOINT_CHOOSE_H
-#define ENGINE_CHECKPOINT_CHOOSE_H
+#ifndef STATE_CHECKPOINT_CHOOSE_H
+#define STATE_CHECKPOINT_CHOOSE_H
 
 #include "shard_runtime/engine/context.h"
 

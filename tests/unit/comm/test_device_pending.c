@@ -2,7 +2,7 @@
  * Collectives that are queued: their entries of the flight recorder end when the device has passed them, in whatever order it
  * does, and never for another call that has the place by then.
  */
-#include "shard_runtime/engine/device_pending.h"
+#include "shard_runtime/comm/device_pending.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

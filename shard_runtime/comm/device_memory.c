@@ -1,9 +1,9 @@
-#include "shard_runtime/engine/device_memory.h"
+#include "shard_runtime/comm/device_memory.h"
 
 #include <stdlib.h>
 
+#include "shard_runtime/comm/device_comm.h"
 #include "shard_runtime/core/alloc.h"
-#include "shard_runtime/engine/device_comm.h"
 
 /* A group that knows a memory. */
 struct registration {

@@ -1,4 +1,4 @@
-#include "shard_runtime/engine/staging.h"
+#include "shard_runtime/comm/staging.h"
 
 #include "shard_runtime/comm/comm_impl.h"
 

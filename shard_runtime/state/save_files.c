@@ -1,4 +1,4 @@
-#include "shard_runtime/engine/save_files.h"
+#include "shard_runtime/state/save_files.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  *   staging: down to page-locked memory, the host's collective, and up again. For ranks that share a GPU.
  * Which a buffer is, its address tells. Everything else of the tree sees a plain group.
  */
-#ifndef ENGINE_DEVICE_COMM_H
-#define ENGINE_DEVICE_COMM_H
+#ifndef COMM_DEVICE_COMM_H
+#define COMM_DEVICE_COMM_H
 
 #include <stdbool.h>
 
@@ -21,8 +21,8 @@ struct device_comms {
     struct link *link;
     struct device_stream *stream;   /* what calls without one use */
     struct device_comm *open;       /* all of them, for the watch */
-    struct device_memory *memories; /* engine/device_memory.h */
-    struct device_pending *pending; /* engine/device_pending.h */
+    struct device_memory *memories; /* comm/device_memory.h */
+    struct device_pending *pending; /* comm/device_pending.h */
 };
 
 /** What is left when all groups are closed. */

@@ -3,8 +3,8 @@
  * the host group's collective, and are copied back. The caller waits: this is for ranks that share one GPU, for tests and small
  * machines. Pieces are of STAGING_BYTES for all ranks together, and every element is summed as in one piece.
  */
-#ifndef ENGINE_STAGING_H
-#define ENGINE_STAGING_H
+#ifndef COMM_STAGING_H
+#define COMM_STAGING_H
 
 #include <fsdp/comm.h>
 

@@ -2,8 +2,8 @@
  * Tensors in device memory for those who save and load: any range of their bytes, through a copy. Nothing on the cpu, where rows are
  * used where they lie.
  */
-#ifndef ENGINE_DEVICE_ROWS_H
-#define ENGINE_DEVICE_ROWS_H
+#ifndef STATE_DEVICE_ROWS_H
+#define STATE_DEVICE_ROWS_H
 
 #include "shard_runtime/checkpoint/tensors.h"
 #include "shard_runtime/engine/context.h"

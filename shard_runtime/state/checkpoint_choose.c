@@ -1,4 +1,4 @@
-#include "shard_runtime/engine/checkpoint_choose.h"
+#include "shard_runtime/state/checkpoint_choose.h"
 
 #include <stdlib.h>
 
