@@ -238,7 +238,7 @@ static void embedding_backward(struct numerics *numerics, struct device_stream *
                                const float *dout, float *dtable, float *dpositions, size_t rows, size_t cols,
                                size_t seq)
 {
-    const size_t size_bytes = kernel_embedding_backward_scratch(rows);
+    const size_t size_bytes = kernel_embedding_backward_scratch(rows, cols);
     void *scratch = scratch_of(numerics, stream, size_bytes);
 
     if (scratch != NULL || size_bytes == 0)

@@ -55,7 +55,7 @@ static size_t kernel_bytes(const struct fsdp_model *model)
         const struct graph_op *op = graph->ops[i];
 
         if (strcmp(op->kind->name, "embedding") == 0)
-            take_larger(&most, cuda_plan_embedding_backward_bytes(nn_rows(op->output)));
+            take_larger(&most, cuda_plan_embedding_backward_bytes(nn_rows(op->output), op->output->features));
         if (strcmp(op->kind->name, "linear") == 0 && op->n_params > 1)
             take_larger(&most, cuda_plan_column_sum_bytes(nn_rows(op->output), op->output->features));
     }

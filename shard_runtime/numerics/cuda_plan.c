@@ -5,7 +5,7 @@
 #include "shard_runtime/numerics/cuda_plan_attention.h"
 #include "shard_runtime/numerics/matmul_desc.h"
 
-/* As the kernels cut their work: column_sum.cu, sum_powers.cu, norm_backward.cu. */
+/* As the kernels cut their work: column_sum.cu, sum_powers.cu, norm_backward.cu, embedding_backward.cu. */
 enum {
     SUM_CHUNK_ROWS = 128,
     SUM_MAX_CHUNKS = 128,
@@ -14,6 +14,7 @@ enum {
     NORM_MAX_BLOCKS = 256,
     NORM_TILE = 32 * 8,
     NORM_LONG_ROW = 2048, /* a block each */
+    EMBEDDING_PIECE_ROWS = 32,
     MATMUL_AUX_MULTIPLE = 8,
 };
 
@@ -29,9 +30,9 @@ size_t cuda_plan_column_sum_bytes(size_t rows, size_t cols)
     return parts_of(rows, even > SUM_CHUNK_ROWS ? even : SUM_CHUNK_ROWS) * cols * sizeof(double);
 }
 
-size_t cuda_plan_embedding_backward_bytes(size_t rows)
+size_t cuda_plan_embedding_backward_bytes(size_t rows, size_t cols)
 {
-    return 2 * rows * sizeof(uint64_t);
+    return 2 * rows * sizeof(uint64_t) + 2 * parts_of(rows, EMBEDDING_PIECE_ROWS) * cols * sizeof(float);
 }
 
 size_t cuda_plan_cross_entropy_bytes(size_t rows)

@@ -18,7 +18,7 @@ enum { CUDA_PLAN_RESULTS_BYTES = 8192 };
 
 /* Scratch of operations whose callers carve none; the row keeps the largest that was needed. */
 size_t cuda_plan_column_sum_bytes(size_t rows, size_t cols);
-size_t cuda_plan_embedding_backward_bytes(size_t rows);
+size_t cuda_plan_embedding_backward_bytes(size_t rows, size_t cols);
 size_t cuda_plan_cross_entropy_bytes(size_t rows);
 size_t cuda_plan_sum_powers_bytes(size_t n_elems);
 

@@ -151,15 +151,17 @@ int kernel_embedding(struct CUstream_st *stream, const int32_t *tokens, const vo
                      const void *positions, void *out, size_t rows, size_t cols, size_t seq,
                      enum fsdp_dtype dtype);
 /**
- * dtable[token[row]] += dout[row] in row order: the rows are sorted by (token, row), then each run of one token has
- * one owner. dpositions[t] += the sum over samples, in double in order. Either may be NULL. In float32 the bits are
- * ref's; a bfloat16 gradient is summed in float32 and rounded once. rows below 2^31.
+ * dtable[token[row]] += dout[row]. The rows of a token are cut into pieces of 32, in row order. A token of one piece is
+ * added in row order: in float32 its bits are ref's. Of more, each piece is added in float32 in row order, then the
+ * pieces in double in order: tolerance 32u of the sum of |terms|, and the same bits on every run.
+ * dpositions[t] += the sum over samples, in double in order: ref's bits. Either may be NULL. A bfloat16 gradient is
+ * rounded once. rows below 2^31.
  */
 int kernel_embedding_backward(struct CUstream_st *stream, const int32_t *tokens, const void *dout,
                               enum fsdp_dtype dtype, void *dtable, void *dpositions,
                               enum fsdp_dtype grad_dtype, size_t rows, size_t cols, size_t seq,
                               void *scratch);
-size_t kernel_embedding_backward_scratch(size_t rows);
+size_t kernel_embedding_backward_scratch(size_t rows, size_t cols);
 
 /**
  * Per row: the loss log(sum exp(logits)) - logits[target]; *loss_sum += their sum, in row order within 256 fixed

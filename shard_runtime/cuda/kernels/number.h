@@ -92,31 +92,36 @@ __device__ __forceinline__ float plus(float a, float b)
 #endif
 }
 
-/* 16 bytes of elements, read and written at once. */
-template <class T> struct alignas(16) pack {
-    static constexpr int N = 16 / sizeof(T);
+/* 16 bytes of elements, or as many as COUNT says, read and written at once. */
+template <class T, int COUNT = 16 / sizeof(T)> struct alignas(COUNT * sizeof(T)) pack {
+    static constexpr int N = COUNT;
     T at[N];
 };
 
-template <class T> __device__ __forceinline__ pack<T> load_pack(const T *from)
+template <int COUNT, class T> __device__ __forceinline__ pack<T, COUNT> load_pack_of(const T *from)
 {
 #ifdef __CUDACC__
-    return *reinterpret_cast<const pack<T> *>(from);
+    return *reinterpret_cast<const pack<T, COUNT> *>(from);
 #else
-    pack<T> to;
+    pack<T, COUNT> to;
 
-    assert(reinterpret_cast<uintptr_t>(from) % 16 == 0);
+    assert(reinterpret_cast<uintptr_t>(from) % sizeof to == 0);
     memcpy(&to, from, sizeof to);
     return to;
 #endif
 }
 
-template <class T> __device__ __forceinline__ void store_pack(T *to, const pack<T> &from)
+template <class T> __device__ __forceinline__ pack<T> load_pack(const T *from)
+{
+    return load_pack_of<pack<T>::N>(from);
+}
+
+template <class T, int COUNT> __device__ __forceinline__ void store_pack(T *to, const pack<T, COUNT> &from)
 {
 #ifdef __CUDACC__
-    *reinterpret_cast<pack<T> *>(to) = from;
+    *reinterpret_cast<pack<T, COUNT> *>(to) = from;
 #else
-    assert(reinterpret_cast<uintptr_t>(to) % 16 == 0);
+    assert(reinterpret_cast<uintptr_t>(to) % sizeof from == 0);
     memcpy(to, &from, sizeof from);
 #endif
 }

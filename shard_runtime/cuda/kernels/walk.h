@@ -26,7 +26,7 @@ template <int N, class T> __device__ __forceinline__ group<T, N> load_group(cons
     if constexpr (N == 1) {
         to.at[0] = *from;
     } else {
-        const pack<T> all = load_pack(from);
+        const pack<T, N> all = load_pack_of<N>(from);
 
         for (int i = 0; i < N; i++)
             to.at[i] = all.at[i];
@@ -39,7 +39,7 @@ template <int N, class T> __device__ __forceinline__ void store_group(T *to, con
     if constexpr (N == 1) {
         *to = from.at[0];
     } else {
-        pack<T> all;
+        pack<T, N> all;
 
         for (int i = 0; i < N; i++)
             all.at[i] = from.at[i];
