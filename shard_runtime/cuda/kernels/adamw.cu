@@ -21,17 +21,25 @@ __global__ void __launch_bounds__(BATCH_THREADS) adamw_chunks(READ_ONLY(List) li
     size_t first, end;
 
     chunk_of_block(list, entry, OPTIMIZER_CHUNK, &first, &end);
-    for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS) {
-        const float g = times(read_elem(tensor.grad, tensor.grad_dtype, i), tensor.grad_scale);
-        const float m = plus(tensor.m[i], times(s.mix1, plus(g, -tensor.m[i])));
-        const float v = plus(times(tensor.v[i], s.beta2), times(times(s.mix2, g), g));
-        const float move = times(tensor.rate, m / plus(sqrtf(v) / s.root_fix2, s.eps));
-        const float param = plus(times(tensor.param[i], tensor.decay), -move);
+    chunk_each<OPTIMIZER_GROUP>(first, end, in_optimizer_groups(tensor), [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value;
+        const group<float, M> grad = read_group<M>(tensor.grad, tensor.grad_dtype, i);
+        group<float, M> m = load_group<M>(tensor.m + i), v = load_group<M>(tensor.v + i);
+        group<float, M> param = load_group<M>(tensor.param + i);
 
-        tensor.m[i] = m;
-        tensor.v[i] = v;
-        tensor.param[i] = param;
-    }
+        for (int k = 0; k < M; k++) {
+            const float g = times(grad.at[k], tensor.grad_scale);
+            float move;
+
+            m.at[k] = plus(m.at[k], times(s.mix1, plus(g, -m.at[k])));
+            v.at[k] = plus(times(v.at[k], s.beta2), times(times(s.mix2, g), g));
+            move = times(tensor.rate, m.at[k] / plus(sqrtf(v.at[k]) / s.root_fix2, s.eps));
+            param.at[k] = plus(times(param.at[k], tensor.decay), -move);
+        }
+        store_group<M>(tensor.m + i, m);
+        store_group<M>(tensor.v + i, v);
+        store_group<M>(tensor.param + i, param);
+    });
 }
 
 } // namespace

@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "shard_runtime/cuda/kernels/number.h"
+#include "shard_runtime/cuda/kernels/walk.h"
 
 enum { BATCH_THREADS = 256, BATCH_FEW_BYTES = 3584, BATCH_MANY_BYTES = 28672 };
 
@@ -91,6 +91,42 @@ int each_batch(size_t n, size_t chunk, EntryAt entry_at, Launch launch)
         status = n - place.entries <= few::MAX ? launch_batch<few>(n, chunk, entry_at, launch, &place)
                                                : launch_batch<many>(n, chunk, entry_at, launch, &place);
     return status;
+}
+
+/** Can elements 0, N, 2 N, ... of `data` be read N at a time? NULL: they are not read. */
+template <int N, class T> __device__ __forceinline__ bool in_groups(const T *data)
+{
+    return (reinterpret_cast<uintptr_t>(data) & (N * sizeof(T) - 1)) == 0;
+}
+
+/**
+ * By all threads of the block: f(width<N>(), i) for each N elements of [first, end) from i where `grouped`, and
+ * f(width<1>(), i) for each that is left.
+ */
+template <int N, class F>
+__device__ __forceinline__ void chunk_each(size_t first, size_t end, bool grouped, F f)
+{
+    const size_t split = grouped ? end - (end - first) % N : first;
+
+    for (size_t i = first + threadIdx.x * N; i < split; i += BATCH_THREADS * N)
+        f(width<N>(), i);
+    for (size_t i = split + threadIdx.x; i < end; i += BATCH_THREADS)
+        f(width<1>(), i);
+}
+
+/** Elements i .. i + N - 1 of a tensor of either dtype, widened. */
+template <int N>
+__device__ __forceinline__ group<float, N> read_group(const void *data, enum fsdp_dtype dtype, size_t i)
+{
+    group<bf16, N> narrow_ones;
+    group<float, N> to;
+
+    if (dtype != FSDP_BF16)
+        return load_group<N>(static_cast<const float *>(data) + i);
+    narrow_ones = load_group<N>(static_cast<const bf16 *>(data) + i);
+    for (int k = 0; k < N; k++)
+        to.at[k] = widen(narrow_ones.at[k]);
+    return to;
 }
 
 /** Element i of a tensor of either dtype, widened. */

@@ -11,31 +11,38 @@ constexpr size_t CAST_CHUNK = 4096; /* elements a block: whole packs of either d
 template <class To, class From>
 __device__ void cast_chunk(To *to, const From *from, size_t first, size_t end, float scale, bool accumulate)
 {
-    for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS) {
-        const float value = scale == 1.0f ? widen(from[i]) : times(widen(from[i]), scale);
+    /* 16 bytes of the wider dtype, so that a warp's bytes of either follow each other. */
+    constexpr int N = pack<To>::N < pack<From>::N ? pack<To>::N : pack<From>::N;
 
-        narrow(accumulate ? plus(widen(to[i]), value) : value, &to[i]);
-    }
-}
+    chunk_each<N>(first, end, in_groups<N>(to) && in_groups<N>(from), [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value;
+        const group<From, M> values = load_group<M>(from + i);
+        group<To, M> sum = {};
 
-__device__ __forceinline__ bool in_packs(const void *to, const void *from)
-{
-    return ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) & 15) == 0;
+        if (accumulate)
+            sum = load_group<M>(to + i);
+        for (int k = 0; k < M; k++) {
+            const float value = scale == 1.0f ? widen(values.at[k]) : times(widen(values.at[k]), scale);
+
+            narrow(accumulate ? plus(widen(sum.at[k]), value) : value, &sum.at[k]);
+        }
+        store_group<M>(to + i, sum);
+    });
 }
 
 /* Bits that only move keep even a NaN's. From NULL: zeros. */
 template <class T> __device__ void move_chunk(T *to, const T *from, size_t first, size_t end)
 {
-    const size_t packed = in_packs(to, from) ? end - (end - first) % pack<T>::N : first;
-    pack<T> some = {};
+    constexpr int N = pack<T>::N;
 
-    for (size_t i = first + threadIdx.x * pack<T>::N; i < packed; i += BATCH_THREADS * pack<T>::N) {
+    chunk_each<N>(first, end, in_groups<N>(to) && in_groups<N>(from), [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value;
+        group<T, M> some = {};
+
         if (from != NULL)
-            some = load_pack(from + i);
-        store_pack(to + i, some);
-    }
-    for (size_t i = packed + threadIdx.x; i < end; i += BATCH_THREADS)
-        to[i] = from != NULL ? from[i] : T();
+            some = load_group<M>(from + i);
+        store_group<M>(to + i, some);
+    });
 }
 
 template <class List>

@@ -9,7 +9,9 @@
  * said; bfloat16 is widened, computed on in float32 and rounded once, to nearest even.
  *
  * Alignment: that of the element. Where a row's first byte and its length are multiples of 16 bytes the loads are of
- * 16 bytes; otherwise they are of one element. Both give the same bits where a line does not say otherwise.
+ * 16 bytes; otherwise they are of one element. Lists: where a tensor's first byte is such a multiple; its last elements
+ * go one by one. Of bfloat16 that is combined with float32 the loads are of 8 bytes. Both ways give the same bits where
+ * a line does not say otherwise.
  *
  * Determinism: no kernel adds floats by atomics; the cut of a sum is a function of the shapes alone, never of the
  * device's size. Same inputs, same bits, on every run and every schedule of blocks. There is no other mode.

@@ -18,6 +18,16 @@ struct optimizer_entry {
     float grad_scale;
 };
 
+enum { OPTIMIZER_GROUP = 4 }; /* elements at once: 16 bytes of float32 */
+
+__device__ __forceinline__ bool in_optimizer_groups(const struct optimizer_entry &tensor)
+{
+    return in_groups<OPTIMIZER_GROUP>(tensor.param) && in_groups<OPTIMIZER_GROUP>(tensor.m) &&
+           in_groups<OPTIMIZER_GROUP>(tensor.v) &&
+           (tensor.grad_dtype == FSDP_BF16 ? in_groups<OPTIMIZER_GROUP>(static_cast<const bf16 *>(tensor.grad))
+                                           : in_groups<OPTIMIZER_GROUP>(static_cast<const float *>(tensor.grad)));
+}
+
 static inline struct optimizer_entry optimizer_entry_of(const struct kernel_update *update, double rate,
                                                         double decay)
 {

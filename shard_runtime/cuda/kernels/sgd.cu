@@ -14,16 +14,24 @@ __global__ void __launch_bounds__(BATCH_THREADS) sgd_chunks(READ_ONLY(List) list
     size_t first, end;
 
     chunk_of_block(list, entry, OPTIMIZER_CHUNK, &first, &end);
-    for (size_t i = first + threadIdx.x; i < end; i += BATCH_THREADS) {
-        const float old = tensor.param[i];
-        float g = plus(times(read_elem(tensor.grad, tensor.grad_dtype, i), tensor.grad_scale), times(tensor.decay, old));
+    chunk_each<OPTIMIZER_GROUP>(first, end, in_optimizer_groups(tensor), [&](auto w, size_t i) {
+        constexpr int M = decltype(w)::value;
+        const group<float, M> grad = read_group<M>(tensor.grad, tensor.grad_dtype, i);
+        group<float, M> param = load_group<M>(tensor.param + i), m = {};
 
-        if (tensor.m != NULL) {
-            g = first_step ? g : plus(times(momentum, tensor.m[i]), g);
-            tensor.m[i] = g;
+        if (tensor.m != NULL && !first_step)
+            m = load_group<M>(tensor.m + i);
+        for (int k = 0; k < M; k++) {
+            float g = plus(times(grad.at[k], tensor.grad_scale), times(tensor.decay, param.at[k]));
+
+            if (tensor.m != NULL)
+                m.at[k] = g = first_step ? g : plus(times(momentum, m.at[k]), g);
+            param.at[k] = plus(param.at[k], -times(tensor.rate, g));
         }
-        tensor.param[i] = plus(old, -times(tensor.rate, g));
-    }
+        if (tensor.m != NULL)
+            store_group<M>(tensor.m + i, m);
+        store_group<M>(tensor.param + i, param);
+    });
 }
 
 } // namespace

@@ -17,6 +17,7 @@ struct traffic_case {
     enum fsdp_dtype dtype; /* what the kernel reads most of */
     bool variant;          /* the case's own: see its function */
     double most;           /* times the least that it may move; 0: only shown */
+    unsigned each;         /* bytes that a warp's load or store moves at least, on average; 0: only shown */
     uint64_t (*run)(const struct traffic_case *c); /* returns the least bytes that it could move */
 };
 

@@ -51,16 +51,18 @@ static bool run_case(const struct traffic_case *c)
     least = c->run(c);
     moved = traffic_take();
     total = moved.loaded_bytes + moved.stored_bytes;
-    ok = (double)total >= 0.98 * (double)least && (c->most == 0 || (double)total <= c->most * (double)least);
+    ok = (double)total >= 0.98 * (double)least &&
+         (c->most == 0 || (double)total <= c->most * (double)least) && total >= c->each * moved.accesses;
     madvise(device.memory, device.used, MADV_DONTNEED);
     device.used = 0;
     snprintf(shape, sizeof shape, "(%zu, %zu) %s", c->rows, c->cols, fsdp_dtype_name(c->dtype));
-    printf("# %-27s %-20s %9.3f %9.3f %9.3f %6.2f", c->name, shape, (double)moved.loaded_bytes / 1e6,
-           (double)moved.stored_bytes / 1e6, (double)least / 1e6, (double)total / (double)least);
+    printf("# %-27s %-20s %9.3f %9.3f %9.3f %5.0f %6.2f", c->name, shape, (double)moved.loaded_bytes / 1e6,
+           (double)moved.stored_bytes / 1e6, (double)least / 1e6, (double)total / (double)moved.accesses,
+           (double)total / (double)least);
     if (c->most > 0)
         printf(" %6.2f", c->most);
-    printf("\n%s - %s %s moves %g to %g times the least\n", ok ? "ok" : "not ok", c->name, shape, 0.98,
-           c->most > 0 ? c->most : INFINITY);
+    printf("\n%s - %s %s moves %g to %g times the least, %u bytes or more at a time\n", ok ? "ok" : "not ok",
+           c->name, shape, 0.98, c->most > 0 ? c->most : INFINITY, c->each);
     return ok;
 }
 
@@ -76,8 +78,8 @@ int main(int argc, char **argv)
         return 1;
     }
     traffic_begin(device.memory, DEVICE_BYTES);
-    printf("# %-27s %-20s %9s %9s %9s %6s %6s\n", "kernel, MB", "shape", "loaded", "stored", "least", "times",
-           "most");
+    printf("# %-27s %-20s %9s %9s %9s %5s %6s %6s\n", "kernel, MB", "shape", "loaded", "stored", "least",
+           "each", "times", "most");
     for (size_t i = 0; i < n_cases; i++)
         if (argc < 2 || strstr(cases[i].name, argv[1]) != NULL)
             n_failed += !run_case(&cases[i]);

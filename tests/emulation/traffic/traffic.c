@@ -89,6 +89,7 @@ static void count(const void *address, size_t size, bool stores, const void *ins
     enter_block();
     turn = times_seen(mix((uintptr_t)instruction, emulate_place->thread.x));
     turn = mix(mix((uintptr_t)instruction, turn), ~(uint64_t)(emulate_place->thread.x / EMULATE_WARP));
+    counter.moved.accesses += times_seen(turn) == 0;
     for (uintptr_t sector = first / SECTOR_BYTES; sector <= (first + size - 1) / SECTOR_BYTES; sector++)
         if (times_seen(mix(turn, sector)) == 0)
             *(stores ? &counter.moved.stored_bytes : &counter.moved.loaded_bytes) += SECTOR_BYTES;

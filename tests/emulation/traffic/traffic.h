@@ -15,6 +15,7 @@
 
 struct traffic {
     uint64_t loaded_bytes, stored_bytes;
+    uint64_t accesses; /* loads and stores of whole warps */
 };
 
 /** Count accesses to the size_bytes bytes at `memory` from now on; all other memory is not the device's. */
