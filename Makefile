@@ -192,7 +192,7 @@ $(BUILD)/test/unit: $(UNIT_OBJ) $(UNIT_LINK)
 # The trainer with one wrong piece of mathematics, for the parity tests: nothing of it is in the product.
 $(BUILD)/test/fsdp_train_mutant: tests/support/fsdp_train_mutant.c $(call obj,$(TRAINER_SRC) $(JOB_SRC)) $(BUILD)/lib/libfsdp.a
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) -Wl,--wrap=numerics_open $(filter %.c %.o %.a,$^) -o $@ \
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -MMD -MP $(LDFLAGS) -Wl,--wrap=numerics_open,--wrap=comm_call_compare $(filter %.c %.o %.a,$^) -o $@ \
 	  $(LIBS_JOB) $(LIBS_TLS) $(LIBS_TRAIN) -lxxhash -lm
 # NVIDIA's management library, as far as agent/placement/nvml.c asks it, for machines without one.
 # And to be preloaded: a resolver that never answers, and a rank that stops where it is told to.

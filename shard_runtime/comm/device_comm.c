@@ -19,8 +19,10 @@ struct device_comm {
 };
 
 /*
- * The first calls of a group are compared before they are queued: all ranks run the same plan each step, so that what differs
- * differs in the first. Later ones go unhindered; what hangs then is found in the flight recorder.
+ * Calls are compared between ranks before they are queued, by an all-gather over host memory for which each rank waits. A step of
+ * training stops that once its ranks have compared their plans and every call of a whole step (step.c). Calls outside of such a step
+ * (by hand, of evaluations, in a function of the user's) are compared as long as they are among a group's first COMPARED_CALLS. What
+ * hangs later is found in the flight recorder.
  */
 enum { COMPARED_CALLS = 4096 };
 
@@ -73,7 +75,7 @@ static enum fsdp_status compare(struct fsdp_comm *comm, enum comm_kind kind, siz
     struct comm_call *all;
     enum fsdp_status status;
 
-    if (comm->size == 1 || comm->sequence > COMPARED_CALLS)
+    if (comm->size == 1 || state_of(comm)->comms->calls_known || comm->sequence > COMPARED_CALLS)
         return FSDP_OK;
     all = alloc_array((size_t)comm->size, sizeof *all);
     if (all == NULL)

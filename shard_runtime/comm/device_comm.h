@@ -20,6 +20,7 @@ struct device_comms {
     const struct device_collectives *collectives; /* NULL: staging */
     struct link *link;
     struct device_stream *stream;   /* what calls without one use */
+    bool calls_known; /* the running call is of a plan that all ranks have, a step of which was compared: it is not compared */
     struct device_comm *open;       /* all of them, for the watch */
     struct device_memory *memories; /* comm/device_memory.h */
     struct device_pending *pending; /* comm/device_pending.h */

@@ -53,6 +53,9 @@ struct program {
     const void **whole_grads;     /* room for those of one group, while it is packed */
     struct fsdp_batch *batches;   /* of each forward, where operations read it; until the last backward */
     int next_call, next_entry;    /* where it stands: 0 at the beginning */
+    uint64_t hash;                /* plan_hash() */
+    bool compared; /* a whole step of it ran in which all ranks had this plan, and compared their collectives */
+    bool calls_known; /* so the call that runs need not compare them again: on all ranks */
     struct program_io io;
     /* What a run adds to. Not the caller's own: after a run that failed a device may come to it late. */
     double loss_sum;
@@ -109,6 +112,7 @@ struct fsdp_model {
     double loss_scale; /* gradients count as multiplied by it, to be the mean over a step of several calls */
     double grad_scale; /* and by this one, of clipping, where they are reduced */
     bool more_to_come; /* the next call is not the step's last */
+    bool same_plan;    /* on all ranks, in each call of this step so far */
     double own_loss_sum;     /* of the last loss: this rank's part of the sum over all ranks */
     bool completed;          /* hooks on final gradients were called in this step, */
     bool spoiled;            /* by some rank, and it failed */
@@ -267,7 +271,7 @@ bool model_is_broken(const struct fsdp_model *model);
  *   - before its first collective, once everything was checked and allocated; after it, only a broken group can fail;
  *   - after its last collective, if a rank that fails takes part in the collectives all the same (a step, an evaluation).
  */
-enum { MODEL_MAX_SUMS = 4 };
+enum { MODEL_MAX_SUMS = 5 };
 enum fsdp_status model_agree(struct fsdp_model *model, double *sums, size_t n, enum fsdp_status own,
                              struct fsdp_err *err);
 /** The same, and *flag becomes whether any rank's was set. */

@@ -60,6 +60,8 @@ enum fsdp_status program_plan(struct program *program, const struct fsdp_model *
         status = plan_make(&program->plan, &program->graph, model->root, &options, err);
     if (status == FSDP_OK)
         status = compare_layout(&program->plan, &model->layout, err);
+    if (status == FSDP_OK)
+        program->hash = plan_hash(&program->plan);
     return status;
 }
 

@@ -477,6 +477,18 @@ static bool leaves_peers_waiting(const struct runner *r, const struct plan_entry
                               (e->calls_hook && r->model->hooks_talk));
 }
 
+/* Does a function of the user's run within the entry? What that calls is not in the plan. */
+static bool runs_users_function(const struct runner *r, const struct plan_entry *e)
+{
+    const struct unit_policy *policy = e->kind == PLAN_GATHER || e->kind == PLAN_REDUCE
+                                           ? &r->program->plan.groups[e->index].unit->policy
+                                           : NULL;
+
+    return e->calls_hook || e->kind == PLAN_COMPLETE ||
+           (policy != NULL && e->kind == PLAN_GATHER && policy->all_gather != NULL) ||
+           (policy != NULL && e->kind == PLAN_REDUCE && policy->reduce_scatter != NULL);
+}
+
 /* After a failure: what is to be done all the same. */
 static enum fsdp_status run_entry_after_failure(const struct runner *r, const struct plan_entry *e,
                                                 struct fsdp_err *err)
@@ -519,7 +531,11 @@ static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *er
         r->leaves = true;
         return fsdp_fail(err, FSDP_ERR_PEER, "this rank failed, and hooks of others wait for it");
     }
+    if (program->overlap == NULL) /* groups of a device; they have no second thread */
+        r->context->comms.calls_known = program->calls_known && !runs_users_function(r, e);
     status = r->failed ? run_entry_after_failure(r, e, &own) : run_timed(r, e, &own);
+    if (program->overlap == NULL)
+        r->context->comms.calls_known = false;
     if (status != FSDP_OK)
         status = keep_failure(r, e, status, &own);
     if (status != FSDP_OK)

@@ -58,24 +58,83 @@ static int64_t hash_batches(const struct fsdp_model *model, const struct fsdp_ba
 }
 
 /* The ranks of a tensor group compute on the same samples, or what they add up is nothing. Collective over the group; every rank
- * comes here, whatever it thinks of its data (`own`). */
+ * comes here, whatever it thinks of its data (`own`). *same_plan: all of them gave the same `plan`. */
 static enum fsdp_status compare_in_tensor_group(const struct fsdp_model *model,
                                                 const struct fsdp_batch *micro, size_t n_micro,
-                                                enum fsdp_status own, struct fsdp_err *err)
+                                                uint32_t plan, bool *same_plan, enum fsdp_status own,
+                                                struct fsdp_err *err)
 {
     const int64_t hash = own == FSDP_OK ? hash_batches(model, micro, n_micro) : 0;
-    int64_t most[2] = { hash, -hash };
+    int64_t most[4] = { hash, -hash, plan, -(int64_t)plan };
     enum fsdp_status status;
 
+    *same_plan = true;
     if (model->T == 1)
         return FSDP_OK;
-    status = fsdp_all_reduce(model->tensor, most, 2, FSDP_I64, FSDP_MAX,
+    status = fsdp_all_reduce(model->tensor, most, 4, FSDP_I64, FSDP_MAX,
                              model->context->streams[PLAN_COMPUTE], err);
+    *same_plan = most[2] == -most[3];
     if (status != FSDP_OK || most[0] == -most[1])
         return status;
     return fsdp_fail(
         err, FSDP_ERR_MISMATCH,
         "the ranks of a tensor group were given different samples: they must compute on the same ones");
+}
+
+/* --- do all ranks run the same plan? ---------------------------------------------------------------------- */
+
+/*
+ * On a device each collective is compared between ranks before it is queued (device_comm.c). That is over when ranks know that they
+ * make the same ones:
+ *   1. Every call that begins with forwards exchanges a word, with the sum of targets that the ranks exchange anyway. It hashes
+ *      the plan, the batches that this rank was given, and whether a whole step of this plan was compared before.
+ *   2. If the words differ, the ranks compare each collective of this step, and the first that differs is told with its words.
+ *   3. If they are equal, and a step was compared before, no rank compares.
+ *   4. A step in which they were equal to its end counts as compared.
+ * Words that differ are seen by all ranks, so that either all of them compare or none.
+ */
+static uint32_t word_of_plan(const struct fsdp_model *model, size_t n_micro)
+{
+    uint64_t hash = model->training.hash;
+    const uint64_t more[] = { n_micro, model->more_to_come, model->training.compared };
+
+    hash = hash_bytes(hash, more, sizeof more);
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+enum { WORD_SUMS = 4 };
+
+/* Halves of the word and their squares: sums of them are exact in double for up to 2^21 ranks. A rank whose tensor group differs
+ * gives squares of no number, so that its data ranks see it too. */
+static void write_word(uint32_t word, bool same_in_tensor_group, double sums[WORD_SUMS])
+{
+    for (int half = 0; half < 2; half++) {
+        const double value = word >> 16 * half & 0xffff;
+
+        sums[2 * half] = value;
+        sums[2 * half + 1] = value * value + !same_in_tensor_group;
+    }
+}
+
+/* Did all n_ranks give `word`? Their sum is n times a rank's own on a rank with the mean, but that of squares only if all are equal. */
+static bool all_gave(uint32_t word, const double sums[WORD_SUMS], int n_ranks)
+{
+    double own[WORD_SUMS];
+    bool same = true;
+
+    write_word(word, true, own);
+    for (int i = 0; i < WORD_SUMS; i++)
+        same = same && sums[i] == n_ranks * own[i];
+    return same;
+}
+
+/* All ranks come here, or none. */
+static void settle_calls(struct fsdp_model *model, bool same)
+{
+    if (model->n_micro_done == 0 && model->training.next_call == 0)
+        model->same_plan = true;
+    model->same_plan = model->same_plan && same;
+    model->training.calls_known = same && model->training.compared;
 }
 
 /* Backwards in each run of the program. */
@@ -99,7 +158,9 @@ static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct 
     struct fsdp_err theirs = { 0 }, settled = { 0 };
     enum fsdp_status status = unshard_settle(model, &settled);
     uint64_t n_own = 0;
-    double sum;
+    double sums[1 + WORD_SUMS];
+    bool same_in_tensor_group;
+    uint32_t word;
 
     if (own == FSDP_OK && status != FSDP_OK)
         own = fsdp_fail(err, status, "%s", settled.message);
@@ -110,14 +171,18 @@ static enum fsdp_status agree_on_targets(struct fsdp_model *model, const struct 
         own = fsdp_fail(err, FSDP_ERR_ARG, "a step is given no batch");
     for (size_t m = 0; m < n_micro && own == FSDP_OK; m++)
         own = check_batch(model, &micro[m], nn_input_rows(graph), graph->result->features, &n_own, err);
-    status = compare_in_tensor_group(model, micro, n_micro, own, &theirs);
+    word = word_of_plan(model, n_micro);
+    status = compare_in_tensor_group(model, micro, n_micro, word, &same_in_tensor_group, own, &theirs);
     if (own == FSDP_OK && status != FSDP_OK)
         own = fsdp_fail(err, status, "%s", theirs.message);
-    sum = (double)n_own; /* exact: a whole number far below 2^53 */
-    status = model_agree(model, &sum, 1, own, err);
+    sums[0] = (double)n_own; /* exact: a whole number far below 2^53 */
+    write_word(word, same_in_tensor_group, &sums[1]);
+    status = model_agree(model, sums, 1 + WORD_SUMS, own, err);
     if (status != FSDP_OK)
         model_plan_again(model);
-    *n_targets = (uint64_t)sum;
+    else
+        settle_calls(model, all_gave(word, &sums[1], model->data_ranks));
+    *n_targets = (uint64_t)sums[0];
     return status;
 }
 
@@ -230,6 +295,7 @@ static void leave_step(struct fsdp_model *model, size_t n_micro, enum fsdp_statu
 {
     model->n_micro_done = status == FSDP_OK && model->more_to_come ? model->n_micro_done + n_micro : 0;
     model->has_gradients = status == FSDP_OK && model->n_micro_done == 0 && model->step_targets > 0;
+    model->training.compared = model->training.compared || (model->has_gradients && model->same_plan);
     if (model->n_micro_done == 0)
         model->step_targets = 0;
     for (int g = 0; g < model->layout.n_groups; g++) /* from here on has_gradients says whether they are there */

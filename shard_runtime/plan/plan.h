@@ -268,6 +268,12 @@ int plan_param_index(const struct plan *plan, const struct fsdp_parameter *param
 /** The plan as text, to be freed; NULL: out of memory. */
 char *plan_text(const struct plan *plan);
 
+/**
+ * A hash of what the plan runs in which order: kind, stream, subject, call and micro-steps of each entry. Ranks whose hashes are equal
+ * make the same collectives in the same order; sizes are not in it, as ranks of a tensor group may have unequal parts.
+ */
+uint64_t plan_hash(const struct plan *plan);
+
 /** The path of the group's first unit, or "(root)". */
 const char *plan_unit_name(const struct plan *plan, int group);
 const char *plan_entry_name(enum plan_entry_kind kind); /* "gather", ... */

@@ -74,3 +74,25 @@ char *plan_text(const struct plan *plan)
 {
     return text_of(print_plan, plan);
 }
+
+/* FNV-1a: Fowler, Noll and Vo. */
+static uint64_t with(uint64_t hash, uint64_t word)
+{
+    for (int byte = 0; byte < 8; byte++)
+        hash = (hash ^ (word >> 8 * byte & 0xff)) * 0x100000001b3u;
+    return hash;
+}
+
+uint64_t plan_hash(const struct plan *plan)
+{
+    uint64_t hash = with(0xcbf29ce484222325u, (uint64_t)plan->n_groups);
+
+    for (int entry = 0; entry < plan->n_entries; entry++) {
+        const struct plan_entry *e = &plan->entries[entry];
+
+        hash = with(hash, (uint64_t)e->kind | (uint64_t)e->when << 8 | (uint64_t)e->stream << 16 |
+                              (uint64_t)e->into_shards << 24 | (uint64_t)(uint32_t)e->index << 32);
+        hash = with(hash, (uint64_t)(uint32_t)e->call | (uint64_t)(uint32_t)e->k << 32);
+    }
+    return hash;
+}

@@ -1,6 +1,6 @@
 /* fsdp-train with one wrong piece of mathematics, named by FSDP_TEST_MUTANT: what a comparison must not let
- * pass. The Makefile links libfsdp and the trainer with --wrap=numerics_open, so that nothing of it is in the
- * product. */
+ * pass. Also counts, in the file that FSDP_TEST_COMPARED names, the all-gathers by which ranks compare a collective of a device before they
+ * queue it: a line each. The Makefile links libfsdp and the trainer with --wrap, so that nothing of it is in the product. */
 #include <math.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -8,12 +8,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shard_runtime/comm/comm_impl.h"
 #include "shard_runtime/numerics/numerics.h"
 
 enum fsdp_status __real_numerics_open(struct numerics *numerics, const struct numerics_config *config,
                                       struct fsdp_err *err);
 enum fsdp_status __wrap_numerics_open(struct numerics *numerics, const struct numerics_config *config,
                                       struct fsdp_err *err);
+
+enum fsdp_status __real_comm_call_compare(const struct comm_call *mine, int rank,
+                                          const struct comm_call *theirs, int their_rank,
+                                          struct fsdp_err *err);
+enum fsdp_status __wrap_comm_call_compare(const struct comm_call *mine, int rank,
+                                          const struct comm_call *theirs, int their_rank,
+                                          struct fsdp_err *err);
+
+/* A rank compares its call with that of each rank, and what it compares with an all-gather of calls is of a device. */
+enum fsdp_status __wrap_comm_call_compare(const struct comm_call *mine, int rank,
+                                          const struct comm_call *theirs, int their_rank,
+                                          struct fsdp_err *err)
+{
+    const char *path = getenv("FSDP_TEST_COMPARED");
+    const bool of_calls =
+        mine->kind == COMM_ALL_GATHER && mine->dtype == FSDP_U8 && mine->size_bytes == sizeof *mine;
+
+    if (path != NULL && rank == 0 && their_rank == 0 && of_calls) {
+        FILE *file = fopen(path, "a");
+
+        if (file == NULL)
+            abort();
+        fprintf(file, "all-gather of a call\n");
+        fclose(file);
+    }
+    return __real_comm_call_compare(mine, rank, theirs, their_rank, err);
+}
 
 static const struct numerics_ops *sound;
 static struct numerics_ops mutant;

@@ -35,6 +35,30 @@ check_match "sums of what was averaged, or means" '^AllReduce ' "$(cat mesh/call
 check "in bfloat16" train bf16 2 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=bfloat16
 check_match "gathered as such" '^AllGather #1 n [0-9]+ type 9 .*in place' "$(cat bf16/calls.0)"
 
+# Ranks compare each call before they queue it, in the first step of a plan that all of them have, and in no other.
+mkdir bin; cp "$BIN/fsdprun" bin/; cp "$TOY/fsdp_train_mutant" bin/fsdp-train
+compared() { # NAME OPTIONS...: all-gathers that compare calls
+  local name=$1; shift
+  BIN=$WORK/bin FSDP_TEST_COMPARED=$WORK/$name.compared train "$name" 2 "$@"
+  grep -c . "$name.compared"
+}
+check_eq "a step of a plan compares each call: 5 gathers, 3 reductions" 8 "$(compared one-step --set train.steps=1)"
+check_eq "a run of three steps compares those of the first" 8 "$(compared three-steps)"
+check_eq "and is the same" "$(losses nccl2)" "$(losses three-steps)"
+check_eq "a step of micro-steps compares those of all of them: 5 gathers in each, 3 reductions in the last" 13 "$(compared micro-steps --set train.global_batch=8)"
+# differ RANK-1-SETTING=VALUE: rank 1 has another job
+differ() {
+  sed "s/\"name\": \"run\"/\"name\": \"differ\"/; s|\"dir\": \"[^\"]*\"|\"dir\": \"$WORK/own\"|" nccl2/run/job.json > differ.0.json
+  sed "$1" differ.0.json > differ.1.json
+  if cmp -s differ.0.json differ.1.json; then echo "they do not differ"; return; fi
+  mkdir -p differ
+  FSDP_EMULATED_DEVICES=2 NCCL_STANDIN_DIR=$WORK/differ timeout 2400 "$BIN/fsdprun" --nproc-per-node 2 --max-restarts 0 --log-dir "$WORK/differ" \
+    --no-python bash -c 'exec "$1/fsdp-train" "$2/differ.$RANK.json"' - "$BIN" "$WORK" 2>&1
+}
+check_match "a rank that calls another collective in the first step is told of with both calls" \
+  'ranks do not call the same collective: rank 0 is at reduce_scatter #[0-9]+ \(mean\) of [0-9]+ bytes of float32, rank 1 at reduce_scatter #[0-9]+ \(mean\) of [0-9]+ bytes of bfloat16' \
+  "$(differ 's/"reduce_dtype": *"float32"/"reduce_dtype": "bfloat16"/')"
+
 # How gradients are divided is PyTorch's choice, and what NCCL is asked for too: its mean; a sum of products with an operation of our own,
 # made, used once and destroyed; or a plain sum, divided afterwards. The bits are those of the way through the host.
 ops() { sed -n "s/^$2 .* op \([0-9]*\) factor \([^ ]*\) .*/\1 \2/p" "$1/calls.0" | sort | uniq -c | xargs; }
