@@ -1,8 +1,11 @@
 #include "shard_runtime/numerics/onednn_rehearse.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "shard_runtime/numerics/parallel.h"
 
 /*
  * Multiplications of one matrix of a rehearsal, at most: 20 ms of a core with AVX-512. The library packs blocks of bounded
@@ -88,6 +91,32 @@ static enum fsdp_status run_on_zeros(const struct matmul_desc *desc, struct matm
     return status;
 }
 
+/* glibc keeps so many freed blocks of one size for each thread (tcache), of sizes that differ by 16 bytes. */
+enum { KEPT_BLOCKS = 7, SIZE_STEP = 16, MOST_KEPT = 512 };
+
+static void fill_kept_blocks(void *unused, size_t begin, size_t end)
+{
+    void *volatile blocks[KEPT_BLOCKS]; /* volatile: or the compiler leaves out both calls */
+
+    (void)unused, (void)begin, (void)end;
+    for (size_t size = SIZE_STEP; size <= MOST_KEPT; size += SIZE_STEP) {
+        for (int i = 0; i < KEPT_BLOCKS; i++)
+            blocks[i] = malloc(size);
+        for (int i = 0; i < KEPT_BLOCKS; i++)
+            free(blocks[i]);
+    }
+}
+
+/*
+ * The library asks for aligned blocks, and malloc cuts a few bytes off both ends of each. A thread keeps the first of these
+ * pieces for itself, so that they are never joined with their block again. The block is then too small for the next request
+ * of its size, and a thread takes new memory up to seven times. Full lists make malloc join the pieces at once.
+ */
+static void settle_malloc(const struct numerics *numerics)
+{
+    parallel_for(numerics->threads, (size_t)numerics->threads, 1, fill_kept_blocks, NULL);
+}
+
 static bool same_sizes(const struct matmul_desc *a, const struct matmul_desc *b)
 {
     return a->outer == b->outer && a->inner == b->inner && a->m == b->m && a->n == b->n && a->k == b->k;
@@ -100,6 +129,7 @@ enum fsdp_status onednn_rehearse(struct numerics *numerics, const struct matmul_
     struct matmul *smaller;
     enum fsdp_status status;
 
+    settle_malloc(numerics);
     if (same_sizes(&cut, desc))
         return run_on_zeros(desc, matmul, scratch_bytes, err);
     status = onednn_matmul_create(numerics, &cut, &smaller, &scratch_bytes, err); /* which rehearses it */

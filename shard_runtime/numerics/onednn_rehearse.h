@@ -3,7 +3,7 @@
  * the code of all its kernels (3.7 MiB for float32 with AVX-512), and in every call it packs blocks of the factors
  * into memory from malloc, per thread, that malloc then keeps. A rehearsal makes the library take that memory when
  * the product is made: a process that only plans then holds what a worker holds, and the first step of a worker
- * generates no code.
+ * generates no code. Before it every thread settles malloc, so that a thread keeps about as much as its largest pack.
  */
 #ifndef NUMERICS_ONEDNN_REHEARSE_H
 #define NUMERICS_ONEDNN_REHEARSE_H
