@@ -7,7 +7,8 @@
 namespace
 {
 
-template <class T>
+/* N elements at once: 4, or one where rows do not begin at a multiple of 4. */
+template <class T, int N>
 __global__ void __launch_bounds__(FLAT_THREADS) dropout_rows(const T *x, T *out, size_t rows, size_t cols, drop d,
                                                              bool accumulate)
 {
@@ -19,11 +20,23 @@ __global__ void __launch_bounds__(FLAT_THREADS) dropout_rows(const T *x, T *out,
         return;
     if (d.on)
         words = philox(d.key, d.first_row + row, first / 4);
-    for (size_t k = 0; k < 4 && first + k < cols; k++) {
+    UNROLL
+    for (size_t k = 0; k < 4; k += N) {
         const size_t at = row * cols + first + k;
-        const float kept = !d.on ? widen(x[at]) : words.at[k] < d.keep_below ? times(widen(x[at]), d.scale) : 0.0f;
+        group<T, N> from, to = {};
 
-        narrow(accumulate ? plus(widen(out[at]), kept) : kept, &out[at]);
+        if (first + k >= cols)
+            return;
+        from = load_group<N>(x + at);
+        if (accumulate)
+            to = load_group<N>(out + at);
+        for (size_t e = 0; e < N; e++) {
+            const float value = widen(from.at[e]);
+            const float kept = !d.on ? value : words.at[k + e] < d.keep_below ? times(value, d.scale) : 0.0f;
+
+            narrow(accumulate ? plus(widen(to.at[e]), kept) : kept, &to.at[e]);
+        }
+        store_group<N>(out + at, to);
     }
 }
 
@@ -37,7 +50,10 @@ int kernel_dropout(struct CUstream_st *stream, const void *x, void *out, size_t 
 
         if (rows == 0 || cols == 0)
             return static_cast<int>(KERNEL_OK);
-        return LAUNCH(dropout_rows<T>, blocks_of(rows * ((cols + 3) / 4), FLAT_THREADS), FLAT_THREADS, 0, stream,
+        if (cols % 4 == 0 && is_packed(x) && is_packed(out))
+            return LAUNCH((dropout_rows<T, 4>), blocks_of(rows * (cols / 4), FLAT_THREADS), FLAT_THREADS, 0, stream,
+                          static_cast<const T *>(x), static_cast<T *>(out), rows, cols, drop_of(dropout), accumulate);
+        return LAUNCH((dropout_rows<T, 1>), blocks_of(rows * ((cols + 3) / 4), FLAT_THREADS), FLAT_THREADS, 0, stream,
                       static_cast<const T *>(x), static_cast<T *>(out), rows, cols, drop_of(dropout), accumulate);
     });
 }

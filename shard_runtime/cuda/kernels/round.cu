@@ -23,6 +23,27 @@ __device__ __forceinline__ uint16_t round_drawn(float value, uint32_t draw)
     return static_cast<uint16_t>((bits + draw) >> 16);
 }
 
+__device__ __forceinline__ uint32_t draw_of(const philox_words &words, int half)
+{
+    return words.at[half / 2] >> 16 * (half % 2) & 0xffffu;
+}
+
+/* All elements of a block of draws, 16 bytes at a time. */
+__device__ __forceinline__ void round_block(uint16_t *to, const float *from, const philox_words &words)
+{
+    pack<uint16_t> rounded;
+
+    UNROLL
+    for (int side = 0; side < DRAWS; side += 4) {
+        const pack<float> values = load_pack(from + side);
+
+        UNROLL
+        for (int k = 0; k < 4; k++)
+            rounded.at[side + k] = round_drawn(values.at[k], draw_of(words, side + k));
+    }
+    store_pack(to, rounded);
+}
+
 template <class List>
 __global__ void __launch_bounds__(BATCH_THREADS) round_chunks(READ_ONLY(List) list, uint64_t step)
 {
@@ -35,12 +56,23 @@ __global__ void __launch_bounds__(BATCH_THREADS) round_chunks(READ_ONLY(List) li
          block += BATCH_THREADS) {
         const philox_words words = philox(tensor.key, step, block);
 
+        const uint64_t first = block * DRAWS;
+
+        if (first >= tensor.first + begin && first + DRAWS <= tensor.first + end) {
+            uint16_t *to = tensor.to + (first - tensor.first);
+            const float *from = tensor.from + (first - tensor.first);
+
+            if (in_groups<4>(from) && in_groups<DRAWS>(to)) {
+                round_block(to, from, words);
+                continue;
+            }
+        }
         for (int half = 0; half < DRAWS; half++) {
-            const uint64_t at = block * DRAWS + static_cast<uint64_t>(half);
+            const uint64_t at = first + static_cast<uint64_t>(half);
             const size_t i = static_cast<size_t>(at - tensor.first);
 
             if (at >= tensor.first + begin && at < tensor.first + end)
-                tensor.to[i] = round_drawn(tensor.from[i], words.at[half / 2] >> 16 * (half % 2) & 0xffffu);
+                tensor.to[i] = round_drawn(tensor.from[i], draw_of(words, half));
         }
     }
 }
