@@ -1,4 +1,4 @@
-# fsdprun: one Makefile for everything. Flavours have their own folder under build/, so they never mix.
+# fsdprun: one Makefile for everything. Flavours have their own folder under build/, so they never mix. `make help` lists the targets.
 #   make            build/bin/{fsdprun,fsdp-agent,fsdp-train}, build/lib/libfsdp.{so,a}
 #   make test       the tests of scripts/test.sh   make asan, make tsan   the same under sanitizers
 #   make nightly    the long tests
@@ -38,12 +38,27 @@ ONEDNN     ?= 1
 LIBS_TRAIN := $(if $(filter 1,$(ONEDNN)),-ldnnl)
 CPPFLAGS   += $(if $(filter 1,$(ONEDNN)),,-DFSDP_WITHOUT_ONEDNN)
 
-# What is compiled needs these headers; without them one line says what to do, before anything is compiled.
-HEADERS    := uv.h yaml.h cjson/cJSON.h openssl/ssl.h xxhash.h $(if $(filter 1,$(ONEDNN)),dnnl.h)
-NEEDS_NONE := clean format
+# What is compiled needs these headers; where they are missing a line names each Debian package, before anything is compiled.
+# pkg-config's name (- for none) : header : package
+NEEDED     := libuv:uv.h:libuv1-dev yaml-0.1:yaml.h:libyaml-dev libcjson:cjson/cJSON.h:libcjson-dev openssl:openssl/ssl.h:libssl-dev \
+              -:xxhash.h:libxxhash-dev $(if $(filter 1,$(ONEDNN)),-:dnnl.h:libdnnl-dev)
+HEADERS    := $(foreach n,$(NEEDED),$(word 2,$(subst :, ,$(n))))
+NEEDS_NONE := clean format help
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(NEEDS_NONE),$(MAKECMDGOALS)),all),)
 ifneq ($(shell pkg-config --exists $(PKGS) 2> /dev/null && for h in $(HEADERS); do echo "\#include <$$h>"; done | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 && echo there),there)
-$(error the compiler or a package is missing: scripts/packages.sh installs them (apt; sudo when not root), docs/dependencies.md lists them)
+define newline
+
+
+endef
+HASH := \#
+# missing PC HEADER PACKAGE: the package, where one of the first two is not there
+missing = $(shell { [ $(1) = - ] || pkg-config --exists $(1); } 2> /dev/null && \
+  echo '$(HASH)include <$(2)>' | $(CC) $(CPPFLAGS) -E -x c - > /dev/null 2>&1 || echo $(3))
+MISSING := $(shell command -v $(firstword $(CC)) > /dev/null || echo gcc; command -v pkg-config > /dev/null || echo pkg-config)
+ifeq ($(MISSING),)
+MISSING := $(foreach n,$(NEEDED),$(call missing,$(word 1,$(subst :, ,$(n))),$(word 2,$(subst :, ,$(n))),$(word 3,$(subst :, ,$(n)))))
+endif
+$(error these Debian packages are missing$(foreach p,$(MISSING),$(newline)  $(p))$(newline)scripts/packages.sh installs all that the build needs (apt; sudo when not root); docs/dependencies.md says why)
 endif
 endif
 
@@ -434,6 +449,42 @@ docs: $(BUILD)/bin/fsdprun
 
 clean:
 	rm -rf build compile_commands.json
+
+# Each .PHONY target that a person may want, with what it does; tests/system/test_build.sh holds it against the Makefile.
+define HELP
+all               programs, libraries and examples (the default): build/bin, build/lib, build/examples
+cuda              the CUDA plug-in, build/lib/libfsdp_cuda.so; part of `all` where nvcc is found
+install           copies what was built: make install DESTDIR= PREFIX=/usr/local
+clean             removes build/
+test              the tests of ./scripts/test.sh, which installs packages as well
+nightly           the long tests; PARTS="tsan fuzz" for some, scripts/nightly.sh --list names all
+unit              unit tests
+emulation         the GPU kernels on an emulated GPU
+system            the scripts of tests/system, nightly ones included
+tests-build       builds what the tests need
+asan              the tests of `make test` under ASan and UBSan
+asan-unit         unit tests and emulated kernels under ASan and UBSan
+tsan              the programs of tests/tsan under TSan
+fuzz              the targets of tests/fuzz; FUZZ_SECONDS=600, FUZZ_ONLY=tcpstore
+test-gpu          the tests for a machine with a GPU
+bench-launch      what launching costs, beside torchrun and bare posix_spawn
+bench-restart     how soon a job goes on after a death; BEFORE=DIR compares with another build
+bench-comm        collectives, beside copies and gloo
+bench-mapping     what one mapping for all ranks of a host would gain
+bench-train       training steps, beside FSDP2
+bench-numerics    products and row kernels, beside peak and memcpy
+bench-ways        the figures behind the tables of numerics/ways.c
+bench-checkpoint  saves and loads, beside plain I/O and PyTorch's
+bench-gpu         training on a machine with a GPU
+gpu-archive       packs the programs for a GPU machine without our packages
+format            clang-format over every file
+lint              clang-tidy and cppcheck
+docs              writes the pages that are made from the tables of options and keys
+endef
+export HELP
+.PHONY: help
+help:
+	@echo "$$HELP"
 
 # The example jobs read ../data/bible.txt. Without the whole text an excerpt is installed under that name: they run, and
 # scripts/prepare-data.sh, which is installed next to it, writes the whole.

@@ -59,7 +59,14 @@ check_eq "every package that is installed stands in docs/dependencies.md" "" "$u
 # What a new user meets: packages that are missing, and a compiler that takes minutes.
 check_status "make without its packages fails" 2 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make BUILD="$WORK/none"
 check_match "... and names the script that installs them" 'scripts/packages\.sh' "$(cat "$WORK/err")"
-check_eq "... in one line, with nothing compiled" 1 "$(wc -l < "$WORK/err")"
+check_eq "... and each package in a line, with nothing compiled" "libuv1-dev libyaml-dev libcjson-dev libssl-dev" \
+  "$(sed -n 's/^  \([a-z0-9.-]*\) *$/\1/p' "$WORK/err" | xargs)"
+printf '#!/bin/sh\ncase $* in *-E*) ! grep -q dnnl.h ;; esac\n' > "$WORK/cc-without-dnnl"; chmod +x "$WORK/cc-without-dnnl"
+check_status "make without one header fails" 2 make BUILD="$WORK/none" CC="$WORK/cc-without-dnnl"
+check_eq "... and names its package alone" "libdnnl-dev" "$(sed -n 's/^  \([a-z0-9.-]*\) *$/\1/p' "$WORK/err" | xargs)"
+# What only other targets call has no line.
+check_eq "make help has every target" "$(sed -n 's/^\.PHONY: //p' Makefile | tr ' ' '\n' | grep -vxE 'fuzz-run|tsan-programs|help' | sort)" \
+  "$(make -s help | awk '{ print $1 }' | sort)"
 check_status "make clean needs none" 0 env PKG_CONFIG_LIBDIR="$WORK" PKG_CONFIG_PATH= make -n clean
 printf '#!/bin/sh\necho "nvcc $*" >&2\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\nexit 0\n' > "$WORK/nvcc"; chmod +x "$WORK/nvcc"
 kernel=$(ls shard_runtime/cuda/kernels/*.cu | head -n 1)
