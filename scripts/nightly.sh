@@ -25,6 +25,7 @@ asan-faults   400  failing calls of CUDA under ASan and UBSan
 asan-scripts 2400  the scripts of the test command under ASan and UBSan
 tsan          200  the programs of tests/tsan under TSan
 fuzz          400  every target of tests/fuzz
+bench         400  every bench, for one iteration
 TABLE
 }
 names() { parts | awk '{ print $1 }'; }

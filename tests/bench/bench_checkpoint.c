@@ -17,6 +17,7 @@
 #include "shard_runtime/checkpoint/load.h"
 #include "shard_runtime/checkpoint/save.h"
 #include "tests/bench/report.h"
+#include "tests/bench/runs.h"
 
 enum { N_TENSORS = 32, ELEMENTS = 2 << 20, RUNS = 11, WARM = 1, CHUNK = 4 << 20 };
 #define BYTES ((size_t)N_TENSORS * ELEMENTS * sizeof(float))
@@ -232,7 +233,7 @@ static void measure_saves(struct report *report, bool with_peer)
 {
     double ours[RUNS], limit[RUNS], theirs[RUNS];
 
-    for (int i = -WARM; i < RUNS; i++) {
+    for (int i = -WARM; i < bench_runs(RUNS); i++) {
         const double a = save(1), b = plain_write(), c = with_peer ? ask_peer("save") : 1;
 
         if (i >= 0)
@@ -244,7 +245,7 @@ static void measure_saves(struct report *report, bool with_peer)
                                              .ours = ours,
                                              .limit = limit,
                                              .peer = with_peer ? theirs : NULL,
-                                             .n = RUNS,
+                                             .n = bench_runs(RUNS),
                                              .limit_name = "O_DIRECT writes + fsync",
                                              .peer_name = "PyTorch DCP" });
 }
@@ -254,7 +255,7 @@ static void measure_loads(struct report *report, bool with_peer, bool cold)
     void (*const prepare)(const char *) = cold ? drop_cache : warm_cache;
     double ours[RUNS], limit[RUNS], theirs[RUNS];
 
-    for (int i = -WARM; i < RUNS; i++) {
+    for (int i = -WARM; i < bench_runs(RUNS); i++) {
         double a, b, c = 1;
 
         prepare(shard_path);
@@ -275,7 +276,7 @@ static void measure_loads(struct report *report, bool with_peer, bool cold)
                                      .ours = ours,
                                      .limit = limit,
                                      .peer = with_peer ? theirs : NULL,
-                                     .n = RUNS,
+                                     .n = bench_runs(RUNS),
                                      .limit_name = cold ? "O_DIRECT reads" : "plain reads",
                                      .peer_name = "PyTorch DCP" });
 }
@@ -284,7 +285,7 @@ static void measure_verify(struct report *report)
 {
     double ours[RUNS], limit[RUNS];
 
-    for (int i = -WARM; i < RUNS; i++) {
+    for (int i = -WARM; i < bench_runs(RUNS); i++) {
         double a, b;
 
         warm_cache(shard_path);
@@ -299,7 +300,7 @@ static void measure_verify(struct report *report)
                                              .higher_is_better = true,
                                              .ours = ours,
                                              .limit = limit,
-                                             .n = RUNS,
+                                             .n = bench_runs(RUNS),
                                              .limit_name = "plain reads" });
 }
 

@@ -14,6 +14,7 @@
 #include "shard_runtime/comm/link_client.h"
 #include "tests/bench/ranks.h"
 #include "tests/bench/report.h"
+#include "tests/bench/runs.h"
 #include "tests/support/mini_agent.h"
 
 enum { MOST = 4, BYTES_MAX = 64 << 20, RUNS = 31 };
@@ -268,7 +269,7 @@ static void stop(struct worker *workers, int W)
 static void measure(struct report *report, struct worker *ours, struct worker *gloo, bool with_gloo, int W,
                     enum op op, size_t bytes)
 {
-    const int n = RUNS, n_warm = 3;
+    const int n = bench_runs(RUNS), n_warm = 3;
     double us[RUNS], limit[RUNS], peer[RUNS];
     char what[80];
 

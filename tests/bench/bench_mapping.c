@@ -13,6 +13,7 @@
 #include "shard_runtime/comm/reduce.h"
 #include "tests/bench/ranks.h"
 #include "tests/bench/report.h"
+#include "tests/bench/runs.h"
 #include "tests/support/mini_agent.h"
 
 enum { MOST = 4, BYTES_MAX = 64 << 20, RUNS = 15, N_SIZES = 4, N_PATHS = 3 };
@@ -147,7 +148,7 @@ static enum fsdp_status run_all(struct rank *r, struct fsdp_err *err)
 
     for (int op = 0; op < N_OPS; op++)
         for (int s = 0; s < N_SIZES; s++)
-            for (int i = -2; i < RUNS; i++) /* two to warm up */
+            for (int i = -2; i < bench_runs(RUNS); i++) /* two to warm up */
                 for (int path = 0; path < N_PATHS && status == FSDP_OK; path++)
                     status = run(r, (enum op)op, (enum path)path, sizes[s],
                                  &r->results->spans[op][s][path][i < 0 ? 0 : i][r->rank], err);
@@ -200,7 +201,7 @@ static void add_rows(struct report *report, const struct results *results, int W
             char what[80];
 
             for (int path = 0; path < N_PATHS; path++)
-                for (int i = 0; i < RUNS; i++)
+                for (int i = 0; i < bench_runs(RUNS); i++)
                     figures[path][i] = rate(results->spans[op][s][path][i], W, sizes[s]);
             snprintf(what, sizeof what, "%s, %zu MiB, %d processes",
                      op == GATHER ? "gather and read" : "write and reduce", sizes[s] >> 20, W);
@@ -210,7 +211,7 @@ static void add_rows(struct report *report, const struct results *results, int W
                                                      .ours = figures[PRIVATE],
                                                      .peer = figures[SHARED],
                                                      .limit = figures[ALONE],
-                                                     .n = RUNS,
+                                                     .n = bench_runs(RUNS),
                                                      .peer_name = "one shared mapping",
                                                      .limit_name = "the kernel alone" });
         }

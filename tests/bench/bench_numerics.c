@@ -16,6 +16,7 @@
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/numerics/numerics.h"
+#include "tests/bench/runs.h"
 
 enum {
     TOKENS = 2048,
@@ -55,9 +56,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *x, size_t n)
+static double median(double *x, int n)
 {
-    qsort(x, n, sizeof *x, by_value);
+    qsort(x, (size_t)n, sizeof *x, by_value);
     return x[n / 2];
 }
 
@@ -71,7 +72,8 @@ static void report(struct bench *bench, const char *what, const char *unit, doub
                 "%s\n  {\"what\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g, \"peer\": null, \"peer_name\": "
                 "null, \"limit\": %.6g, "
                 "\"limit_name\": \"%s\", \"better\": \"higher\", \"n\": %d, \"p99\": %.6g}",
-                bench->n_rows > 0 ? "," : "", what, unit, ours, limit, limit_name, REPEATS, worst);
+                bench->n_rows > 0 ? "," : "", what, unit, ours, limit, limit_name, bench_runs(REPEATS),
+                worst);
     bench->n_rows++;
 }
 
@@ -144,7 +146,7 @@ static void product(struct bench *bench, const char *what, const struct matmul_d
         fprintf(stderr, "%s: %s\n", what, err.message);
         exit(1);
     }
-    for (int i = -2; i < REPEATS; i++) {
+    for (int i = -2; i < bench_runs(REPEATS); i++) {
         double start;
 
         if (i >= 0)
@@ -161,10 +163,10 @@ static void product(struct bench *bench, const char *what, const struct matmul_d
     bench->numerics.ops->matmul_destroy(matmul);
     bench->device.ops->free(&bench->device, scratch, scratch_bytes);
     {
-        const double middle = median(ours, REPEATS);
+        const double middle = median(ours, bench_runs(REPEATS));
 
-        report(bench, what, "GF/s", middle, median(peak, REPEATS), "fused multiply-adds in registers",
-               ours[0]);
+        report(bench, what, "GF/s", middle, median(peak, bench_runs(REPEATS)),
+               "fused multiply-adds in registers", ours[0]);
     }
 }
 
@@ -426,7 +428,7 @@ static void row_kernel(struct bench *bench, enum kernel kernel)
     char what[80];
 
     refill(bench);
-    for (int i = -2; i < REPEATS; i++) {
+    for (int i = -2; i < bench_runs(REPEATS); i++) {
         double rate = copy_rate(bench, bytes), start;
 
         if (i >= 0)
@@ -439,10 +441,11 @@ static void row_kernel(struct bench *bench, enum kernel kernel)
         if (i >= 0)
             ours[i] = bytes / (now_s() - start) * 1e-9;
     }
-    middle = median(ours, REPEATS);
+    middle = median(ours, bench_runs(REPEATS));
     snprintf(what, sizeof what, "%s (%.2f ns)", kernels[kernel].what,
              bytes / middle / (double)kernels[kernel].elems);
-    report(bench, what, "GB/s", middle, median(copied, REPEATS), "memcpy, read and written", ours[0]);
+    report(bench, what, "GB/s", middle, median(copied, bench_runs(REPEATS)), "memcpy, read and written",
+           ours[0]);
 }
 
 /* --- main

@@ -19,6 +19,7 @@
 #include "shard_runtime/core/rng.h"
 #include "shard_runtime/device/device.h"
 #include "shard_runtime/numerics/numerics.h"
+#include "tests/bench/runs.h"
 
 enum { RUNS = 7, N_BUFFERS = 9 };
 
@@ -80,7 +81,7 @@ static double best_ms(void (*run)(void *), void *user)
 {
     double best = INFINITY;
 
-    for (int i = 0; i <= RUNS; i++) {
+    for (int i = 0; i <= bench_runs(RUNS); i++) {
         const double began = cpu_s();
 
         run(user);
