@@ -6,7 +6,7 @@
 
 #include "shard_runtime/core/alloc.h"
 
-enum { COLUMN = 52 }; /* of names */
+enum { COLUMN = 64 }; /* of names */
 
 int profile_table_row(struct profile_table *table, int parent, const char *name, enum profile_unit unit,
                       const char *way)

@@ -103,16 +103,28 @@ static bool does_nothing(const struct plan *plan, const struct plan_entry *e)
            (is_operation(e) && !e->with_next && is_the_same(plan, e));
 }
 
+/* What a group's entry reads of this rank's shards where they are on the device for good, in no buffer of the
+ * arena. */
+static uint64_t of_shards(const struct plan *plan, const struct plan_entry *e)
+{
+    const struct plan_group *group = &plan->groups[e->index];
+    uint64_t n_elems = 0;
+
+    if (group->offloads)
+        return 0;
+    if ((e->kind == PLAN_GATHER && e->slice < 0) || (e->kind == PLAN_UNPACK && e->gathered < 0))
+        n_elems = group->row_elems;
+    for (int i = 0; i < group->n_params && e->kind == PLAN_AMAX; i++)
+        if (plan->params[group->params[i]].coded >= 0)
+            n_elems += plan->params[group->params[i]].chunk_elems;
+    return n_elems * sizeof(float);
+}
+
 uint64_t plan_entry_bytes(const struct plan *plan, const struct plan_entry *e)
 {
-    uint64_t bytes;
-
     if (does_nothing(plan, e))
         return 0;
-    bytes = accessed(plan, e);
-    if (e->kind == PLAN_UNPACK && e->gathered < 0 && e->shard < 0) /* from the shards themselves */
-        bytes += plan->groups[e->index].row_elems * sizeof(float);
     if (is_operation(e))
-        bytes += of_parameters(plan, e) + (e->with_next ? of_parameters(plan, e + 1) : 0);
-    return bytes;
+        return accessed(plan, e) + of_parameters(plan, e) + (e->with_next ? of_parameters(plan, e + 1) : 0);
+    return accessed(plan, e) + (e->kind != PLAN_LOSS ? of_shards(plan, e) : 0);
 }

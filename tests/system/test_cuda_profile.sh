@@ -13,7 +13,7 @@ profiled() {
 tallied() { awk -v what="$2" '{ n = $NF; $NF = ""; sub(/ $/, "") } $0 == what { sum += n } END { print sum + 0 }' "$WORK/$1.tally"; }
 # sum NAME COLUMN PATTERN: a column of the rows that begin so: 1 calls, 3 the amount. Names have blanks: columns are counted behind them.
 sum() {
-  awk -v column="$2" -v want="$3" '{ name = substr($0, 1, 52); sub(/ +$/, "", name); split(substr($0, 53), f) } name ~ want { sum += f[column] } END { printf "%.6f\n", sum }' "$WORK/$1.table" |
+  awk -v column="$2" -v want="$3" '{ name = substr($0, 1, 64); sub(/ +$/, "", name); split(substr($0, 65), f) } name ~ want { sum += f[column] } END { printf "%.6f\n", sum }' "$WORK/$1.table" |
     sed 's/\.000000$//'
 }
 
@@ -33,7 +33,7 @@ for kind in gather unpack pack reduce loss forward; do check_eq "calls of $kind:
 "$BIN/fsdprun" plan --json --nproc-per-node 2 --set run.device=cuda job.yaml > plan.json
 planned() { grep -o "\"$1\": [0-9]*" plan.json | head -n 1 | tr -dc 0-9; }
 giga() { awk -v n="$1" 'BEGIN { printf "%.6f", n / 1e9 }'; }
-check_eq "bytes of gathers: twice what each of two ranks sends" "$(giga $((3 * 2 * $(planned all_gather))))" "$(sum timed 3 '^gather')"
+check_eq "bytes of gathers: a rank's shards, which it sends, and the rows of both" "$(giga $((3 * 3 * $(planned all_gather))))" "$(sum timed 3 '^gather')"
 check_eq "bytes of the optimizer: gradients read, parameters and two states read and written" "$(giga $((3 * 7 * $(planned parameters))))" "$(sum timed 3 '^optimizer')"
 check_eq "bytes of the norm: the gradients" "$(giga $((3 * $(planned gradients))))" "$(sum timed 3 '^norm of gradients')"
 # Against the device's own count, in which the first step is too.
@@ -43,7 +43,7 @@ check_eq "of copies of lists" "$(both cast_chunks)" "$(sum timed 1 '^  kernel_ca
 check_eq "of norms over rows" "$(both layer_norm_rows)" "$(sum timed 1 '^  kernel_(add_)?layer_norm')"
 check_eq "of products" $(($(both product) + $(both 'product with sums') + $(both 'product with gelu') + $(both 'product back through gelu with sums'))) "$(sum timed 1 '^  product ')"
 for epilogue in 'GELU_AUX_BIAS:product with gelu' 'BGRADA:product with sums' 'DGELU_BGRAD:product back through gelu with sums'; do
-  check_eq "of products with ${epilogue%%:*}" "$(both "${epilogue#*:}")" "$(awk -v way="  ${epilogue%%:*}, algorithm [0-9]+, workspace 256$" '$0 ~ way { split(substr($0, 53), f); n += f[1] } END { print n + 0 }' timed.table)"
+  check_eq "of products with ${epilogue%%:*}" "$(both "${epilogue#*:}")" "$(awk -v way="  ${epilogue%%:*}, algorithm [0-9]+, workspace 256$" '$0 ~ way { split(substr($0, 65), f); n += f[1] } END { print n + 0 }' timed.table)"
 done
 # Against shapes: 40 rows of 128 features, a vocabulary of 256, two layers.
 check_eq "operations of a product: 2 m n k" "$(awk 'BEGIN { printf "%.6f", 6 * 2 * 40 * 384 * 128 / 1e12 }')" "$(sum timed 3 '^  product 40x384x128 nn float32')"
@@ -51,7 +51,7 @@ check_eq "bytes of the loss: logits and their gradient" "$(giga $((3 * 2 * 40 * 
 check_eq "bytes of the embedding: as many rows of the table as of the result, and the positions" "$(giga $((3 * 3 * 40 * 128 * 4)))" "$(sum timed 3 '^forward embedding')"
 check "parts take no longer than what they are parts of, but for what rounding makes" awk '
   function over() { return parts > whole + 0.01 }
-  NR > 2 { row = $0; ms = substr(row, 53); split(ms, f); if (row ~ /^  /) parts += f[2]; else { bad += over(); whole = f[2]; parts = 0 } }
+  NR > 2 { row = $0; ms = substr(row, 65); split(ms, f); if (row ~ /^  /) parts += f[2]; else { bad += over(); whole = f[2]; parts = 0 } }
   END { exit bad + over() > 0 }' timed.table
 
 FSDP_CUDA_EPILOGUES=bias FSDP_CUDA_PROFILE=2 check "two steps of four, without epilogues" profiled two 1
