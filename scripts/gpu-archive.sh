@@ -12,7 +12,7 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 tree=$work/fsdprun
 mkdir -p "$tree/build/libs" "$tree/build/bin" "$tree/build/lib" "$tree/build/test"
 git ls-files -z Makefile scripts shard_runtime tests/gpu tests/parity tests/support tests/run tests/bench/gpu | xargs -0 cp --parents -t "$tree"
-for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build/test/cuda_numerics build/test/attention_time build/test/parity_compare; do
+for program in build/bin/fsdprun build/bin/fsdp-agent build/bin/fsdp-train build/test/cuda_numerics build/test/attention_time build/test/product_time build/test/parity_compare; do
   cp "$program" "$tree/$program"; strip "$tree/$program"
   # Everything but libc's own: a library of another libc would not fit.
   ldd "$program" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' | xargs -r cp -nLt "$tree/build/libs"

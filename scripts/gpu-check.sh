@@ -3,7 +3,8 @@
 # needs; unpacked from scripts/gpu-archive.sh only nvcc and libc.
 #   scripts/gpu-check.sh [--keep DIR] [--part 1|2|3]...     those parts; all of them without
 #   scripts/gpu-check.sh [--keep DIR] PIECE...              those pieces, in the order of the plan; --list prints them
-# Part 1: libraries, build, each group of checks, attention, three steps of 124M. Part 2: the bench, PyTorch last. Part 3: parity, checkpoints,
+# Part 1: libraries, build, each group of checks, attention, three steps of 124M. Part 2: the time of each
+# product and kernel, the bench, PyTorch last. Part 3: parity, checkpoints,
 # restart, memory, compute-sanitizer. A part takes 5, 9 and 9 minutes at most. Each piece is a process with a bound of its own: one that fails, or is killed at its
 # bound, ends alone, and the next one runs.
 # DIR (build/gpu) has, as soon as a piece prints it: part-N.txt (or pieces.txt), the output of all pieces; the same with .summary, a line a
@@ -34,6 +35,13 @@ plan="
 1 attention-time    25 build/test/attention_time
 1 steps-float32     28 tests/gpu/steps.sh float32 ${small%:*}
 1 steps-bfloat16    28 tests/gpu/steps.sh bfloat16 ${small%:*}
+2 products-124m     20 build/test/product_time 124m
+2 products-1558m    20 build/test/product_time 1558m
+2 products-7b       20 build/test/product_time 7b
+2 bandwidth         30 tests/gpu/profile.sh gpt2 $small
+2 bandwidth-bias    30 env FSDP_CUDA_EPILOGUES=bias tests/gpu/profile.sh gpt2 $small
+2 bandwidth-others  30 tests/gpu/profile.sh others ${small%:*}
+2 bandwidth-float8  30 tests/gpu/profile.sh float8 ${small%:*}
 2 bench-small       90 env FSDP_BENCH_SIDES=ours FSDP_BENCH_SIZES=$small $bench
 2 bench-small-bias  60 env FSDP_BENCH_SIDES=ours FSDP_BENCH_SIZES=$small FSDP_CUDA_EPILOGUES=bias $bench
 2 bench-small-cudnn 60 env FSDP_BENCH_SIDES=ours FSDP_BENCH_SIZES=$small FSDP_CUDA_ATTENTION=cudnn $bench

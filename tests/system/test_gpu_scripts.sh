@@ -14,7 +14,7 @@ bare() { (cd "$tree" && env -i PATH=/usr/bin:/bin HOME="$WORK" TMPDIR="$WORK" "$
 foreign() { # what a program of the archive needs and neither it nor libc has
   bare env LD_LIBRARY_PATH=build/libs ldd "$1" | awk '/not found/ { print $1 } $3 ~ /^\// && $3 !~ /^build\/libs\// { print $1 }' | grep -vE '^(libc|libm|libdl|librt|libpthread)\.so'
 }
-for program in bin/fsdprun bin/fsdp-agent bin/fsdp-train test/cuda_numerics test/attention_time test/parity_compare; do
+for program in bin/fsdprun bin/fsdp-agent bin/fsdp-train test/cuda_numerics test/attention_time test/product_time test/parity_compare; do
   check_eq "$(basename "$program") needs the archive's libraries and libc" "" "$(foreign "build/$program")"
 done
 check_status "without a GPU it says so, and does nothing" 69 bare scripts/gpu-check.sh --part 1
@@ -74,6 +74,9 @@ export FSDP_CUDA_PLUGIN=$BUILD/test/emulated/libfsdp_cuda.so FSDP_CUDA_DRIVER=li
 check_status "epilogues that are refused at run time are no failure" 0 env FSDP_EMULATED_LT=refuse "$TOY/cuda_numerics" products
 check_match "each is a skip with its reason" '^skip - cuda row: product and GELU by tanh: .*NOT_SUPPORTED' "$(cat "$WORK/out")"
 check_eq "nine of them" 9 "$(grep -c '^skip - .*NOT_SUPPORTED' "$WORK/out")"
+check_status "nor where products are timed" 0 env FSDP_TEST_EMULATED_GPU=1 FSDP_EMULATED_LT=refuse "$TOY/product_time" 1558m
+check_eq "the other ways are timed" "11 skipped, 28 timed" "$(grep -c '^skip - .*: cuBLASLt refuses it$' "$WORK/out") skipped, $(sed -n 's/^ok - time of \([0-9]*\) products of 1558m$/\1/p' "$WORK/out") timed"
+check "and a refused one is in no row" eval '! grep -qE "BGRAD|beside" "$WORK/err"'
 unset FSDP_CUDA_PLUGIN FSDP_CUDA_DRIVER
 
 # The three parts over the emulated device: the archive carries none, so it is put there. In a second tree each piece is refused, and then hangs.
@@ -92,7 +95,7 @@ case \$0 in *steps*) trap '' TERM ;; esac
 (trap '' TERM; exec sleep $hang) &
 FSDP_GPU_LIMIT_S=$hang at_most 1 sleep $hang
 STANDIN
-for program in scripts/gpu-libraries.sh scripts/gpu-build.sh build/test/cuda_numerics build/test/attention_time tests/gpu/steps.sh tests/bench/gpu/bench.sh \
+for program in scripts/gpu-libraries.sh scripts/gpu-build.sh build/test/cuda_numerics build/test/attention_time build/test/product_time tests/gpu/steps.sh tests/gpu/profile.sh tests/bench/gpu/bench.sh \
   tests/gpu/test_parity.sh tests/gpu/test_nccl.sh tests/gpu/test_checkpoints.sh tests/gpu/test_memory.sh tests/bench/gpu/restart.sh tests/gpu/test_sanitizer.sh; do
   install -m 755 "$WORK/stand-in" "$WORK/bad/$program"
 done
@@ -146,6 +149,18 @@ check_match "three steps in float32 and in bfloat16" '^2$' "$(grep -c 'complete:
 check_match "the plug-in was built" '^build/lib/libfsdp_cuda.so for sm_90' "$(cat "$report")"
 check_match "and not again by the next part" '^build/lib/libfsdp_cuda.so was built here' "$(cat "$WORK/report.2")"
 report=$WORK/report.2
+# Each model's products in both ways, and what each way was. The emulated library refuses nothing that cuBLASLt may take.
+for model in 124m:47 1558m:39 7b:16; do check_match "products of ${model%:*} are timed" "^ok - time of ${model#*:} products of ${model%:*}$" "$(cat "$report")"; done
+check_match "a bias's gradient by BGRAD" '^  product 16x48x24 tn bfloat16 .* BGRADA, algorithm [0-9]+, workspace [0-9]+$' "$(cat "$report")"
+check_match "and by a column sum" '^  kernel_column_sum ' "$(cat "$report")"
+check_match "the head with rows that are padded" '^1558m head of 37, rows of 40: weight gradient ' "$(cat "$report")"
+check_match "and with a vocabulary that is" '^124m head of 40, rows of 40: forward to float32 ' "$(cat "$report")"
+# Every kernel of the step at its bandwidth, beside the memory's peak.
+kernels=$(sed -n 's/.*\]:   \(kernel_[a-z0-9_]*\) .*/\1/p' "$report" | sort -u)
+launchers=$(sed -n 's/^int \(kernel_[a-z0-9_]*\)(.*/\1/p' shard_runtime/cuda/kernels/kernels.h | sort)
+# Fused attention takes the place of the unfused softmax.
+check_eq "each kernel that training uses is in a table" "" "$(comm -13 <(echo "$kernels") <(grep -vxE 'kernel_softmax(_backward)?(_bf16)?' <<< "$launchers"))"
+check_eq "four tables with the peak" 4 "$(grep -c 'cuda profile, rank 0.*memory of 64 GB/s' "$report")"
 LC_ALL=C awk -v n=65536 -f tests/bench/gpu/zipf.awk > "$WORK/zipf"
 check_match "its tokens follow Zipf's law: the commonest is 16 in 100" '^1[56][0-9][0-9]$' $(($(tr -cd '\0' < "$WORK/zipf" | wc -c) * 10000 / 65536))
 check_eq "one bench of three is by cuDNN, as its caller asked" 1 "$(grep -c 'cuBLASLt.*, attention cuDNN' "$report")"

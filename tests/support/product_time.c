@@ -1,0 +1,407 @@
+/* The time of each product of a model's linear layers on a GPU, and the ways to make them. Linked with libfsdp.
+ *
+ *   product_time MODEL     124m or 1558m of GPT-2, 7b of Llama: rows and shapes as the bench has them
+ *
+ * With and without an epilogue: the gradient of a bias by BGRAD or by a column sum, GELU and its backward.
+ * The head as it is, with rows padded to a multiple of 64, and with a padded vocabulary. The table is that of
+ * FSDP_CUDA_PROFILE, on stderr. Lines on stdout: "ok", or "skip" for a way that cuBLASLt refuses: training
+ * takes the other one then. FSDP_TEST_EMULATED_GPU: little shapes under the same names, whose times mean
+ * nothing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shard_runtime/core/bf16.h"
+#include "shard_runtime/core/rng.h"
+#include "shard_runtime/device/device.h"
+#include "shard_runtime/device/plugin.h"
+#include "shard_runtime/numerics/numerics.h"
+
+enum { RUNS = 10, MAX_CASES = 96, FIRST_ELEMS = 1 << 20 };
+
+struct model {
+    const char *name;
+    size_t rows, dim, wide, vocab, padded;
+    bool gpt2; /* weights are (in, out), with biases and GELU; else (out, in) alone */
+};
+
+static const struct model models[] = { { "124m", 32768, 768, 3072, 50257, 50304, true },
+                                       { "1558m", 4096, 1600, 6400, 50257, 50304, true },
+                                       { "7b", 4096, 4096, 11008, 32000, 32000, false } };
+
+/* What a kernel of ours does behind the product, where that leaves nothing beside it. */
+enum after { NOTHING, SUM_OF_DY, GELU, GELU_BACKWARD_AND_SUM };
+
+struct piece {
+    char name[96];
+    struct matmul_desc desc;
+    enum after after;
+    size_t dy_cols; /* of SUM_OF_DY: dy is (rows, dy_cols) */
+    struct matmul *matmul;
+    bool refused;
+};
+
+static struct device device;
+static struct device_stream *stream;
+static const struct plugin *plugin;
+static struct numerics row;
+static struct fsdp_err err;
+static struct piece pieces[MAX_CASES];
+static int n_pieces;
+static char *factors[2], *result, *beside, *small; /* beside: what goes into a GELU; small: biases and sums */
+
+static void require(enum fsdp_status status)
+{
+    if (status == FSDP_OK)
+        return;
+    printf("not ok - time of products: %s\n", err.message);
+    exit(1);
+}
+
+/* --- the list
+ * ----------------------------------------------------------------------------------------------- */
+
+static struct piece *add(const struct model *model, const char *layer, const char *what,
+                         struct matmul_desc desc)
+{
+    struct piece *piece = &pieces[n_pieces++];
+
+    if (n_pieces > MAX_CASES)
+        abort();
+    desc.outer = desc.inner = 1;
+    desc.alpha = 1.0f;
+    *piece = (struct piece){ .desc = desc };
+    snprintf(piece->name, sizeof piece->name, "%s %s: %s", model->name, layer, what);
+    return piece;
+}
+
+static struct matmul_view by_rows(size_t ld)
+{
+    return (struct matmul_view){ .row_stride = ld, .col_stride = 1 };
+}
+
+static struct matmul_view turned(size_t ld)
+{
+    return (struct matmul_view){ .row_stride = 1, .col_stride = ld };
+}
+
+static struct matmul_desc of(size_t m, size_t n, size_t k, struct matmul_view a, struct matmul_view b,
+                             struct matmul_view c)
+{
+    return (struct matmul_desc){
+        .m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .dtype = FSDP_BF16, .c_dtype = FSDP_BF16
+    };
+}
+
+/* y = x W; `ld` is the length of a row of y, and of dy below. */
+static struct matmul_desc forward_of(size_t rows, size_t in, size_t out, size_t ld, bool in_out)
+{
+    return of(rows, out, in, by_rows(in), in_out ? by_rows(out) : turned(in), by_rows(ld));
+}
+
+static struct matmul_desc input_of(size_t rows, size_t in, size_t out, size_t ld, bool in_out)
+{
+    return of(rows, in, out, by_rows(ld), in_out ? turned(out) : by_rows(in), by_rows(in));
+}
+
+/* x^T dy where the weight is (in, out), else dy^T x. */
+static struct matmul_desc weight_of(size_t rows, size_t in, size_t out, size_t ld, bool in_out)
+{
+    return in_out ? of(in, out, rows, turned(in), by_rows(ld), by_rows(out))
+                  : of(out, in, rows, turned(ld), by_rows(in), by_rows(in));
+}
+
+/* The gradient of the weight, and of the bias in either way. */
+static void add_weights(const struct model *model, const char *layer, size_t in, size_t out,
+                        enum fsdp_dtype dtype, enum fsdp_dtype into)
+{
+    const char *kind = dtype == FSDP_F32  ? "float32 weight gradient"
+                       : into == FSDP_F32 ? "weight gradient to float32"
+                                          : "weight gradient";
+    struct matmul_desc desc = weight_of(model->rows, in, out, out, model->gpt2);
+    struct piece *apart;
+    char what[64];
+
+    desc.dtype = dtype;
+    desc.c_dtype = into;
+    if (!model->gpt2) {
+        add(model, layer, kind, desc);
+        return;
+    }
+    snprintf(what, sizeof what, "%s, bias by column sum", kind);
+    apart = add(model, layer, what, desc);
+    apart->after = SUM_OF_DY;
+    apart->dy_cols = out;
+    desc.beside = MATMUL_SUMS_OF_B;
+    snprintf(what, sizeof what, "%s, bias by BGRAD", kind);
+    add(model, layer, what, desc);
+}
+
+static void add_forward(const struct model *model, const char *layer, size_t in, size_t out, bool gelu)
+{
+    struct matmul_desc desc = forward_of(model->rows, in, out, out, model->gpt2);
+
+    desc.bias = model->gpt2;
+    if (!gelu) {
+        add(model, layer, "forward", desc);
+        return;
+    }
+    add(model, layer, "forward, GELU apart", desc)->after = GELU;
+    desc.beside = MATMUL_BEFORE_GELU;
+    add(model, layer, "forward, GELU beside", desc);
+}
+
+static void add_input(const struct model *model, const char *layer, size_t in, size_t out, bool gelu)
+{
+    struct matmul_desc desc = input_of(model->rows, in, out, out, model->gpt2);
+
+    if (!gelu) {
+        add(model, layer, "input gradient", desc);
+        return;
+    }
+    add(model, layer, "input gradient, GELU and bias apart", desc)->after = GELU_BACKWARD_AND_SUM;
+    desc.beside = MATMUL_GELU_BACKWARD;
+    add(model, layer, "input gradient, GELU beside", desc);
+    desc.beside = MATMUL_GELU_BACKWARD_SUMS;
+    add(model, layer, "input gradient, GELU and bias beside", desc);
+}
+
+static void add_linear(const struct model *model, const char *layer, size_t in, size_t out, bool gelu_behind,
+                       bool gelu_before)
+{
+    add_forward(model, layer, in, out, model->gpt2 && gelu_behind);
+    add_input(model, layer, in, out, model->gpt2 && gelu_before);
+    add_weights(model, layer, in, out, FSDP_BF16, FSDP_BF16);
+    add_weights(model, layer, in, out, FSDP_BF16, FSDP_F32);
+    if (strcmp(model->name, "124m") == 0)
+        add_weights(model, layer, in, out, FSDP_F32, FSDP_F32);
+}
+
+/* The head's weight is (vocab, dim), tied to the embedding, and has no bias. */
+static void add_head(const struct model *model, size_t vocab, size_t ld)
+{
+    struct matmul_desc wide = forward_of(model->rows, model->dim, vocab, ld, false);
+    char layer[64];
+
+    snprintf(layer, sizeof layer, "head of %zu, rows of %zu", vocab, ld);
+    add(model, layer, "forward", wide);
+    wide.c_dtype = FSDP_F32;
+    add(model, layer, "forward to float32", wide);
+    add(model, layer, "input gradient", input_of(model->rows, model->dim, vocab, ld, false));
+    add(model, layer, "weight gradient", weight_of(model->rows, model->dim, vocab, ld, false));
+}
+
+static void list(const struct model *model)
+{
+    if (model->gpt2) {
+        add_linear(model, "c_attn", model->dim, 3 * model->dim, false, false);
+        add_linear(model, "c_proj", model->dim, model->dim, false, false);
+        add_linear(model, "mlp.c_fc", model->dim, model->wide, true, false);
+        add_linear(model, "mlp.c_proj", model->wide, model->dim, false, true);
+    } else {
+        add_linear(model, "wq", model->dim, model->dim, false, false);
+        add_linear(model, "w1", model->dim, model->wide, false, false);
+        add_linear(model, "w2", model->wide, model->dim, false, false);
+    }
+    add_head(model, model->vocab, model->vocab);
+    if (model->padded != model->vocab) {
+        add_head(model, model->vocab, model->padded);
+        add_head(model, model->padded, model->padded);
+    }
+}
+
+/* --- memory
+ * ------------------------------------------------------------------------------------------------- */
+
+/* The last element of a view is the last byte that is used. */
+static size_t bytes_of(const struct matmul_view *view, size_t rows, size_t cols, enum fsdp_dtype dtype)
+{
+    return ((rows - 1) * view->row_stride + (cols - 1) * view->col_stride + 1) * fsdp_dtype_size(dtype);
+}
+
+static void *alloc(size_t size_bytes)
+{
+    void *memory;
+
+    require(device.ops->alloc(&device, size_bytes, &memory, &err));
+    return memory;
+}
+
+/* Random numbers: a GPU that multiplies zeros is faster than it is. As float32 the pairs of them are numbers
+ * of that size too. */
+static char *fill(size_t size_bytes)
+{
+    const size_t first = FIRST_ELEMS * sizeof(uint16_t);
+    float *numbers = malloc(FIRST_ELEMS * sizeof *numbers);
+    uint16_t *narrow = malloc(first);
+    char *memory = alloc(size_bytes < first ? first : size_bytes);
+
+    rng_fill_normal(7, 0, numbers, FIRST_ELEMS, 1.0f);
+    for (size_t i = 0; i < FIRST_ELEMS; i++)
+        narrow[i] = bf16_of_f32(numbers[i]);
+    device.ops->copy(stream, memory, narrow, first, DEVICE_COPY_TO);
+    for (size_t done = first, n; done < size_bytes; done += n) {
+        n = size_bytes - done < done ? size_bytes - done : done;
+        device.ops->copy(stream, memory + done, memory, n, DEVICE_COPY_WITHIN);
+    }
+    require(device.ops->synchronize(stream, &err));
+    free(numbers), free(narrow);
+    return memory;
+}
+
+static void grow(size_t *most, size_t size_bytes)
+{
+    *most = size_bytes > *most ? size_bytes : *most;
+}
+
+static void make_memory(const struct model *model)
+{
+    size_t of_factors[2] = { 0 }, of_result = 0, of_small = 0;
+
+    for (int i = 0; i < n_pieces; i++) {
+        const struct matmul_desc *d = &pieces[i].desc;
+
+        grow(&of_factors[0], bytes_of(&d->a, d->m, d->k, d->dtype));
+        grow(&of_factors[1], bytes_of(&d->b, d->k, d->n, d->dtype));
+        grow(&of_result, bytes_of(&d->c, d->m, d->n, d->c_dtype));
+        grow(&of_small, d->n * sizeof(float)); /* dy has as many columns, where its sums are wanted */
+    }
+    factors[0] = fill(of_factors[0]);
+    factors[1] = fill(of_factors[1]);
+    result = alloc(of_result);
+    beside = fill(model->rows * model->wide * sizeof(uint16_t));
+    small = alloc(of_small);
+}
+
+/* --- runs
+ * --------------------------------------------------------------------------------------------------- */
+
+static void run_after(const struct piece *piece)
+{
+    const struct matmul_desc *d = &piece->desc;
+
+    switch (piece->after) {
+    case NOTHING:
+        break;
+    case SUM_OF_DY:
+        if (d->dtype == FSDP_F32)
+            row.ops->column_sum(&row, stream, (const float *)(const void *)factors[1], (float *)(void *)small,
+                                d->k, piece->dy_cols, false);
+        else
+            row.ops->bf16->column_sum(&row, stream, (const uint16_t *)(const void *)factors[1], small,
+                                      d->c_dtype, d->k, piece->dy_cols, false);
+        break;
+    case GELU:
+        row.ops->bf16->gelu_tanh(&row, stream, (const uint16_t *)(const void *)result,
+                                 (uint16_t *)(void *)beside, d->m * d->n);
+        break;
+    case GELU_BACKWARD_AND_SUM:
+        row.ops->bf16->gelu_tanh_backward(&row, stream, (const uint16_t *)(const void *)result,
+                                          (const uint16_t *)(const void *)beside, (uint16_t *)(void *)result,
+                                          d->m * d->n);
+        row.ops->bf16->column_sum(&row, stream, (const uint16_t *)(const void *)result, small, FSDP_BF16,
+                                  d->m, d->n, false);
+        break;
+    }
+}
+
+static enum fsdp_status run_product(const struct piece *piece)
+{
+    const struct matmul_desc *d = &piece->desc;
+    const bool back = d->beside == MATMUL_GELU_BACKWARD || d->beside == MATMUL_GELU_BACKWARD_SUMS;
+    const void *bias = d->bias ? small : back ? beside : NULL;
+    void *left = d->beside == MATMUL_BEFORE_GELU ? beside : d->beside != MATMUL_GELU_BACKWARD ? small : NULL;
+
+    if (d->beside == MATMUL_NOTHING)
+        return row.ops->matmul_run(piece->matmul, stream, factors[0], factors[1], bias, result, NULL, &err);
+    return row.ops->matmul_run_beside(piece->matmul, stream, factors[0], factors[1], bias, left, result, NULL,
+                                      &err);
+}
+
+/* As one span, whose bytes are those of both factors and the result. */
+static void run(struct piece *piece)
+{
+    const struct matmul_desc *d = &piece->desc;
+    const uint64_t bytes =
+        (d->m * d->k + d->k * d->n) * fsdp_dtype_size(d->dtype) + d->m * d->n * fsdp_dtype_size(d->c_dtype);
+    enum fsdp_status status;
+
+    if (piece->refused)
+        return;
+    device.ops->begin_span(stream, piece->name, bytes);
+    status = run_product(piece);
+    if (status == FSDP_OK)
+        run_after(piece);
+    device.ops->end_span(stream);
+    piece->refused = status == FSDP_ERR_UNSUPPORTED;
+    if (!piece->refused)
+        require(status);
+}
+
+static void make(struct piece *piece)
+{
+    size_t scratch_bytes;
+    const enum fsdp_status status =
+        row.ops->matmul_create(&row, &piece->desc, &piece->matmul, &scratch_bytes, &err);
+
+    piece->refused = status == FSDP_ERR_UNSUPPORTED;
+    if (!piece->refused)
+        require(status);
+}
+
+/* The table leaves the first step out: in it libraries load their code, and what is refused at the call is
+ * found. */
+static void run_all(const char *model)
+{
+    int n_timed = 0;
+
+    for (int i = 0; i < n_pieces; i++)
+        make(&pieces[i]);
+    for (int step = 0; step < 2; step++) {
+        device.ops->begin_step(&device);
+        for (int i = 0; i < n_pieces; i++)
+            for (int n = 0; n < (step == 0 ? 1 : RUNS); n++)
+                run(&pieces[i]);
+        require(device.ops->synchronize(stream, &err));
+    }
+    for (int i = 0; i < n_pieces; i++) {
+        if (pieces[i].refused)
+            printf("skip - time of %s: cuBLASLt refuses it\n", pieces[i].name);
+        n_timed += !pieces[i].refused;
+        row.ops->matmul_destroy(pieces[i].matmul);
+    }
+    printf("ok - time of %d products of %s\n", n_timed, model);
+}
+
+int main(int argc, char **argv)
+{
+    const struct device_config config = { .name = "cuda", .plugin = &plugin };
+    struct model model = { 0 };
+
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (argc == 2 && strcmp(argv[1], models[i].name) == 0)
+            model = models[i];
+    if (model.name == NULL) {
+        fprintf(stderr, "usage: product_time 124m|1558m|7b\n");
+        return 2;
+    }
+    if (getenv("FSDP_TEST_EMULATED_GPU") != NULL) {
+        model.rows = 24, model.dim = 16, model.wide = 32;
+        model.padded = model.padded != model.vocab ? 40 : 37, model.vocab = 37;
+    }
+    /* A process that hangs and is killed leaves the lines that it printed. */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    setenv("FSDP_CUDA_PROFILE", "1", 1);
+    require(device_open(&device, &config, &err));
+    require(device.ops->stream_create(&device, &stream, false, &err));
+    require(numerics_open(
+        &row, &(struct numerics_config){ .threads = 1, .row = plugin->numerics, .device = &device }, &err));
+    list(&model);
+    make_memory(&model);
+    run_all(model.name);
+    numerics_close(&row);
+    device.ops->stream_destroy(stream);
+    device_close(&device);
+    return 0;
+}
