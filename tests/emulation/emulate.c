@@ -34,6 +34,7 @@ static struct {
     enum emulate_order order;
     uint64_t seed;
     uint64_t launches, switches;
+    struct emulate_traffic traffic;
     const char *kernel;
     void (*body)(const void *argument);
     const void *argument;
@@ -62,6 +63,17 @@ uint64_t emulate_launches(void)
 uint64_t emulate_switches(void)
 {
     return grid.switches;
+}
+
+struct emulate_traffic emulate_moved(void)
+{
+    return grid.traffic;
+}
+
+void emulate_access(size_t read_bytes, size_t written_bytes)
+{
+    grid.traffic.read_bytes += read_bytes;
+    grid.traffic.written_bytes += written_bytes;
 }
 
 static _Noreturn void refuse(const struct thread *thread, const char *what, const struct site *here,

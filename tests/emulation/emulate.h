@@ -67,10 +67,21 @@ extern emulate_queue_fn emulate_queue;
 uint64_t emulate_launches(void);
 uint64_t emulate_switches(void);
 
+/**
+ * Bytes of device memory that kernels have read and written so far. Only accesses through load_pack(), store_pack(),
+ * load_group() and store_group() count (number.h, walk.h); shared memory does not.
+ */
+struct emulate_traffic {
+    uint64_t read_bytes, written_bytes;
+};
+struct emulate_traffic emulate_moved(void);
+
 /* --- called by the running thread --- */
 
 /** The block's dynamic shared memory. */
 void *emulate_shared(void);
+/** Count an access to device memory. */
+void emulate_access(size_t read_bytes, size_t written_bytes);
 /**
  * When an asynchronous copy is carried out: at once, which harms who still reads what it writes over, or when it is
  * waited for, which harms who does not wait. Forward and odd seeds: at once.

@@ -24,6 +24,7 @@ template <int N, class T> __device__ __forceinline__ group<T, N> load_group(cons
     group<T, N> to;
 
     if constexpr (N == 1) {
+        count_access(sizeof *from, 0);
         to.at[0] = *from;
     } else {
         const pack<T, N> all = load_pack_of<N>(from);
@@ -37,6 +38,7 @@ template <int N, class T> __device__ __forceinline__ group<T, N> load_group(cons
 template <int N, class T> __device__ __forceinline__ void store_group(T *to, const group<T, N> &from)
 {
     if constexpr (N == 1) {
+        count_access(0, sizeof *to);
         *to = from.at[0];
     } else {
         pack<T, N> all;

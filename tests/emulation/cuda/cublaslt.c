@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -424,6 +425,15 @@ static bool run_product(void *closure)
     return true;
 }
 
+static void count_bytes(const struct emulated_lt_layout *layout, const char *how)
+{
+    const uint64_t size = layout->type == CUDA_R_16BF ? sizeof(uint16_t) : sizeof(float);
+    char what[64];
+
+    snprintf(what, sizeof what, "ld %lld %s", (long long)layout->ld, how);
+    emulated_tally_add(what, layout->rows * layout->cols * (uint64_t)layout->batches * size);
+}
+
 static bool is_aligned(const void *pointer, uint64_t alignment)
 {
     return (uintptr_t)pointer % alignment == 0;
@@ -468,6 +478,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                        : "product");
     memcpy(&work.alpha, alpha, sizeof work.alpha);
     memcpy(&work.beta, beta, sizeof work.beta);
+    count_bytes(a_layout, "read");
+    count_bytes(b_layout, "read");
+    count_bytes(d_layout, "written");
+    if (work.beta != 0)
+        count_bytes(d_layout, "read");
     return emulated_queue(stream, run_product, &work, sizeof work) == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_ALLOC_FAILED;

@@ -29,8 +29,11 @@ cudaError_t emulated_queue(cudaStream_t stream, emulated_work_fn work, const voi
 /**
  * Count one more of `what`: a kernel by its name without template arguments, "copy" within, to or from the device, "fill",
  * "product", "product with sums", "product with gelu". FSDP_EMULATED_TALLY names a file to which a process that ends adds a line "what count" for each.
+ * Bytes are counted too: "KERNEL read" and "KERNEL written" (emulate_moved()); and "ld N read" and "ld N written" for the matrices of
+ * products whose leading dimension is N, each read or written once.
  */
 void emulated_tally(const char *what);
+void emulated_tally_add(const char *what, uint64_t n);
 uint64_t emulated_tally_of(const char *what);
 
 /** cudaMalloc() and cudaFree() that are no calls of the caller's. */

@@ -6,7 +6,7 @@
 
 #include "runtime_impl.h"
 
-enum { MAX_TALLIES = 128 };
+enum { MAX_TALLIES = 512 };
 
 struct tally {
     char what[64];
@@ -38,9 +38,14 @@ static struct tally *tally_of(const char *what)
     return &tallies[n_tallies++];
 }
 
+void emulated_tally_add(const char *what, uint64_t n)
+{
+    tally_of(what)->count += n;
+}
+
 void emulated_tally(const char *what)
 {
-    tally_of(what)->count++;
+    emulated_tally_add(what, 1);
 }
 
 uint64_t emulated_tally_of(const char *what)
