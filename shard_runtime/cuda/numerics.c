@@ -295,13 +295,12 @@ static void free_losses(struct cuda_numerics *state)
     }
 }
 
-static void cross_entropy(struct numerics *numerics, struct device_stream *stream, const float *logits,
-                          const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
-                          double *loss_sum, uint64_t *n_targets)
+static void loss(struct numerics *numerics, struct device_stream *stream, const struct numerics_loss *loss,
+                 double *loss_sum, uint64_t *n_targets)
 {
     struct cuda_numerics *state = cuda_numerics_of(numerics);
     struct loss_target *target = take_loss(state);
-    const size_t size_bytes = kernel_cross_entropy_scratch(rows);
+    const size_t size_bytes = kernel_cross_entropy_scratch(loss->rows);
     void *scratch = scratch_of(numerics, stream, size_bytes);
 
     if (target == NULL || (scratch == NULL && size_bytes > 0)) {
@@ -313,10 +312,26 @@ static void cross_entropy(struct numerics *numerics, struct device_stream *strea
     target->n_targets = n_targets;
     atomic_store_explicit(&target->busy, true, memory_order_relaxed);
     NOTE(cudaMemsetAsync(state->on_device, 0, LOSS_BYTES, stream->cuda));
-    NOTE(kernel_cross_entropy(stream->cuda, logits, FSDP_F32, targets, dlogits, rows, vocab, scale,
-                              &state->on_device->loss_sum, &state->on_device->n_targets, scratch));
+    NOTE(kernel_cross_entropy(stream->cuda, loss, &state->on_device->loss_sum, &state->on_device->n_targets,
+                              scratch));
     NOTE(cudaMemcpyAsync(state->on_host, state->on_device, LOSS_BYTES, cudaMemcpyDeviceToHost, stream->cuda));
     NOTE(cudaLaunchHostFunc(stream->cuda, add_loss, target));
+}
+
+static void cross_entropy(struct numerics *numerics, struct device_stream *stream, const float *logits,
+                          const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
+                          double *loss_sum, uint64_t *n_targets)
+{
+    const struct numerics_loss adjacent = { .dtype = FSDP_F32,
+                                            .logits = logits,
+                                            .targets = targets,
+                                            .dlogits = dlogits,
+                                            .rows = rows,
+                                            .vocab = vocab,
+                                            .row_stride = vocab,
+                                            .scale = scale };
+
+    loss(numerics, stream, &adjacent, loss_sum, n_targets);
 }
 
 /* --- the optimizer's ------------------------------------------------------------------------------------- */
@@ -577,6 +592,7 @@ const struct numerics_ops numerics_cuda_ops = {
     .embedding = embedding,
     .embedding_backward = embedding_backward,
     .cross_entropy = cross_entropy,
+    .loss = loss,
     .adamw = adamw,
     .sgd = sgd,
     .sum_powers = sum_powers,

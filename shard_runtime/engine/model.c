@@ -25,7 +25,10 @@ struct graph_input model_input(const struct fsdp_model *model, size_t batch, siz
                                  .batch = batch,
                                  .seq = seq,
                                  .features = model->options.input_features,
-                                 .n_forwards = training ? model_forwards(model) : 1 };
+                                 .n_forwards = training ? model_forwards(model) : 1,
+                                 .result_multiple = model->context->numerics.ops->loss != NULL
+                                                        ? NUMERICS_LOGITS_MULTIPLE
+                                                        : 0 };
 }
 
 struct plan_options model_plan_options(const struct fsdp_model *model, bool training)

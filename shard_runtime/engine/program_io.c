@@ -68,6 +68,18 @@ void program_io_send(struct program *program, int forward, struct fsdp_batch *ba
     batch->targets = (const int32_t *)(const void *)(on_device + io->targets_at);
 }
 
+/* Rows that stand apart on the device are adjacent on the host. */
+static void copy_rows(struct device *device, struct device_stream *stream, float *to, const float *from,
+                      const struct fsdp_value *value)
+{
+    const bool adjacent = value->row_stride == value->features;
+    const size_t n_copies = adjacent ? 1 : nn_rows(value), elems = graph_value_elems(value) / n_copies;
+
+    for (size_t i = 0; i < n_copies; i++)
+        device->ops->copy(stream, to + i * elems, from + i * value->row_stride, elems * sizeof *to,
+                          DEVICE_COPY_FROM);
+}
+
 enum fsdp_status program_io_logits(struct program *program, const float *on_device, const float **logits,
                                    struct fsdp_err *err)
 {
@@ -87,7 +99,7 @@ enum fsdp_status program_io_logits(struct program *program, const float *on_devi
     }
     if (status != FSDP_OK)
         return status;
-    context->device.ops->copy(stream, io->logits, on_device, io->logits_bytes, DEVICE_COPY_FROM);
+    copy_rows(&context->device, stream, io->logits, on_device, program->graph.result);
     *logits = io->logits;
     return context->device.ops->synchronize(stream, err);
 }

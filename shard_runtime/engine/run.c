@@ -178,12 +178,24 @@ static enum fsdp_status run_backward(const struct runner *r, const struct plan_e
 static void run_loss(const struct runner *r, const struct plan_entry *e)
 {
     const struct fsdp_value *logits = r->program->graph.forwards[e->index].result;
-    const int32_t *targets = r->program->batches[e->index].targets;
+    struct numerics *numerics = &r->context->numerics;
+    const struct numerics_loss loss = { .dtype = logits->dtype,
+                                        .logits = at(r, e->input[0]),
+                                        .targets = r->program->batches[e->index].targets,
+                                        .dlogits = at(r, e->d_output),
+                                        .rows = nn_rows(logits),
+                                        .vocab = logits->features,
+                                        .row_stride = logits->row_stride,
+                                        .scale = r->in->scale };
 
-    if (targets != NULL)
-        r->context->numerics.ops->cross_entropy(
-            &r->context->numerics, stream_of(r, e), at(r, e->input[0]), targets, at(r, e->d_output),
-            nn_rows(logits), logits->features, r->in->scale, &r->program->loss_sum, &r->program->n_targets);
+    if (loss.targets == NULL)
+        return;
+    if (numerics->ops->loss != NULL)
+        numerics->ops->loss(numerics, stream_of(r, e), &loss, &r->program->loss_sum, &r->program->n_targets);
+    else
+        numerics->ops->cross_entropy(numerics, stream_of(r, e), loss.logits, loss.targets, loss.dlogits,
+                                     loss.rows, loss.vocab, loss.scale, &r->program->loss_sum,
+                                     &r->program->n_targets);
 }
 
 /* --- groups

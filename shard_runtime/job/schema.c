@@ -166,7 +166,7 @@ const struct job_key job_schema[] = {
       NO_FLOAT16, .fallback = "float32", .example = "float32", .help = "Type in which gradients are reduced." },
     { "parallel", "output_dtype", JOB_CHOICE, AT(parallel.output_dtype), .choices = "null|float32|bfloat16",
       NO_FLOAT16, .fallback = "null", .example = "null",
-      .help = "Type that a group's output is cast to; null: as computed. Logits are float32 whatever it says." },
+      .help = "Type that a group's output is cast to; null: as computed. Logits are float32 whatever it says, but bfloat16 where a GPU trains with param_dtype: bfloat16." },
     { "parallel", "float8_gather", JOB_BOOL, AT(parallel.float8_gather), .fallback = "false", .example = "false",
       .help = "Gather the weights of linear layers in float8 e4m3, a byte each, one scale a tensor; all else stays param_dtype." },
     { "parallel", "stochastic_rounding", JOB_BOOL, AT(parallel.stochastic_rounding), .fallback = "false",

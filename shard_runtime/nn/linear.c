@@ -5,6 +5,11 @@
  *
  * A bfloat16 model's logits stay the float32 sums of bfloat16 products. Their gradient is rounded for its two products,
  * as PyTorch's is on its way to bfloat16 logits, and where it lies, since of all a step needs it is the largest.
+ *
+ * A device may ask for logits in bfloat16 whose rows are padded to a multiple (struct graph_input). Such a y is
+ * (rows, stride): where W has rows of zeros to match, its product and that of dx run over the padding too, so that
+ * every size is a multiple; the padding of y and dy is zero then. W's gradient has no room for padding: dW is made in
+ * two products, of the largest multiple of columns and of the rest.
  */
 #include "shard_runtime/nn/nn.h"
 
@@ -20,12 +25,19 @@ enum {
     WEIGHT_AND_BIAS,
     WEIGHT_BF16,
     WEIGHT_BF16_ADD,
-    WEIGHT_BF16_AND_BIAS
+    WEIGHT_BF16_AND_BIAS,
+    WEIGHT_REST,
+    WEIGHT_REST_ADD,
+    WEIGHT_REST_BF16,
+    WEIGHT_REST_BF16_ADD
 };
 enum { FIRST_ELEMS = 4096 }; /* of a gradient that is narrowed where it lies: those that take a way round */
 
 struct sizes {
     size_t rows, in, out;
+    size_t stride;   /* elements from one row of y to the next */
+    size_t computed; /* columns of y that products compute and read: out, or with the padding */
+    size_t even;     /* columns of y in the first product of dW; the second has the rest */
     bool transposed; /* the weight is (in, out) */
 };
 
@@ -47,11 +59,11 @@ static struct matmul_desc forward_desc(const struct graph_op *op, struct sizes n
     return (struct matmul_desc){ .outer = 1,
                                  .inner = 1,
                                  .m = n.rows,
-                                 .n = n.out,
+                                 .n = n.computed,
                                  .k = n.in,
                                  .a = { .row_stride = n.in, .col_stride = 1 },
                                  .b = in_by_out(n),
-                                 .c = { .row_stride = n.out, .col_stride = 1 },
+                                 .c = { .row_stride = n.stride, .col_stride = 1 },
                                  .dtype = dtype,
                                  .c_dtype = op->takes_bf16 ? op->output->dtype : FSDP_F32,
                                  .bias = op->n_params > 1 && !op->attrs.skips_bias,
@@ -64,8 +76,8 @@ static struct matmul_desc input_desc(struct sizes n, enum fsdp_dtype dtype, bool
                                  .inner = 1,
                                  .m = n.rows,
                                  .n = n.in,
-                                 .k = n.out,
-                                 .a = { .row_stride = n.out, .col_stride = 1 },
+                                 .k = n.computed,
+                                 .a = { .row_stride = n.stride, .col_stride = 1 },
                                  .b = out_by_in(n),
                                  .c = { .row_stride = n.in, .col_stride = 1 },
                                  .dtype = dtype,
@@ -82,26 +94,43 @@ static enum fsdp_status prepare_input(struct nn_kernels *kernels, struct graph_o
     return nn_product(kernels, &desc, &op->products[add ? INPUT_ADD : INPUT], &op->backward_scratch, err);
 }
 
-/* dW = dy^T x, or its transpose x^T dy: of `down` columns and `across` columns, the factors have a row a sample row. */
+/* The second product of dW that goes with the first. */
+static int rest_of(int product)
+{
+    return product >= WEIGHT_BF16 ? WEIGHT_REST_BF16 + (product - WEIGHT_BF16)
+                                  : WEIGHT_REST + (product - WEIGHT);
+}
+
+/* dW = dy^T x, or its transpose x^T dy; the factors have a row a sample row. */
+static struct matmul_desc weight_desc(struct sizes n, enum fsdp_dtype dtype, enum fsdp_dtype into, bool add)
+{
+    return (struct matmul_desc){ .outer = 1,
+                                 .inner = 1,
+                                 .m = n.transposed ? n.in : n.even,
+                                 .n = n.transposed ? n.out : n.in,
+                                 .k = n.rows,
+                                 .a = { .row_stride = 1, .col_stride = n.transposed ? n.in : n.stride },
+                                 .b = { .row_stride = n.transposed ? n.stride : n.in, .col_stride = 1 },
+                                 .c = { .row_stride = n.transposed ? n.out : n.in, .col_stride = 1 },
+                                 .dtype = dtype,
+                                 .c_dtype = into,
+                                 .accumulate = add,
+                                 .alpha = 1.0f };
+}
+
 static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_op *op, struct sizes n,
                                        enum fsdp_dtype dtype, enum fsdp_dtype into, int product,
                                        struct fsdp_err *err)
 {
-    const size_t down = n.transposed ? n.in : n.out, across = n.transposed ? n.out : n.in;
-    const struct matmul_desc desc = { .outer = 1,
-                                      .inner = 1,
-                                      .m = down,
-                                      .n = across,
-                                      .k = n.rows,
-                                      .a = { .row_stride = 1, .col_stride = down },
-                                      .b = { .row_stride = across, .col_stride = 1 },
-                                      .c = { .row_stride = across, .col_stride = 1 },
-                                      .dtype = dtype,
-                                      .c_dtype = into,
-                                      .accumulate = product == WEIGHT_ADD || product == WEIGHT_BF16_ADD,
-                                      .alpha = 1.0f };
-    struct matmul_desc beside = desc;
+    const struct matmul_desc desc =
+        weight_desc(n, dtype, into, product == WEIGHT_ADD || product == WEIGHT_BF16_ADD);
+    struct matmul_desc beside = desc, rest = desc;
     enum fsdp_status status = nn_product(kernels, &desc, &op->products[product], &op->backward_scratch, err);
+
+    if (status == FSDP_OK && n.even < n.out) {
+        rest.m = n.out - n.even;
+        status = nn_product(kernels, &rest, &op->products[rest_of(product)], &op->backward_scratch, err);
+    }
 
     /* The sums of dy over its rows, where the back end gives them with the product. */
     if (status != FSDP_OK || desc.accumulate || op->n_params < 2 ||
@@ -116,7 +145,7 @@ static enum fsdp_status prepare_weight(struct nn_kernels *kernels, struct graph_
     return FSDP_OK;
 }
 
-/* Of bfloat16 to float32: what nobody but the loss reads (plan/graph.c widens nothing else). */
+/* Of bfloat16 to float32: what nobody but the loss reads (plan/record.c widens nothing else). */
 static bool gives_logits(const struct nn_kernels *kernels, const struct graph_op *op)
 {
     return kernels->numerics->ops->bf16 != NULL && op->n_params == 1 && op->param_dtype == FSDP_BF16 &&
@@ -125,22 +154,29 @@ static bool gives_logits(const struct nn_kernels *kernels, const struct graph_op
 
 static struct sizes sizes_of(const struct graph_op *op)
 {
+    const size_t out = op->output->features, zero_rows = op->takes_bf16 ? graph_zero_rows(op) : 0;
+    const size_t even = out / NUMERICS_LOGITS_MULTIPLE * NUMERICS_LOGITS_MULTIPLE;
+
     return (struct sizes){ .rows = nn_rows(op->output),
                            .in = op->inputs[0]->features,
-                           .out = op->output->features,
+                           .out = out,
+                           .stride = op->output->row_stride,
+                           .computed = out + zero_rows,
+                           .even = zero_rows > 0 && even > 0 ? even : out,
                            .transposed = op->attrs.transposed };
 }
 
 static enum fsdp_status prepare(struct nn_kernels *kernels, struct graph_op *op, bool training,
                                 struct fsdp_err *err)
 {
-    const struct sizes n = sizes_of(op);
     struct matmul_desc desc;
     enum fsdp_dtype dtype;
     enum fsdp_status status;
+    struct sizes n;
 
     op->takes_bf16 =
         kernels->numerics->bf16_products && (nn_is_bf16(kernels, op) || gives_logits(kernels, op));
+    n = sizes_of(op);
     dtype = op->takes_bf16 ? FSDP_BF16 : FSDP_F32;
     desc = forward_desc(op, n, dtype);
     status = nn_product(kernels, &desc, &op->products[FORWARD], &op->forward_scratch, err);
@@ -252,6 +288,19 @@ static bool takes_both(const struct nn_run *run, const struct graph_op *op, int 
            run->d_param_dtype[0] == run->d_param_dtype[1];
 }
 
+/* The gradients of the weight's last rows, for which the first product had no place. */
+static enum fsdp_status rest_backward(struct nn_run *run, const struct graph_op *op, struct matmul *product,
+                                      struct fsdp_err *err)
+{
+    const struct sizes n = sizes_of(op);
+    const char *dy = run->d_output;
+    char *dw = run->d_param[0];
+
+    return run->numerics->ops->matmul_run(
+        product, run->stream, dy + n.even * fsdp_dtype_size(op->takes_bf16 ? FSDP_BF16 : FSDP_F32),
+        run->input[0], NULL, dw + n.even * n.in * fsdp_dtype_size(run->d_param_dtype[0]), run->scratch, err);
+}
+
 static enum fsdp_status params_backward(struct nn_run *run, const struct graph_op *op, struct fsdp_err *err)
 {
     const struct numerics_ops *ops = run->numerics->ops;
@@ -274,6 +323,8 @@ static enum fsdp_status params_backward(struct nn_run *run, const struct graph_o
     if (run->d_param[0] != NULL)
         status = ops->matmul_run(op->products[weight], run->stream, a, b, NULL, run->d_param[0], run->scratch,
                                  err);
+    if (status == FSDP_OK && run->d_param[0] != NULL && op->products[rest_of(weight)] != NULL)
+        status = rest_backward(run, op, op->products[rest_of(weight)], err);
     if (status == FSDP_OK && op->n_params > 1 && run->d_param[1] != NULL && !has_sums)
         bias_backward(run, op);
     return status;
@@ -324,6 +375,7 @@ static const struct graph_kind kind = {
     .costly = true,
     .keeps_input = { true },
     .grad = { GRAPH_GRAD_ADD },
+    .pads_output = true,
     .takes_parts = true, /* where it is row-parallel, as call() sees to */
     .prepare = prepare,
     .forward = forward,

@@ -161,6 +161,13 @@ static void add_layer_norm(struct numerics *numerics, struct device_stream *stre
     (void)numerics, (void)stream, (void)dtype, (void)norm;
 }
 
+/* The same: it decides how logits are stored. */
+static void loss(struct numerics *numerics, struct device_stream *stream, const struct numerics_loss *run,
+                 double *loss_sum, uint64_t *n_targets)
+{
+    (void)numerics, (void)stream, (void)run, (void)loss_sum, (void)n_targets;
+}
+
 static const struct numerics_bf16 bf16 = { .layer_norm_scratch = norm_scratch };
 
 const struct numerics_ops numerics_cuda_plan_ops = {
@@ -172,6 +179,7 @@ const struct numerics_ops numerics_cuda_plan_ops = {
     .matmul_run_beside = run_beside,
     .layer_norm_scratch = norm_scratch,
     .add_layer_norm = add_layer_norm,
+    .loss = loss,
     .attention_create = create_attention,
     .attention_destroy = destroy_attention,
     .bf16 = &bf16,

@@ -174,6 +174,20 @@ struct numerics_add_norm {
     float eps;
 };
 
+/** Logits, their targets and the gradient of the mean loss, for numerics_ops.loss. */
+struct numerics_loss {
+    enum fsdp_dtype dtype;  /* of logits and dlogits: FSDP_F32 or FSDP_BF16 */
+    const void *logits;     /* (rows, row_stride) elements, of which the first `vocab` of each row count */
+    const int32_t *targets; /* (rows) */
+    void *dlogits; /* the same shape; NULL: not wanted; may be logits. What is behind `vocab` becomes zero */
+    size_t rows, vocab, row_stride; /* row_stride: at least vocab, in elements */
+    float scale;
+};
+
+/* Rows of logits begin at a multiple of so many elements where the row has numerics_ops.loss: 128 bytes of bfloat16.
+ * Products on a GPU need leading dimensions that are multiples of 16 bytes, and are fastest at multiples of 128. */
+enum { NUMERICS_LOGITS_MULTIPLE = 64 };
+
 /* What the two that need a whole row at a time take: longer rows go the float32 way. */
 enum { NUMERICS_BF16_MAX_COLS = 8192 };
 
@@ -322,6 +336,12 @@ struct numerics_ops {
     void (*cross_entropy)(struct numerics *numerics, struct device_stream *stream, const float *logits,
                           const int32_t *targets, float *dlogits, size_t rows, size_t vocab, float scale,
                           double *loss_sum, uint64_t *n_targets);
+
+    /* Optional: cross_entropy of logits whose rows stand apart, or that are bfloat16. Where a row has it, the engine pads
+     * rows of logits to NUMERICS_LOGITS_MULTIPLE, and logits computed in bfloat16 stay bfloat16 in training. NULL: logits
+     * are float32 and adjacent. Sums, dlogits of bfloat16 (rounded once) and the two results as above. */
+    void (*loss)(struct numerics *numerics, struct device_stream *stream, const struct numerics_loss *loss,
+                 double *loss_sum, uint64_t *n_targets);
 
     /* Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, with lr scaling the decay
      * (as torch.optim.AdamW). step counts from 1. grad is first multiplied by grad_scale (the clipping

@@ -48,6 +48,7 @@ struct fsdp_value *graph_new_value(struct graph *graph, enum fsdp_dtype dtype, s
                                   .batch = batch,
                                   .seq = seq,
                                   .features = features,
+                                  .row_stride = features > 0 ? features : 1,
                                   .n_parts = 1,
                                   .producer = producer,
                                   .forward = (int)graph->n_forwards - 1 };
@@ -72,7 +73,15 @@ size_t graph_value_elems(const struct fsdp_value *value)
 
 size_t graph_value_bytes(const struct fsdp_value *value)
 {
-    return graph_value_elems(value) * fsdp_dtype_size(value->dtype);
+    return value->batch * value->seq * value->row_stride * fsdp_dtype_size(value->dtype);
+}
+
+/* A parameter that is computed with in bfloat16 is always gathered or converted: its shards are float32. */
+size_t graph_zero_rows(const struct graph_op *op)
+{
+    return op->n_params > 0 && op->param_dtype == FSDP_BF16 && !op->attrs.transposed
+               ? op->output->row_stride - op->output->features
+               : 0;
 }
 
 struct fsdp_module *graph_module(const struct graph *graph)

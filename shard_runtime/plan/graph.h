@@ -50,13 +50,14 @@ struct graph_kind {
     bool reduces_grad;   /* so is backward, of the gradient of input 0 */
     bool forward_in_place[GRAPH_MAX_INPUTS]; /* the output may lie where this input lies */
     bool grad_in_place;                      /* input 0's gradient may lie where the output's lies */
-    bool cheap;  /* not worth keeping what it gave where its inputs are kept anyway */
-    bool costly; /* a product: selective checkpointing keeps what it gave */
+    bool pads_output; /* it may leave the rows of its output apart, where it has no bias */
+    bool cheap;       /* not worth keeping what it gave where its inputs are kept anyway */
+    bool costly;      /* a product: selective checkpointing keeps what it gave */
     /* Its functions take bfloat16 values and parameters as they are, and write what the output's dtype and
      * nn_run.d_param_dtype say, on every back end; a prepare() may also say so of one operation
      * (graph_op.takes_bf16). Others see float32 only: nn/ gives them copies (nn/convert.c). */
     bool takes_bf16;
-    bool looks_up; /* forward reads of a parameter no more elements than it gives */
+    bool looks_up;              /* forward reads of a parameter no more elements than it gives */
     bool backward_reads_params; /* else they need not be gathered for it */
 
     /* Make ready (products, bytes below), run, release. See nn/nn.h; not called in plan/. */
@@ -73,6 +74,7 @@ struct fsdp_value {
     int id;
     enum fsdp_dtype dtype;
     size_t batch, seq, features;
+    size_t row_stride; /* elements from one row to the next: the features, but for a result that is padded */
     int n_parts; /* ranks of the tensor group that have a part of the features each; 1: all have all of them */
     int producer; /* operation, or -1: the model's input */
     int forward;  /* the one that it is of */
@@ -90,7 +92,7 @@ struct graph_attrs {
     bool skips_bias; /* another rank's part of the sum has it */
 };
 
-enum { GRAPH_MAX_PRODUCTS = 12 };
+enum { GRAPH_MAX_PRODUCTS = 16 };
 
 struct graph_op {
     const struct graph_kind *kind;
@@ -167,6 +169,9 @@ struct graph_input {
     enum fsdp_dtype dtype;
     size_t batch, seq, features; /* features 0: tokens */
     size_t n_forwards; /* calls of the root before a backward, each on an input of its own; 0 counts as 1 */
+    /* 0: the result is float32 with adjacent rows. Else its rows begin at multiples of so many elements, and in training
+     * it stays bfloat16 where it is computed in that; both where a linear gives it and no other operation reads it. */
+    size_t result_multiple;
 };
 
 /** Record `root`'s forwards on such inputs. The graph is to be released also after a failure. */
@@ -216,8 +221,14 @@ static inline bool graph_is_float(const struct fsdp_value *value)
     return value->dtype == FSDP_F32 || value->dtype == FSDP_BF16;
 }
 
-/** Elements and bytes of a value. */
+/** Elements of a value, without padding, and bytes, with it. */
 size_t graph_value_elems(const struct fsdp_value *value);
 size_t graph_value_bytes(const struct fsdp_value *value);
+
+/**
+ * Rows of zeros behind the rows of `op`'s first parameter where that is gathered: its product then computes the padding
+ * of its output too, as zeros. 0 where the output is not padded, or the parameter may be used without a gather.
+ */
+size_t graph_zero_rows(const struct graph_op *op);
 
 #endif

@@ -112,6 +112,22 @@ static bool is_forward_only(const struct plan *plan, const struct plan_group *gr
     return true;
 }
 
+/* What a product reads behind the parameter, the most of all that use it. */
+static size_t zeros_behind(const struct plan *plan, const struct fsdp_parameter *parameter)
+{
+    size_t most = 0;
+
+    for (size_t o = 0; o < plan->graph->n_ops; o++) {
+        const struct graph_op *op = plan->graph->ops[o];
+        const size_t elems = op->n_params > 0 && op->params[0] == parameter
+                                 ? graph_zero_rows(op) * op->inputs[0]->features
+                                 : 0;
+
+        most = elems > most ? elems : most;
+    }
+    return most;
+}
+
 /* Give `param` its place in its group's rows and in its part of the whole parameters. */
 static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_err *err)
 {
@@ -134,7 +150,8 @@ static enum fsdp_status append_param(struct plan *plan, int index, struct fsdp_e
     param->part = is_forward_only(plan, group, p) ? PLAN_FORWARD_ONLY : PLAN_BOTH_WAYS;
     whole_elems = group->whole_bytes[param->part] / fsdp_dtype_size(group->param_dtype);
     param->whole_offset = whole_elems;
-    whole_elems += (p->n_elems + whole_align - 1) / whole_align * whole_align;
+    param->zero_elems = zeros_behind(plan, p);
+    whole_elems += (p->n_elems + param->zero_elems + whole_align - 1) / whole_align * whole_align;
     group->whole_bytes[param->part] = whole_elems * fsdp_dtype_size(group->param_dtype);
     if (group->k > 0)
         param->slice_chunk = plan->options.chunk_rows(p->shape[p->shard_dim], group->k) *

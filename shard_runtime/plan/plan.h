@@ -174,6 +174,7 @@ struct plan_param {
     bool trains;                /* has a gradient: backward reaches it, or its unit reduces zeros for it */
     enum plan_part part;        /* of the whole parameters that it is in */
     size_t whole_offset;        /* in that, in elements; aligned to 64 bytes */
+    size_t zero_elems;          /* behind it, which unpacking sets to zero: graph_zero_rows() */
     bool has_grad;              /* this backward wrote it already: known while the program is being written */
     int grad_shards; /* the buffer of its gradient shard (but for its ends), where backward writes it anew; else -1 */
 };

@@ -144,24 +144,35 @@ struct fsdp_value *fsdp_call(struct fsdp_module *module, struct fsdp_value *inpu
     return output;
 }
 
-/*
- * Logits are float32 in every mode. What an operation gives last it sums in float32 anyway: nobody having read
- * the value yet, it is not rounded at all. A value that others read, or the input, is left as it is. Where it is the sum over
- * ranks of the parts of a product, the parts are float32 as well: the sum is of the dtype of its terms, which nobody else reads.
- */
-static void widen_result(struct graph *graph, struct fsdp_value *result)
+static bool is_read(const struct graph *graph, const struct fsdp_value *value)
 {
-    const struct graph_op *producer;
-    bool is_read = false;
-
-    if (result->dtype != FSDP_BF16 || result->producer < 0)
-        return;
     for (size_t i = 0; i < graph->n_ops; i++)
         for (int j = 0; j < graph->ops[i]->n_inputs; j++)
-            is_read = is_read || graph->ops[i]->inputs[j] == result;
-    if (is_read)
+            if (graph->ops[i]->inputs[j] == value)
+                return true;
+    return false;
+}
+
+/*
+ * How logits are stored. They are float32: the last operation sums in float32 anyway, and where no other operation reads
+ * its result, that result is not rounded. If it is a sum over ranks of the parts of a product, the parts become float32
+ * too. Exception: a device may ask for a `multiple` (struct graph_input). A linear's result then stays bfloat16 in
+ * training, since every later pass over it moves half the bytes. Without a bias its rows are padded as well; the
+ * gradient of a bias is a sum over adjacent rows.
+ */
+static void settle_result(struct graph *graph, struct fsdp_value *result, size_t multiple)
+{
+    const struct graph_op *producer;
+    bool pads;
+
+    if (result->producer < 0 || is_read(graph, result))
         return;
     producer = graph->ops[result->producer];
+    pads = multiple > 0 && producer->kind->pads_output;
+    if (pads && producer->n_params == 1)
+        result->row_stride = (result->features + multiple - 1) / multiple * multiple;
+    if (result->dtype != FSDP_BF16 || (pads && graph->training))
+        return;
     result->dtype = FSDP_F32;
     if (producer->kind->reduces_output)
         producer->inputs[0]->dtype = FSDP_F32;
@@ -188,12 +199,12 @@ static enum fsdp_status record_forward(struct graph *graph, struct fsdp_module *
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "of the root's result each of %d ranks has a part of the features: it must be whole",
                          result->n_parts);
-    widen_result(graph, result);
-    if (result->dtype == FSDP_BF16 && result->producer >= 0)
+    settle_result(graph, result, input->result_multiple);
+    if (result->dtype == FSDP_BF16 && result->producer >= 0 && is_read(graph, result))
         return fsdp_fail(
             err, FSDP_ERR_ARG,
             "the root's result is bfloat16 and read inside the model too: cast it by fsdp_cast()");
-    if (result->dtype != FSDP_F32 || result->producer < 0)
+    if (!graph_is_float(result) || result->producer < 0)
         return fsdp_fail(err, FSDP_ERR_ARG,
                          "the root's forward gives its input back: there is nothing to compute");
     return FSDP_OK;

@@ -280,20 +280,21 @@ void param_group_unpack(const struct param_group *group, struct device *device, 
                         struct device_stream *stream)
 {
     const struct plan_group *layout = layout_of(group);
+    const bool rounds = gathered == NULL && rounding_is_on(layout);
     struct copies copies;
 
-    if (gathered == NULL && rounding_is_on(layout)) {
+    if (rounds)
         round_shards(group, device, 0, row, NULL, whole, stream);
-        return;
-    }
     begin_copies(&copies, device, stream, 1.0f);
     for (int i = 0; i < layout->n_params; i++) {
         const struct plan_param *param = param_of(group, i);
+        void *to = elem(whole[param->part], layout->param_dtype, param->whole_offset);
 
-        for (int rank = 0; rank < n_rows; rank++)
+        for (int rank = 0; rank < n_rows && !rounds; rank++)
             part_to_whole(param, n_rows, rank, gathered_part(group, param, gathered, n_rows, rank, row, amax),
-                          elem(whole[param->part], layout->param_dtype, param->whole_offset),
-                          layout->param_dtype, &copies);
+                          to, layout->param_dtype, &copies);
+        add_copy(&copies, elem(to, layout->param_dtype, param->parameter->n_elems), layout->param_dtype, NULL,
+                 layout->param_dtype, param->zero_elems);
     }
     make_copies(&copies);
 }

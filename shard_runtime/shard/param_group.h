@@ -61,7 +61,7 @@ void param_group_slice(const struct param_group *group, struct device *device,
                        struct device_stream *stream);
 
 /** Copy `gathered`, of n_rows rows (W, or k where it is of slices), into `whole`, in whose part parameter i is contiguous at
- * its whole_offset. NULL: `row` is all of the group (a world of one), and is converted. */
+ * its whole_offset, with the zeros that belong behind it. NULL: `row` is all of the group (a world of one), and is converted. */
 void param_group_unpack(const struct param_group *group, struct device *device, const void *gathered,
                         int n_rows, const float *row, const float *amax, void *const whole[PLAN_N_PARTS],
                         struct device_stream *stream);

@@ -7,6 +7,7 @@
 #include "shard_runtime/core/bf16.h"
 #include "shard_runtime/core/rng.h"
 #include "tests/emulation/cases.h"
+#include "tests/emulation/emulate.h"
 
 TestSuite(emulated_tokens, .fini = cases_end);
 
@@ -191,7 +192,7 @@ Test(emulated_tokens, embedding_backward_cuts_long_runs)
 }
 
 struct loss_case {
-    size_t rows, vocab;
+    size_t rows, vocab, stride; /* stride 0: adjacent rows */
     enum fsdp_dtype dtype;
     bool in_place, gradient;
     float scale;
@@ -205,24 +206,65 @@ static void run_loss(void *context)
     struct loss_case *c = context;
     void *d = !c->gradient ? NULL : c->in_place ? c->logits.data : c->dlogits.data;
 
-    cr_assert_eq(kernel_cross_entropy(NULL, c->logits.data, c->dtype, c->targets, d, c->rows, c->vocab,
-                                      c->scale, (double *)c->sums.data, (uint64_t *)c->sums.data + 1,
-                                      c->scratch),
-                 0);
+    const struct numerics_loss loss = { .dtype = c->dtype,
+                                        .logits = c->logits.data,
+                                        .targets = c->targets,
+                                        .dlogits = d,
+                                        .rows = c->rows,
+                                        .vocab = c->vocab,
+                                        .row_stride = c->stride,
+                                        .scale = c->scale };
+
+    cr_assert_eq(
+        kernel_cross_entropy(NULL, &loss, (double *)c->sums.data, (uint64_t *)c->sums.data + 1, c->scratch),
+        0);
+}
+
+/* The first `vocab` columns of each row, for the reference. */
+static float *adjacent_rows(const struct loss_case *c, const float *from)
+{
+    float *to = case_floats(c->rows * c->vocab);
+
+    for (size_t i = 0; i < c->rows; i++)
+        memcpy(to + i * c->vocab, from + i * c->stride, c->vocab * sizeof *to);
+    return to;
+}
+
+/* The other way, with zeros behind. */
+static float *rows_apart(const struct loss_case *c, const float *from)
+{
+    float *to = case_floats(c->rows * c->stride);
+
+    for (size_t i = 0; i < c->rows * c->stride; i++)
+        to[i] = i % c->stride < c->vocab ? from[i / c->stride * c->vocab + i % c->stride] : 0.0f;
+    return to;
+}
+
+/* NaN behind each row. */
+static void spoil_padding(const struct loss_case *c)
+{
+    const size_t size = fsdp_dtype_size(c->dtype);
+
+    for (size_t i = 0; i < c->rows; i++)
+        memset((char *)c->logits.data + (i * c->stride + c->vocab) * size, 0xff,
+               (c->stride - c->vocab) * size);
 }
 
 static void check_loss(struct loss_case c)
 {
-    const size_t n = c.rows * c.vocab;
+    const size_t n = c.rows * (c.stride > 0 ? c.stride : c.vocab);
     struct operand *outputs[] = { &c.sums, &c.dlogits, &c.logits }, original;
-    float *dlogits = case_floats(n);
+    float *dlogits = case_floats(c.rows * c.vocab);
     double loss = 1.5, got;
     uint64_t n_targets = 3, n_got;
     char what[80];
 
+    c.stride = c.stride > 0 ? c.stride : c.vocab;
     snprintf(what, sizeof what, "(%zu, %zu) %s%s", c.rows, c.vocab, fsdp_dtype_name(c.dtype),
              c.in_place ? " in place" : "");
     c.logits = operand_random(c.dtype, n, c.vocab, 3.0f);
+    if (c.stride > c.vocab)
+        spoil_padding(&c);
     original = operand_copy(&c.logits);
     c.dlogits = operand_empty(c.dtype, c.gradient && !c.in_place ? n : 0);
     c.targets = random_tokens(c.rows, c.vocab, 5);
@@ -235,14 +277,14 @@ static void check_loss(struct loss_case c)
 
     under_schedules(run_loss, &c, outputs, 3);
 
-    ref_cross_entropy(NULL, NULL, original.values, c.targets, c.gradient ? dlogits : NULL, c.rows, c.vocab,
-                      c.scale, &loss, &n_targets);
+    ref_cross_entropy(NULL, NULL, adjacent_rows(&c, original.values), c.targets, c.gradient ? dlogits : NULL,
+                      c.rows, c.vocab, c.scale, &loss, &n_targets);
     memcpy(&got, c.sums.data, sizeof got);
     memcpy(&n_got, (char *)c.sums.data + 8, sizeof n_got);
     cr_assert(fabs(got - loss) <= 1e-6 * loss, "%s: loss %.12g, not %.12g", what, got, loss);
     cr_assert_eq(n_got, n_targets);
     if (c.gradient)
-        expect_close(c.in_place ? &c.logits : &c.dlogits, dlogits,
+        expect_close(c.in_place ? &c.logits : &c.dlogits, rows_apart(&c, dlogits),
                      4 * (double)roundoff(c.dtype) * (double)c.scale, what);
     cases_end();
 }
@@ -265,4 +307,55 @@ Test(emulated_tokens, cross_entropy_without_gradient_and_over_many_rows)
     check_loss((struct loss_case){ .rows = 3, .vocab = 50, .dtype = FSDP_BF16, .scale = 1 });
     check_loss(
         (struct loss_case){ .rows = 300, .vocab = 8, .dtype = FSDP_F32, .scale = 1, .gradient = true });
+}
+
+/* Behind the last logit of a row is anything, here NaN: its gradient is zero. */
+Test(emulated_tokens, cross_entropy_of_rows_that_stand_apart_is_refs)
+{
+    static const size_t vocab[] = { 1, 7, 300, 513 };
+
+    for (size_t v = 0; v < 4 * 4; v++)
+        check_loss((struct loss_case){ .rows = 4,
+                                       .vocab = vocab[v % 4],
+                                       .stride = v % 4 == 1 ? 9 : (vocab[v % 4] + 63) / 64 * 64,
+                                       .dtype = v / 4 % 2 ? FSDP_BF16 : FSDP_F32,
+                                       .in_place = v / 8,
+                                       .gradient = true,
+                                       .scale = 0.125f });
+}
+
+/* The bytes that one run reads and writes, of rows of `vocab` logits in bfloat16. */
+static struct emulate_traffic loss_traffic(size_t vocab, size_t stride)
+{
+    struct loss_case c = { .rows = 2,
+                           .vocab = vocab,
+                           .stride = stride,
+                           .dtype = FSDP_BF16,
+                           .in_place = true,
+                           .gradient = true,
+                           .scale = 1 };
+    struct emulate_traffic before, after;
+
+    c.logits = operand_random(c.dtype, c.rows * c.stride, 1, 3.0f);
+    c.targets = random_tokens(c.rows, c.vocab, 5);
+    c.sums = operand_empty(FSDP_F32, 4);
+    c.scratch = case_bytes(kernel_cross_entropy_scratch(c.rows));
+    before = emulate_moved();
+    run_loss(&c);
+    after = emulate_moved();
+    return (struct emulate_traffic){ after.read_bytes - before.read_bytes,
+                                     after.written_bytes - before.written_bytes };
+}
+
+Test(emulated_tokens, cross_entropy_reads_a_logit_once_and_writes_its_gradient_once)
+{
+    const struct emulate_traffic gpt2 = loss_traffic(50257, 50304), longer = loss_traffic(60000, 60032);
+
+    cr_assert_eq(gpt2.read_bytes, 2 * 2 * 50264, "%zu", (size_t)gpt2.read_bytes);
+    cr_assert_eq(gpt2.written_bytes, 2 * 2 * 50304);
+    /* What shared memory has no room for is read again. */
+    cr_assert_eq(longer.read_bytes, 2 * (2 * 2 * 60000 - KERNEL_LOSS_CACHE_BYTES), "%zu",
+                 (size_t)longer.read_bytes);
+    cr_assert_eq(longer.written_bytes, 2 * 2 * 60032);
+    cases_end();
 }

@@ -37,6 +37,18 @@ check_eq "and the same work" "$(sort plain.tally)" "$(sort unwanted.tally)"
 check "the same again" counted again
 check_eq "has the same bits" "$(losses counted)" "$(losses again)"
 
+# The head with a vocabulary that is no multiple of anything: rows of 317 logits are 320 apart. In bfloat16 each logit is moved five
+# times, 2 bytes each: written by the product, read and replaced by the loss, read by the two products of backward.
+like "a head of 317 columns, bfloat16" 1e-2 head-bf16 --set model.vocab=317 --set parallel.param_dtype=bfloat16 --set parallel.reduce_dtype=float32
+like "a head of 317 columns" 1e-5 head --set model.vocab=317
+check "its logits and gradients are the cpu's, element by element" "$BUILD/test/cuda_head"
+moved() { # NAME: bytes of the logits
+  echo $(($(count "$1" 'ld 320 read') + $(count "$1" 'ld 320 written') + $(count "$1" 'loss_rows read') + $(count "$1" 'loss_rows written')))
+}
+check "a head of 317 columns is counted" counted head --set model.vocab=317 --set parallel.param_dtype=bfloat16
+check "at most 10 bytes a padded logit" test "$(moved head)" -le $((10 * 320 * 40 * 6))
+check "at least 10 bytes a logit" test "$(moved head)" -ge $((10 * 317 * 40 * 6))
+
 # What is not built is refused.
 train tensor cpu 2 --set parallel.tensor=2
 check_match "tensor parallelism of gpt2 is refused in a line" 'gpt2' "$(cat tensor.out)"

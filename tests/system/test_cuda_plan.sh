@@ -25,6 +25,8 @@ planned "bfloat16, 4 ranks" plan4 4 --set parallel.param_dtype=bfloat16 --set mo
 planned "recomputing, micro-steps" plan-ac 2 --set parallel.activation_checkpoint=full --set train.grad_accumulation=2
 planned "GPT-2, whose products leave more beside them" plan-gpt2 2 --set model.kind=gpt2 --set model.seq=64 --set parallel.param_dtype=bfloat16
 planned "GPT-2 in float32, a rank alone" plan-gpt2-1 1 --set model.kind=gpt2
+planned "a head that is padded, bfloat16" plan-head 2 --set model.kind=gpt2 --set model.vocab=317 --set parallel.param_dtype=bfloat16 --set model.seq=64
+planned "a head that is padded, float32" plan-head-f32 1 --set model.kind=gpt2 --set model.vocab=317
 planned "RMSNorm" plan-rms 2 --set model.norm=rmsnorm --set parallel.param_dtype=bfloat16
 FSDP_EMULATED_CAPABILITY=89 planned "float8" plan-float8 2 --set parallel.float8_gather=true --set parallel.param_dtype=bfloat16
 FSDP_CUDA_ATTENTION=cudnn FSDP_CUDNN_LIBRARY=$BUILD/test/emulated/libcudnn_standin.so planned "attention by cuDNN" plan-cudnn 2 --set parallel.param_dtype=bfloat16 --set model.seq=64

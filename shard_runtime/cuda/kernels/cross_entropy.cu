@@ -1,7 +1,8 @@
 /*
  * Softmax and cross-entropy in one: a block owns a row of logits. The first walk finds the largest and the sum of
- * exponentials together (Milakov and Gimelshein, 2018), the second writes the gradient where the logits were. Each
- * row's loss goes to scratch; one last block adds them in order.
+ * exponentials together (Milakov and Gimelshein, 2018) and keeps the row in shared memory, as far as it fits. The second
+ * reads it there and writes the gradient, which may lie where the logits were. Each row's loss goes to scratch; one last
+ * block adds them in order.
  */
 #include "shard_runtime/cuda/kernels/reduce.h"
 #include "shard_runtime/cuda/kernels/walk.h"
@@ -17,62 +18,93 @@ __device__ __forceinline__ float share_of(float value, float largest)
     return value == -INFINITY ? 0.0f : expf(value - largest);
 }
 
-template <class T, int N, class F>
-__device__ __forceinline__ void block_each(size_t cols, F f)
+/* The calling thread's groups of columns [0, cols): the same ones in each call. */
+template <int N, class F> __device__ __forceinline__ void block_each(size_t cols, F f)
 {
     for (size_t j = static_cast<size_t>(threadIdx.x) * N; j < cols; j += LOSS_THREADS * N)
         f(j);
 }
 
+/* What the launch is given. */
+template <class T> struct loss_rows_of {
+    const T *logits;
+    const int32_t *targets;
+    T *dlogits;
+    size_t vocab, stride, kept; /* columns that shared memory keeps: from the first on, whole groups */
+    float scale;
+    double *losses;
+};
+
+/* A group in shared memory, moved at once. */
+template <class T, int N> struct alignas(N * sizeof(T)) kept_group {
+    group<T, N> at;
+};
+
+/* Take the first `n` logits of a group into the largest so far and the sum of exponentials below it. */
 template <class T, int N>
-__global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const T *logits, const int32_t *targets, T *dlogits,
-                                                          size_t vocab, float scale, double *losses)
+__device__ __forceinline__ void add_group(const group<T, N> &x, size_t n, float *largest, float *sum)
 {
-    const size_t at = blockIdx.x * vocab;
-    const int32_t target = targets[blockIdx.x];
+    float most = *largest;
+
+    for (size_t i = 0; i < N && i < n; i++)
+        most = larger(widen(x.at[i]), most);
+    if (most != *largest) { /* a NaN too */
+        *sum *= share_of(*largest, most);
+        *largest = most;
+    }
+    for (size_t i = 0; i < N && i < n; i++)
+        *sum += share_of(widen(x.at[i]), most);
+}
+
+template <class T, int N> __global__ void __launch_bounds__(LOSS_THREADS) loss_rows(const loss_rows_of<T> rows)
+{
+    const T *logits = rows.logits + blockIdx.x * rows.stride;
+    T *dlogits = rows.dlogits == NULL ? NULL : rows.dlogits + blockIdx.x * rows.stride;
+    const int32_t target = rows.targets[blockIdx.x];
     double *room = block_shared<double>(), total;
-    float largest = -INFINITY, sum = 0, block_largest, at_target, inverse;
+    kept_group<T, N> *cache = reinterpret_cast<kept_group<T, N> *>(room + LOSS_THREADS / WARP);
+    float largest = -INFINITY, sum = 0, block_largest, at_target = 0, inverse;
 
     if (target == IGNORED) { /* the whole block */
-        for (size_t j = threadIdx.x; dlogits != NULL && j < vocab; j += LOSS_THREADS)
-            narrow(0.0f, &dlogits[at + j]);
+        const group<T, N> zeros = {};
+
+        block_each<N>(dlogits != NULL ? rows.stride : 0, [&](size_t j) { store_group<N>(dlogits + j, zeros); });
         if (threadIdx.x == 0)
-            losses[blockIdx.x] = 0;
+            rows.losses[blockIdx.x] = 0;
         return;
     }
-    block_each<T, N>(vocab, [&](size_t j) {
-        const group<T, N> x = load_group<N>(logits + at + j);
+    block_each<N>(rows.vocab, [&](size_t j) {
+        const group<T, N> x = load_group<N>(logits + j);
 
-        for (int i = 0; i < N; i++) {
-            const float value = widen(x.at[i]);
-
-            if (value > largest || isnan(value)) {
-                sum = sum * share_of(largest, value) + 1.0f;
-                largest = value;
-            } else {
-                sum += share_of(value, largest);
-            }
-        }
+        if (j < rows.kept)
+            cache[j / N].at = x;
+        add_group(x, rows.vocab - j, &largest, &sum);
     });
-    at_target = widen(logits[at + static_cast<size_t>(target)]); /* before anybody writes there */
+    if (threadIdx.x == 0)
+        at_target = widen(logits[target]); /* before the barrier, behind which others write there */
     block_largest = static_cast<float>(block_reduce(static_cast<double>(largest), room, take_largest()));
     total = block_reduce(static_cast<double>(sum) * static_cast<double>(share_of(largest, block_largest)), room,
                          take_sum());
     if (threadIdx.x == 0)
-        losses[blockIdx.x] = log(total) - (static_cast<double>(at_target) - static_cast<double>(block_largest));
+        rows.losses[blockIdx.x] = log(total) - (static_cast<double>(at_target) - static_cast<double>(block_largest));
     if (dlogits == NULL)
         return;
     inverse = static_cast<float>(1.0 / total);
-    block_each<T, N>(vocab, [&](size_t j) {
-        const group<T, N> x = load_group<N>(logits + at + j);
-        group<T, N> d;
+    block_each<N>(rows.stride, [&](size_t j) {
+        group<T, N> x = {}, d;
 
+        if (j < rows.kept)
+            x = cache[j / N].at;
+        else if (j < rows.vocab)
+            x = load_group<N>(logits + j);
         for (int i = 0; i < N; i++) {
+            const size_t column = j + static_cast<size_t>(i);
             const float p = share_of(widen(x.at[i]), block_largest) * inverse;
+            const float hit = column == static_cast<size_t>(target) ? 1.0f : 0.0f;
 
-            narrow((p - (j + static_cast<size_t>(i) == static_cast<size_t>(target) ? 1.0f : 0.0f)) * scale, &d.at[i]);
+            narrow(column < rows.vocab ? (p - hit) * rows.scale : 0.0f, &d.at[i]);
         }
-        store_group<N>(dlogits + at + j, d);
+        store_group<N>(dlogits + j, d);
     });
 }
 
@@ -101,31 +133,43 @@ size_t kernel_cross_entropy_scratch(size_t rows)
     return rows * sizeof(double);
 }
 
-int kernel_cross_entropy(struct CUstream_st *stream, const void *logits, enum fsdp_dtype dtype, const int32_t *targets,
-                         void *dlogits, size_t rows, size_t vocab, float scale, double *loss_sum, uint64_t *n_targets,
-                         void *scratch)
+template <class T, int N>
+static int launch_rows(struct CUstream_st *stream, const struct numerics_loss *loss, double *losses)
+{
+    const size_t wanted = loss->dlogits == NULL ? 0 : (loss->vocab + N - 1) / N * N,
+                 most = KERNEL_LOSS_CACHE_BYTES / sizeof(T) / N * N, kept = wanted < most ? wanted : most;
+    const loss_rows_of<T> rows = { static_cast<const T *>(loss->logits),
+                                   loss->targets,
+                                   static_cast<T *>(loss->dlogits),
+                                   loss->vocab,
+                                   loss->row_stride,
+                                   kept,
+                                   loss->scale,
+                                   losses };
+
+    return LAUNCH((loss_rows<T, N>), static_cast<unsigned>(loss->rows), LOSS_THREADS,
+                  LOSS_THREADS / WARP * sizeof(double) + kept * sizeof(T), stream, rows);
+}
+
+int kernel_cross_entropy(struct CUstream_st *stream, const struct numerics_loss *loss, double *loss_sum,
+                         uint64_t *n_targets, void *scratch)
 {
     double *losses = static_cast<double *>(scratch);
-    const size_t room = LOSS_THREADS / WARP * sizeof(double);
     int status;
 
-    if (rows > INT32_MAX || (rows > 0 && vocab == 0))
+    if (loss->rows > INT32_MAX || loss->row_stride < loss->vocab || (loss->rows > 0 && loss->vocab == 0))
         return KERNEL_INVALID;
-    if (rows == 0)
+    if (loss->rows == 0)
         return KERNEL_OK;
-    status = by_dtype(dtype, [&](auto type) {
+    status = by_dtype(loss->dtype, [&](auto type) {
         using T = decltype(type);
-        const T *x = static_cast<const T *>(logits);
-        T *d = static_cast<T *>(dlogits);
 
-        if (vocab % pack<T>::N == 0 && is_packed(logits) && is_packed(dlogits))
-            return LAUNCH((loss_rows<T, pack<T>::N>), static_cast<unsigned>(rows), LOSS_THREADS, room, stream, x,
-                          targets, d, vocab, scale, losses);
-        return LAUNCH((loss_rows<T, 1>), static_cast<unsigned>(rows), LOSS_THREADS, room, stream, x, targets, d, vocab,
-                      scale, losses);
+        return loss->row_stride % pack<T>::N == 0 && is_packed(loss->logits) && is_packed(loss->dlogits)
+                   ? launch_rows<T, pack<T>::N>(stream, loss, losses)
+                   : launch_rows<T, 1>(stream, loss, losses);
     });
     if (status != KERNEL_OK)
         return status;
-    return LAUNCH(loss_total, 1, TOTAL_THREADS, TOTAL_THREADS / WARP * sizeof(double), stream, losses, targets, rows,
-                  loss_sum, n_targets);
+    return LAUNCH(loss_total, 1, TOTAL_THREADS, TOTAL_THREADS / WARP * sizeof(double), stream, losses, loss->targets,
+                  loss->rows, loss_sum, n_targets);
 }

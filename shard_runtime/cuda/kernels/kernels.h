@@ -168,13 +168,18 @@ size_t kernel_embedding_backward_scratch(size_t rows, size_t cols);
 /**
  * Per row: the loss log(sum exp(logits)) - logits[target]; *loss_sum += their sum, in row order within 256 fixed
  * runs and then over the runs, in double; *n_targets += rows whose target is not -100. dlogits, when not NULL, gets
- * (softmax - onehot) * scale, zeros for ignored rows; it may be logits: no copy of them is made. Targets are -100 or
- * in [0, vocab). Tolerance: loss 1e-6 of the row's loss plus 1 (expf, sums of vocab / 512 terms in float32);
- * dlogits 4u * scale.
+ * (softmax - onehot) * scale, zeros for ignored rows and for columns from `vocab` on; it may be logits: no copy of them
+ * is made. Targets are -100 or in [0, vocab). Tolerance: loss 1e-6 of the row's loss plus 1 (expf, sums of vocab / 512
+ * terms in float32); dlogits 4u * scale.
+ *
+ * Each logit is read once from device memory where a row is at most KERNEL_LOSS_CACHE_BYTES (50,600 columns of
+ * bfloat16); what a longer row has beyond that is read twice. Each gradient is written once. Both go 16 bytes at a time
+ * where addresses and row_stride are multiples of that. (A block may have 99 KiB of shared memory on sm_86, sm_89 and
+ * sm_120, and more on sm_80 and sm_90; 128 bytes are for the sums.)
  */
-int kernel_cross_entropy(struct CUstream_st *stream, const void *logits, enum fsdp_dtype dtype,
-                         const int32_t *targets, void *dlogits, size_t rows, size_t vocab, float scale,
-                         double *loss_sum, uint64_t *n_targets, void *scratch);
+enum { KERNEL_LOSS_CACHE_BYTES = 99 * 1024 - 128 };
+int kernel_cross_entropy(struct CUstream_st *stream, const struct numerics_loss *loss, double *loss_sum,
+                         uint64_t *n_targets, void *scratch);
 size_t kernel_cross_entropy_scratch(size_t rows);
 
 /* --- lists of tensors: a group's shards in one launch ---------------------------------------------------------- */

@@ -128,6 +128,40 @@ Test(plan_precision, logits_are_float32_and_all_before_them_is_not)
     planned_fini(&planned);
 }
 
+/* For a device that asks for it: 11 logits a row are 16 apart and stay bfloat16 in training, and the head's weight has
+ * 5 rows of zeros behind it where it is computed with in bfloat16. */
+Test(plan_precision, logits_are_padded_and_bfloat16_where_the_device_takes_them)
+{
+    for (int v = 0; v < 4; v++) {
+        const bool training = v % 2 == 1, halves = v / 2 == 1;
+        const struct graph_input input = { .dtype = FSDP_I32, .batch = 2, .seq = 3, .result_multiple = 16 };
+        const struct plan_options options = options_for(2);
+        struct fsdp_mixed_precision_policy mp = fsdp_mixed_precision_defaults();
+        struct blocks blocks = { .n_blocks = 1, .mp_policy = &mp };
+        struct planned planned = { 0 };
+        const struct plan_param *head;
+        const struct fsdp_value *result;
+
+        mp.param_dtype = halves ? FSDP_BF16 : FSDP_F32;
+        planned.root = blocks_build(&blocks);
+        cr_assert(graph_record(&planned.graph, planned.root, &input, training, NULL) == FSDP_OK);
+        cr_assert(plan_make(&planned.plan, &planned.graph, planned.root, &options, NULL) == FSDP_OK);
+        result = planned.graph.result;
+        head = &planned.plan.params[planned.plan.n_params - 1];
+
+        cr_expect(result->dtype == (halves && training ? FSDP_BF16 : FSDP_F32));
+        cr_expect(result->features == 11 && result->row_stride == 16);
+        cr_expect(graph_value_bytes(result) == 2 * 3 * 16 * fsdp_dtype_size(result->dtype));
+        cr_expect(strcmp(head->parameter->name, "output.weight") == 0);
+        cr_expect(head->zero_elems == (halves ? 5 * 8 : 0));
+        cr_expect(planned.plan.groups[head->group].whole_bytes[head->part] >=
+                  (head->whole_offset + (11 * 8 + head->zero_elems)) * (halves ? 2 : 4));
+        for (int p = 0; p + 1 < planned.plan.n_params; p++)
+            cr_expect(planned.plan.params[p].zero_elems == 0);
+        planned_fini(&planned);
+    }
+}
+
 /* Blocks in bfloat16 below a float32 root: their input is cast on the way in, their output on the way out. */
 Test(plan_precision, inputs_and_outputs_of_a_unit_are_cast)
 {

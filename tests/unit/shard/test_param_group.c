@@ -292,3 +292,37 @@ Test(param_group, float8_is_gathered_over_rows_worlds_and_slices)
                 }
     close_device(&device, stream);
 }
+
+/* What a padded head's product reads behind its weight is zero, however the weight came there. */
+Test(param_group, unpacks_zeros_behind_a_parameter_that_wants_them)
+{
+    enum { ROWS = 5, ZEROS = 21 };
+    static const struct rounding_draws draws = { .seed = 3, .step = 1 };
+    static float shards[MAX_ELEMS];
+    static uint16_t whole[MAX_ELEMS];
+    struct device device;
+    struct device_stream *stream = open_device(&device);
+
+    for (int rounds = 0; rounds < 2; rounds++) {
+        struct laid_out l;
+        struct param_group group = { .layout = &l.plan, .shards = shards, .draws = &draws };
+        struct plan_param *last;
+        const uint16_t *behind;
+
+        lay_out(&l, ROWS, 0, 2 * ROWS - 1, 1, FSDP_BF16, FSDP_F32, false, 0);
+        l.root->policy.precision.stochastic_rounding = rounds != 0;
+        last = &l.plan.params[l.plan.n_params - 1];
+        last->zero_elems = ZEROS;
+        behind = whole + last->whole_offset + last->parameter->n_elems;
+        fill_shards(&l.plan, 0, shards);
+        memset(whole, 0x5a, sizeof whole);
+
+        param_group_unpack(&group, &device, NULL, 1, shards, NULL, (void *const[]){ whole, NULL }, stream);
+
+        for (int i = 0; i < ZEROS; i++)
+            cr_expect(behind[i] == 0, "rounds %d: element %d", rounds, i);
+        cr_expect(behind[-1] != 0x5a5a && behind[ZEROS] == 0x5a5a);
+        take_down(&l);
+    }
+    close_device(&device, stream);
+}
