@@ -35,8 +35,8 @@ __device__ __forceinline__ void copy_numbers(float *lse, const attention_call<bf
 }
 
 /*
- * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns queries, else of the
- * OTHERS queries.
+ * s and dp (16 x OTHERS) become dropout(P) and dS. lse and delta: of the lane's two rows where the block owns queries,
+ * else of the OTHERS queries.
  */
 template <bool OWNS_QUERIES, bool DROPS>
 __device__ __forceinline__ void score_gradient(const attention_call<bf16> &call, tile_c s[OTHERS / 8],
