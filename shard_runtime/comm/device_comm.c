@@ -72,10 +72,12 @@ static enum fsdp_status compare(struct fsdp_comm *comm, enum comm_kind kind, siz
                                 enum fsdp_dtype dtype, unsigned op, int root, struct fsdp_err *err)
 {
     const struct comm_call mine = comm_call_of(comm, kind, size_bytes, dtype, (enum fsdp_reduce_op)op, root);
+    const enum device_calls compares = state_of(comm)->comms->compares;
     struct comm_call *all;
     enum fsdp_status status;
 
-    if (comm->size == 1 || state_of(comm)->comms->calls_known || comm->sequence > COMPARED_CALLS)
+    if (comm->size == 1 || compares == DEVICE_CALLS_NONE ||
+        (compares == DEVICE_CALLS_FIRST && comm->sequence > COMPARED_CALLS))
         return FSDP_OK;
     all = alloc_array((size_t)comm->size, sizeof *all);
     if (all == NULL)

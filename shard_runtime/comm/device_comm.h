@@ -14,13 +14,20 @@
 #include "shard_runtime/comm/device_collectives.h"
 #include "shard_runtime/device/device.h"
 
+/* Which calls ranks compare before they queue them. */
+enum device_calls {
+    DEVICE_CALLS_FIRST, /* those that are among the first few thousand of their group */
+    DEVICE_CALLS_ALL,   /* of a step of training whose plan is not known to be the same on all ranks */
+    DEVICE_CALLS_NONE   /* of one whose plan is, after a step of it was compared */
+};
+
 /* What the groups of a context share. The storage is the context's; zero-initialised but for the first three. */
 struct device_comms {
     struct device *device;
     const struct device_collectives *collectives; /* NULL: staging */
     struct link *link;
     struct device_stream *stream;   /* what calls without one use */
-    bool calls_known; /* the running call is of a plan that all ranks have, a step of which was compared: it is not compared */
+    enum device_calls compares; /* of what the running call belongs to */
     struct device_comm *open;       /* all of them, for the watch */
     struct device_memory *memories; /* comm/device_memory.h */
     struct device_pending *pending; /* comm/device_pending.h */

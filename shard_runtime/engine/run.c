@@ -501,6 +501,13 @@ static bool runs_users_function(const struct runner *r, const struct plan_entry 
            (policy != NULL && e->kind == PLAN_REDUCE && policy->reduce_scatter != NULL);
 }
 
+static enum device_calls compares(const struct runner *r, const struct plan_entry *e)
+{
+    if (r->program != &r->model->training || runs_users_function(r, e))
+        return DEVICE_CALLS_FIRST;
+    return r->program->calls_known ? DEVICE_CALLS_NONE : DEVICE_CALLS_ALL;
+}
+
 /* After a failure: what is to be done all the same. */
 static enum fsdp_status run_entry_after_failure(const struct runner *r, const struct plan_entry *e,
                                                 struct fsdp_err *err)
@@ -544,10 +551,10 @@ static enum fsdp_status perform(struct runner *r, int entry, struct fsdp_err *er
         return fsdp_fail(err, FSDP_ERR_PEER, "this rank failed, and hooks of others wait for it");
     }
     if (program->overlap == NULL) /* groups of a device; they have no second thread */
-        r->context->comms.calls_known = program->calls_known && !runs_users_function(r, e);
+        r->context->comms.compares = compares(r, e);
     status = r->failed ? run_entry_after_failure(r, e, &own) : run_timed(r, e, &own);
     if (program->overlap == NULL)
-        r->context->comms.calls_known = false;
+        r->context->comms.compares = DEVICE_CALLS_FIRST;
     if (status != FSDP_OK)
         status = keep_failure(r, e, status, &own);
     if (status != FSDP_OK)
