@@ -35,6 +35,15 @@ if [ -e "$BUILD/lib/libfsdp_cuda.so" ]; then
 else
   skip "the plug-in itself" "it is not built here: no nvcc, or not by make cuda"
 fi
+# make builds it where nvcc is found, says so before it begins, and can be told to leave it out; a warning of nvcc's is an error.
+would() { env -u MAKEFLAGS -u MAKELEVEL make -C "$SOURCE" --no-print-directory -n -B BUILD="$WORK/none" "$@" 2> /dev/null; }
+printf '#!/bin/sh\n' > nvcc; chmod +x nvcc
+check_match "make says that it builds the plug-in, how long it takes, and how to leave it out" 'building the CUDA plug-in with .*: about two minutes \("make NVCC=" builds without it\)' \
+  "$(would NVCC="$WORK/nvcc" "$WORK/none/cuda-announced")"
+compiled=$(would NVCC="$WORK/nvcc" all | grep -- "$WORK/nvcc .*\.cu ")
+check_eq "each kernel is compiled for sm_80, sm_90 and as PTX, with warnings as errors" "$(find "$SOURCE"/shard_runtime/cuda/kernels -name '*.cu' | wc -l)" \
+  "$(printf '%s\n' "$compiled" | grep -- 'code=sm_80' | grep -- 'code=sm_90' | grep -- 'code=compute_90' | grep -c -- '-Werror all-warnings')"
+check_eq "make NVCC= compiles none of it" 0 "$(would NVCC= all | grep -c 'shard_runtime/cuda/')"
 # docs/cuda.md says of every kernel what holds it to the cpu and where it ran: none is missing, no test is of another name.
 kernels=$(grep -hA1 __global__ "$SOURCE"/shard_runtime/cuda/kernels/*.cu | grep -oE '[a-z_0-9]+\(' | grep -v launch_bounds | tr -d '(')
 table=$(sed -n '/^| file: kernels/,/^$/p' "$SOURCE/docs/cuda.md")
