@@ -21,8 +21,6 @@ enum { CUDNN_OK = 0, CUDNN_FIRST_VERSION = 91600 };
 /* Statuses that are no refusal: the last, and all behind it. */
 enum { CUDNN_NO_HOST_MEMORY = 4003, CUDNN_NO_DEVICE_MEMORY = 4004, CUDNN_FAILED_EXECUTION = 5000 };
 
-enum { CUDNN_REORDERED_F16X16 = 2 };
-
 enum cudnn_data { CUDNN_F32 = 0, CUDNN_I32 = 4, CUDNN_BF16 = 9, CUDNN_BOOL = 11 };
 
 /* How an attribute's elements are to be read. */
@@ -36,7 +34,6 @@ enum cudnn_kind {
     CUDNN_KIND_POINTWISE = 14,
     CUDNN_KIND_DESCRIPTOR = 15,
     CUDNN_KIND_REDUCTION = 18,
-    CUDNN_KIND_REORDERING = 20,
     CUDNN_KIND_CHAR = 24,
 };
 
@@ -85,7 +82,6 @@ enum cudnn_attribute {
     CUDNN_ATTR_UID = 906,
     CUDNN_ATTR_VIRTUAL = 907,
     CUDNN_ATTR_BY_VALUE = 908,
-    CUDNN_ATTR_REORDERING = 909,
     CUDNN_ATTR_PACK_UIDS = 1000,
     CUDNN_ATTR_PACK_POINTERS = 1001,
     CUDNN_ATTR_PACK_WORKSPACE = 1003,

@@ -96,7 +96,6 @@ static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_te
 {
     const cudnn_descriptor made = create(making, CUDNN_TENSOR);
     const int64_t alignment = tensor->place == CUDNN_VALUE ? (int64_t)sizeof(float) : CUDNN_ALIGN_BYTES;
-    const int reordered = CUDNN_REORDERED_F16X16;
     const bool within = tensor->place == CUDNN_WITHIN, by_value = tensor->place == CUDNN_VALUE;
 
     set_data(making, made, CUDNN_ATTR_DATA, tensor->data);
@@ -106,8 +105,6 @@ static cudnn_descriptor make_tensor(struct making *making, const struct cudnn_te
     set(making, made, CUDNN_ATTR_ALIGNMENT, CUDNN_KIND_I64, 1, &alignment);
     set(making, made, CUDNN_ATTR_VIRTUAL, CUDNN_KIND_BOOL, 1, &within);
     set(making, made, CUDNN_ATTR_BY_VALUE, CUDNN_KIND_BOOL, 1, &by_value);
-    if (tensor->adds) /* in an order that suits the engine: what reads it is in the graph */
-        set(making, made, CUDNN_ATTR_REORDERING, CUDNN_KIND_REORDERING, 1, &reordered);
     finalize(making, made);
     return made;
 }

@@ -71,6 +71,7 @@ enum fsdp_status cuda_matmul_open(struct cuda_numerics *state, struct fsdp_err *
 
     state->tf32 = tf32 != NULL && tf32[0] == '1';
     state->bias_only = epilogues != NULL && strcmp(epilogues, "bias") == 0;
+    state->all_sums = epilogues != NULL && strcmp(epilogues, "all") == 0;
     if (status == FSDP_OK)
         status = LT_TRY(state, cublasLtMatmulPreferenceCreate(&state->preference), err);
     if (status == FSDP_OK)
@@ -320,6 +321,9 @@ static enum fsdp_status check_beside(const struct cuda_numerics *state, const st
 {
     if (state->bias_only)
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: FSDP_CUDA_EPILOGUES=bias");
+    /* No measurement says that it is faster than the product and a column sum of ours. */
+    if (d->beside == MATMUL_SUMS_OF_B && d->dtype == FSDP_F32 && !state->all_sums)
+        return fsdp_fail(err, FSDP_ERR_UNSUPPORTED, "matmul: BGRADA in float32 without FSDP_CUDA_EPILOGUES=all");
     if (d->k == 0 || touches_nothing(d) || d->outer * d->inner > 1 || d->accumulate ||
         (d->bias && d->beside != MATMUL_BEFORE_GELU))
         return fsdp_fail(err, FSDP_ERR_UNSUPPORTED,

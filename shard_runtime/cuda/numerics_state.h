@@ -27,6 +27,7 @@ struct cuda_numerics {
     cublasLtMatmulPreference_t preference;
     bool tf32;       /* FSDP_CUDA_TF32=1: products of float32 in TF32 */
     bool bias_only;  /* FSDP_CUDA_EPILOGUES=bias: no product leaves anything beside it */
+    bool all_sums;   /* FSDP_CUDA_EPILOGUES=all: BGRADA in float32, too */
     enum cuda_attention attention;
     struct cudnn_row *cudnn; /* NULL: attention is ours */
     char without_cudnn[128]; /* the first reason why some attention is ours that need not be */

@@ -5,6 +5,7 @@
  *   cuda_numerics [GROUP]     one of products, kernels, attention, lists, collectives; all of them without
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shard_runtime/device/plugin.h"
@@ -36,6 +37,7 @@ int main(int argc, char **argv)
     bool known = wanted == NULL;
     char words[200];
 
+    (void)setenv("FSDP_CUDA_EPILOGUES", "all", 0); /* every way there is */
     /* A process that hangs and is killed leaves the lines that it printed. */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 0; i < N_GROUPS; i++)

@@ -14,7 +14,7 @@ counted() { # NAME OPTIONS...: a run of two ranks with its tally, no checkpoints
   local name=$1; shift
   FSDP_EMULATED_TALLY=$WORK/$name.tally train "$name" cuda 2 --set checkpoint.every=0 "$@"
 }
-check "a run is counted" counted counted
+FSDP_CUDA_EPILOGUES=all check "a run is counted" counted counted
 same "and is the cpu's" cpu-gpt2 counted
 check_eq "an update of all parameters is one launch a step and rank" 6 "$(count counted adamw_chunks)"
 # Three groups: each is unpacked before forward, two of them before backward again, each packed; a step and rank.
@@ -34,8 +34,11 @@ check_eq "by our kernels" "0 0" "$(count plain 'product with sums') $(count plai
 FSDP_CUDA_EPILOGUES=bias check "where they are not wanted" counted unwanted
 check_eq "it has the bits of that" "$(losses plain)" "$(losses unwanted)"
 check_eq "and the same work" "$(sort plain.tally)" "$(sort unwanted.tally)"
-check "the same again" counted again
+FSDP_CUDA_EPILOGUES=all check "the same again" counted again
 check_eq "has the same bits" "$(losses counted)" "$(losses again)"
+
+check "unless asked for," counted default
+check_eq "the sums beside a float32 product are made by our kernel" "0 $((6 * 6))" "$(count default 'product with sums') $(count default column_chunks)"
 
 # The head with a vocabulary that is no multiple of anything: rows of 317 logits are 320 apart. In bfloat16 each logit is moved five
 # times, 2 bytes each: written by the product, read and replaced by the loss, read by the two products of backward.
@@ -46,6 +49,7 @@ moved() { # NAME: bytes of the logits
   echo $(($(count "$1" 'ld 320 read') + $(count "$1" 'ld 320 written') + $(count "$1" 'loss_rows read') + $(count "$1" 'loss_rows written')))
 }
 check "a head of 317 columns is counted" counted head --set model.vocab=317 --set parallel.param_dtype=bfloat16
+check_eq "in bfloat16 bias gradients come with the products of the weights'" $((6 * 6)) "$(count head 'product with sums')"
 check "at most 10 bytes a padded logit" test "$(moved head)" -le $((10 * 320 * 40 * 6))
 check "at least 10 bytes a logit" test "$(moved head)" -ge $((10 * 317 * 40 * 6))
 

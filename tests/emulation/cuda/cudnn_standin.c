@@ -72,7 +72,6 @@ static size_t size_of_kind(enum cudnn_kind kind)
     case CUDNN_KIND_HEURISTIC:
     case CUDNN_KIND_POINTWISE:
     case CUDNN_KIND_REDUCTION:
-    case CUDNN_KIND_REORDERING:
         return sizeof(int);
     default:
         return sizeof(void *);
@@ -121,7 +120,6 @@ static int place_of(struct program *program, const struct descriptor *op, enum c
     tensor.data = (int)int_of(from, CUDNN_ATTR_DATA);
     tensor.within = int_of(from, CUDNN_ATTR_VIRTUAL) == 1;
     tensor.by_value = int_of(from, CUDNN_ATTR_BY_VALUE) == 1;
-    tensor.adds = int_of(from, CUDNN_ATTR_REORDERING) == CUDNN_REORDERED_F16X16;
     memcpy(tensor.dims, find(from, CUDNN_ATTR_DIMENSIONS)->elems, sizeof tensor.dims);
     memcpy(tensor.strides, find(from, CUDNN_ATTR_STRIDES)->elems, sizeof tensor.strides);
     for (int d = 0; d < PROGRAM_DIMS; d++)
@@ -172,6 +170,9 @@ static bool read_op(struct program *program, const struct descriptor *from)
     }
     if (op.x < 0 || op.y < 0 || op.b == -2 || op.t == -2 || program->n_ops == PROGRAM_MAX_OPS)
         return false;
+    /* As cuDNN's engines do with what a product leaves in memory in float32: blocks add their parts to it. */
+    if (op.what == CUDNN_OP_MATMUL && !program->tensors[op.y].within && program->tensors[op.y].data == CUDNN_F32)
+        program->tensors[op.y].adds = true;
     program->ops[program->n_ops++] = op;
     return true;
 }
