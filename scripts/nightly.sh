@@ -61,7 +61,7 @@ part() { # NAME
 # left_out NAME REASON: a part that is not begun counts as skipped.
 left_out() { echo "skip - $1: $2"; echo "0 passed, 0 failed, 1 skipped"; }
 
-# in_turn TIME: the parts in the order of this commit's turn. One that takes longer than it may is ended four minutes after TIME.
+# in_turn TIME: the parts in the order of this commit's turn. One that takes longer than it may is ended three minutes after TIME.
 in_turn() {
   local until=$1 all turn i name left
   mapfile -t all < <(names)
@@ -71,7 +71,7 @@ in_turn() {
     if [ "$(seconds_of "$name")" -gt "$left" ]; then
       suite "nightly: $name" left_out "$name" "it may take $(seconds_of "$name") s, and $left are left"
     else
-      suite "nightly: $name" timeout -k 10 $((left + 240)) "$0" --sample "$name"
+      suite "nightly: $name" timeout -k 10 $((left + 180)) "$0" --sample "$name"
     fi
   done
   tally
