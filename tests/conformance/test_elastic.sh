@@ -210,9 +210,9 @@ check_ends "one that vanishes when its ranks have ended is not missed" "0" v1
 
 # Failures are counted for the whole job: two restarts, whoever fails, and the same count on every node.
 next
-start q1 1 --nnodes 2 --max-restarts 2 -- "$TOYW" env=TORCHELASTIC_RESTART_COUNT lines=2:q.0 rank=0 before=1 exit=7 before=2 wait=q.never
+start q1 1 --nnodes 2 --max-restarts 2 -- "$TOYW" env=TORCHELASTIC_RESTART_COUNT touch=q.1 lines=2:q.0 rank=0 before=1 exit=7 before=2 wait=q.never
 wait_until 10 has q1 "this node hosts" # and has rank 0
-start q2 2 --nnodes 2 --max-restarts 2 -- "$TOYW" env=TORCHELASTIC_RESTART_COUNT rank=1 touch=q.0 touch=q.0 before=1 wait=q.never rank=1 before=2 exit=7
+start q2 2 --nnodes 2 --max-restarts 2 -- "$TOYW" env=TORCHELASTIC_RESTART_COUNT rank=1 touch=q.0 touch=q.0 before=1 wait=q.never lines=2:q.1 rank=1 before=2 exit=7
 check_ends "each of two nodes fails once, with two restarts: both end with 0" "0 0" q1 q2
 check_eq "the count is the same on both" "0 1 2 / 0 1 2" "$(values TORCHELASTIC_RESTART_COUNT q1.out) / $(values TORCHELASTIC_RESTART_COUNT q2.out)"
 
