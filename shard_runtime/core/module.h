@@ -88,6 +88,7 @@ struct module_tensor {
 struct module_refusal {
     struct fsdp_err err;
     const struct fsdp_module *at; /* fully_shard of this module, forgotten once that succeeds; NULL: kept */
+    int n_parts; /* into which a call that failed was to split; 0: it was no split */
 };
 
 struct fsdp_module {

@@ -132,7 +132,7 @@ enum fsdp_status tree_agree(const struct fsdp_context *context, const struct fsd
                             enum fsdp_status own, struct fsdp_err *err)
 {
     const struct fsdp_device_mesh *mesh = root != NULL ? root->root->policy.mesh : NULL;
-    int T = 1;
+    int T = root != NULL && root->root->refusal.n_parts > 0 ? root->root->refusal.n_parts : 1;
 
     if (mesh == NULL || mesh->context != context)
         return context_agree(context, own, err);

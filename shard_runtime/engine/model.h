@@ -181,6 +181,9 @@ int program_calls(const struct program *program);
 /** Back to its beginning. */
 void program_rewind(struct program *program);
 
+/** Does a function of the user's run within the entry? What that calls is not in the plan. */
+bool program_runs_users_function(const struct program *program, const struct plan_entry *entry);
+
 /** The arena of training is there, which begins with the gradient shards of the device (plan/gradients.c): they are zero, and the
  * groups know where they are. */
 void model_place_gradients(struct fsdp_model *model);

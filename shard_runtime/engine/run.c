@@ -489,11 +489,10 @@ static bool leaves_peers_waiting(const struct runner *r, const struct plan_entry
                               (e->calls_hook && r->model->hooks_talk));
 }
 
-/* Does a function of the user's run within the entry? What that calls is not in the plan. */
-static bool runs_users_function(const struct runner *r, const struct plan_entry *e)
+bool program_runs_users_function(const struct program *program, const struct plan_entry *e)
 {
     const struct unit_policy *policy = e->kind == PLAN_GATHER || e->kind == PLAN_REDUCE
-                                           ? &r->program->plan.groups[e->index].unit->policy
+                                           ? &program->plan.groups[e->index].unit->policy
                                            : NULL;
 
     return e->calls_hook || e->kind == PLAN_COMPLETE ||
@@ -503,9 +502,11 @@ static bool runs_users_function(const struct runner *r, const struct plan_entry 
 
 static enum device_calls compares(const struct runner *r, const struct plan_entry *e)
 {
-    if (r->program != &r->model->training || runs_users_function(r, e))
+    if (r->program != &r->model->training)
         return DEVICE_CALLS_FIRST;
-    return r->program->calls_known ? DEVICE_CALLS_NONE : DEVICE_CALLS_ALL;
+    if (!r->program->calls_known)
+        return DEVICE_CALLS_ALL;
+    return program_runs_users_function(r->program, e) ? DEVICE_CALLS_FIRST : DEVICE_CALLS_NONE;
 }
 
 /* After a failure: what is to be done all the same. */

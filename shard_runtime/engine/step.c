@@ -87,7 +87,7 @@ static enum fsdp_status compare_in_tensor_group(const struct fsdp_model *model,
  * On a device each collective is compared between ranks before it is queued (device_comm.c). That is over when ranks know that they
  * make the same ones:
  *   1. Every call that begins with forwards exchanges a word, with the sum of targets that the ranks exchange anyway. It hashes
- *      the plan, the batches that this rank was given, and whether a whole step of this plan was compared before.
+ *      the plan, its calls of the user's functions, the batches that this rank was given, and whether a whole step of this plan was compared before.
  *   2. If the words differ, the ranks compare each collective of this step, and the first that differs is told with its words.
  *   3. If they are equal, and a step was compared before, no rank compares.
  *   4. A step in which they were equal to its end counts as compared.
@@ -99,6 +99,11 @@ static uint32_t word_of_plan(const struct fsdp_model *model, size_t n_micro)
     const uint64_t more[] = { n_micro, model->more_to_come, model->training.compared };
 
     hash = hash_bytes(hash, more, sizeof more);
+    for (int e = 0; e < model->training.plan.n_entries; e++) {
+        const bool calls = program_runs_users_function(&model->training, &model->training.plan.entries[e]);
+
+        hash = hash_bytes(hash, &calls, sizeof calls);
+    }
     return (uint32_t)(hash ^ hash >> 32);
 }
 
@@ -134,6 +139,8 @@ static void settle_calls(struct fsdp_model *model, bool same)
     if (model->n_micro_done == 0 && model->training.next_call == 0)
         model->same_plan = true;
     model->same_plan = model->same_plan && same;
+    if (!same) /* on all ranks, or the words of later steps would differ by this alone */
+        model->training.compared = false;
     model->training.calls_known = same && model->training.compared;
 }
 

@@ -174,6 +174,17 @@ static enum fsdp_status parallelize(struct fsdp_module *linear, struct fsdp_devi
     return FSDP_OK;
 }
 
+/* Keep that a split failed, and into how many parts: that says how many ranks hold a model of this tree. */
+static enum fsdp_status refuse(struct fsdp_module *module, const struct fsdp_device_mesh *mesh,
+                               const struct fsdp_err *own_words, struct fsdp_err *err)
+{
+    const enum fsdp_status status = module_refuse(module, NULL, own_words, err);
+
+    if (module != NULL && mesh != NULL && fsdp_device_mesh_ndim(mesh) == 1)
+        module->root->refusal.n_parts = fsdp_device_mesh_size(mesh, 0);
+    return status;
+}
+
 /* The same, kept in the tree if it fails. */
 static enum fsdp_status parallelize_one(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
                                         enum fsdp_parallel_style style, struct fsdp_err *err)
@@ -181,7 +192,7 @@ static enum fsdp_status parallelize_one(struct fsdp_module *linear, struct fsdp_
     struct fsdp_err own = { 0 };
 
     return parallelize(linear, mesh, style, &own) == FSDP_OK ? FSDP_OK
-                                                             : module_refuse(linear, NULL, &own, err);
+                                                             : refuse(linear, mesh, &own, err);
 }
 
 enum fsdp_status fsdp_colwise_parallel(struct fsdp_module *linear, struct fsdp_device_mesh *mesh,
@@ -239,5 +250,5 @@ enum fsdp_status fsdp_parallelize_module(struct fsdp_module *module, struct fsdp
 
     return apply_rules(module, mesh, rules, n_rules, &own) == FSDP_OK
                ? FSDP_OK
-               : module_refuse(module, NULL, &own, err);
+               : refuse(module, mesh, &own, err);
 }

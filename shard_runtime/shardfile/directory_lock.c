@@ -163,6 +163,7 @@ void directory_lock_release(struct directory_lock **locks, struct fsdp_io *io)
 
         *locks = lock->next;
         (void)io->ftruncate(io, lock->fd, 0); /* our words; of a file that we may only read it fails */
+        (void)io->lock(io, lock->fd, LOCK_UN); /* a child forked meanwhile has the open file, too */
         (void)io->close(io, lock->fd);
         free(lock);
     }

@@ -7,13 +7,16 @@
 
 #include "shard_runtime/shardfile/commit.h"
 
-/* What stands under the name may be another directory, or none, by the time the lock is there. */
-static bool is_under_name(struct fsdp_io *io, int fd, const char *path)
+/* 0, or an errno; ESTALE: what stands under the name is another directory by the time the lock is there, or none. */
+static int check_name(struct fsdp_io *io, int fd, const char *path)
 {
     struct io_stat locked, named;
 
-    return io->fstat(io, fd, &locked) == 0 && io->stat(io, path, &named) == 0 &&
-           locked.device == named.device && locked.inode == named.inode;
+    if (io->fstat(io, fd, &locked) < 0)
+        return errno;
+    if (io->stat(io, path, &named) < 0)
+        return errno == ENOENT ? ESTALE : errno;
+    return locked.device == named.device && locked.inode == named.inode ? 0 : ESTALE;
 }
 
 /* The descriptor of the directory, locked; -1 with errno: ESTALE if the name is no longer this directory's. */
@@ -29,9 +32,9 @@ static int open_locked(struct fsdp_io *io, const char *path, int operation)
     do
         result = io->lock(io, fd, operation);
     while (result < 0 && errno == EINTR);
-    if (result == 0 && is_under_name(io, fd, path))
+    error = result == 0 ? check_name(io, fd, path) : errno;
+    if (error == 0)
         return fd;
-    error = result == 0 ? ESTALE : errno;
     (void)io->close(io, fd);
     errno = error;
     return -1;

@@ -543,6 +543,50 @@ static int before_rank(int r, void *arg)
     return !sound;
 }
 
+static struct fsdp_value *forward_two(struct fsdp_module *self, struct fsdp_value *x, void *user)
+{
+    (void)user;
+    return fsdp_call(fsdp_module_child(self, "second"), fsdp_call(fsdp_module_child(self, "first"), x));
+}
+
+/* The last rank cannot split; the root is sharded over the other dimension of the mesh: the model is all ranks' all the same. */
+static int sliced_rank(int r, void *arg)
+{
+    static const char *const names[] = { "dp", "tp" };
+    static const struct fsdp_parallel_rule bad = { "nowhere", FSDP_COLWISE_PARALLEL },
+                                           good[] = { { "first", FSDP_COLWISE_PARALLEL },
+                                                      { "second", FSDP_ROWWISE_PARALLEL } };
+    const struct fsdp_model_options sizes = { .batch = 2, .seq = 2, .input_features = 4 };
+    const bool last = r == want.W - 1;
+    struct fsdp_context *context = open_context(r);
+    struct fsdp_module *root = fsdp_module_create(forward_two, NULL);
+    struct fsdp_device_mesh *all, *dp, *tp;
+    struct fsdp_fully_shard_options options = { 0 };
+    struct fsdp_model *model = NULL;
+    bool sound;
+
+    (void)arg;
+    fsdp_linear(root, "first", 4, 4, true);
+    fsdp_linear(root, "second", 4, 4, true);
+    if (context == NULL ||
+        fsdp_init_device_mesh(&all, context, 2, (int[]){ want.W / 2, 2 }, names, &err) != FSDP_OK ||
+        fsdp_device_mesh_slice(&dp, all, &names[0], 1, &err) != FSDP_OK ||
+        fsdp_device_mesh_slice(&tp, all, &names[1], 1, &err) != FSDP_OK)
+        return failed("meshes");
+    options.mesh = dp;
+    if ((fsdp_parallelize_module(root, tp, last ? &bad : good, last ? 1 : 2, &err) == FSDP_OK) == last ||
+        fsdp_fully_shard(root, &options, &err) != FSDP_OK)
+        return failed("sharding");
+    sound = all_are_told("a split of a slice", fsdp_model_create(&model, context, root, &sizes, &err),
+                         FSDP_ERR_ARG, "is called nowhere");
+    fsdp_module_destroy(root);
+    fsdp_device_mesh_destroy(tp);
+    fsdp_device_mesh_destroy(dp);
+    fsdp_device_mesh_destroy(all);
+    fsdp_context_destroy(context);
+    return !sound;
+}
+
 /* The last rank fails and destroys its context; its process lives until all others were told. */
 static int leaving_rank(int r, void *arg)
 {
@@ -594,6 +638,7 @@ int main(int argc, char **argv)
         return run(unused_rank, NULL);
     if (strcmp(argv[1], "outside") == 0)
         return run(device_rank, NULL) != 0 || run(gather_rank, NULL) != 0 || run(before_rank, NULL) != 0 ||
+               (want.W % 2 == 0 && run(sliced_rank, NULL) != 0) ||
                pipe(left) != 0 || run(leaving_rank, NULL) != 0;
     if (strcmp(argv[1], "custom") != 0)
         return 2;
