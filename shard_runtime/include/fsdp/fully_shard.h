@@ -76,7 +76,7 @@ struct fsdp_fully_shard_options {
      * NULL: sharded over all ranks. One dimension: over it. Two, with names: the first replicates, the second shards
      * (HSDP): gradients are reduce-scattered along the second and all-reduced along the first. It may be a slice, and
      * units may have different meshes, of the same ranks as the root's (<fsdp/mesh.h>). It outlives the models made of
-     * the tree.
+     * the tree; after a call that failed, the next fsdp_model_create() too.
      */
     struct fsdp_device_mesh *mesh;
     /** Parameters of the module that are left alone: every rank holds all of them in float32, their gradients are
